@@ -1,0 +1,50 @@
+# Every target sets itself up: the only needs are Python 3.11 or newer, make and (on Debian) apt.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+JOBS ?= auto
+
+.PHONY: help demo test check lint format types layers fast soak bench clean
+
+help: ## What can be made
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(READY) ## The story in a minute: an anomaly, and how the sweep avoids it
+	@$(BIN)/rollview demo
+
+test: check ## Everything that must hold before a change lands
+	$(BIN)/pytest -m slow -n $(JOBS)
+
+check: lint types layers fast ## Lint, format, types, import layers, fast tests: under two minutes
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(READY) ## Formats the code and repairs what lint can repair
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(READY)
+	$(BIN)/mypy
+
+layers: $(READY)
+	$(BIN)/lint-imports
+
+fast: $(READY)
+	$(BIN)/pytest -m "not slow" -n $(JOBS)
+
+soak: $(READY) ## 100,000 hostile runs of the sweep over 2 to 5 relations, all scenarios
+	$(BIN)/python -m rollview.simulator.soak
+
+bench: $(READY) ## Simulated runs a second on one core
+	$(BIN)/python -m rollview.simulator.bench
+
+clean: ## Removes the environment and all caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
+
+$(READY): pyproject.toml constraints.txt scripts/environment
+	scripts/environment $(PYTHON) $(VENV)
+	@touch $@

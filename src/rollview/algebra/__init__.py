@@ -1,0 +1,1 @@
+"""The algebra: bags, histories, views, and the operators on them. Standard library alone."""

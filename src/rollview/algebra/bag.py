@@ -1,0 +1,244 @@
+"""Signed bags: the one algebra that every algorithm computes in.
+
+A bag is a multiset of rows with integer counts that may be negative: a relation has counts +1, a delta
++n for insertions and −n for deletions. The laws that everything above relies on (salem2000 §4, with φ
+for `net_effect`):
+
+    φ(φ(R)) = φ(R)      φ(R + S) = φ(φ(R) + φ(S))      φ(R ⋈ S) = φ(φ(R) ⋈ φ(S))
+    φ(σ(R)) = σ(φ(R))   φ(π(R)) = φ(π(φ(R)))           R − R = ∅      (R + S) ⋈ T = R ⋈ T + S ⋈ T
+
+`Bag` is the protocol; `MemoryBag` implements it on a dictionary, where counts always are net.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any, Protocol, Self
+
+from rollview.algebra.expression import Column, Expression, Row, compile_expression
+
+Output = tuple[str, Expression]
+"""A column of a projection: its name and how to compute it."""
+
+
+class Bag(Protocol):
+    """A signed multiset of rows. Every operation gives a new bag."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the row's values, in order."""
+
+    def plus(self, other: Self) -> Self:
+        """R + S: counts add up. Both bags have the same columns."""
+
+    def negate(self) -> Self:
+        """−R: every count changes its sign."""
+
+    def select(self, condition: Expression) -> Self:
+        """σ: the rows for which the condition is true; unknown is not true."""
+
+    def project(self, outputs: Sequence[Output]) -> Self:
+        """π: computes the named expressions; counts of rows that become equal add up."""
+
+    def join(self, other: Self, on: Sequence[tuple[str, str]], condition: Expression | None = None) -> Self:
+        """R ⋈ S: pairs equal on the column pairs `on`, for which `condition` holds; counts multiply.
+
+        NULL equals nothing, not even NULL. Without pairs it is the product. Columns are disjoint.
+        """
+
+    def distinct(self, names: Sequence[str]) -> Self:
+        """The support: the values of these columns in rows with a count other than zero, each once."""
+
+    def summarize(self, keys: Sequence[str], measures: Sequence[Output]) -> Self:
+        """One row per group, with each measure summed count-weighted over it; NULLs are left out.
+
+        Zeros are kept: a group whose rows cancel still is a group of a summary delta. Without keys there
+        is exactly one group, even of nothing.
+        """
+
+    def net_effect(self) -> Self:
+        """φ: counts added up per row, zeros dropped."""
+
+    def is_empty(self) -> bool:
+        """Whether the net effect has no row."""
+
+
+def keep(names: Iterable[str]) -> tuple[Output, ...]:
+    """The projection that passes columns on as they are."""
+    return _keep(tuple(names))
+
+
+@lru_cache(maxsize=4096)
+def _keep(names: tuple[str, ...]) -> tuple[Output, ...]:
+    return tuple((name, Column(name)) for name in names)
+
+
+def column_getter(columns: tuple[str, ...], names: Sequence[str]) -> Callable[[Row], Row]:
+    """A function from a row to the tuple of the named columns."""
+    return _column_getter(columns, tuple(names))
+
+
+@lru_cache(maxsize=4096)
+def _column_getter(columns: tuple[str, ...], names: tuple[str, ...]) -> Callable[[Row], Row]:
+    positions = [columns.index(name) for name in names]
+    if not positions:
+        return lambda row: ()
+    if len(positions) == 1:
+        position = positions[0]
+        return lambda row: (row[position],)
+    return itemgetter(*positions)
+
+
+class MemoryBag:
+    """The protocol on a dictionary from row to count. Counts are net at all times."""
+
+    __slots__ = ("columns", "counts")
+
+    def __init__(self, columns: tuple[str, ...], counts: dict[Row, int]) -> None:
+        """Takes ownership of `counts`, which holds no zeros."""
+        self.columns = columns
+        self.counts = counts
+
+    @classmethod
+    def of(cls, columns: Iterable[str], rows: Iterable[Row]) -> MemoryBag:
+        """The bag of these rows, each counted as often as it occurs."""
+        return cls.of_pairs(columns, ((row, 1) for row in rows))
+
+    @classmethod
+    def of_pairs(cls, columns: Iterable[str], pairs: Iterable[tuple[Row, int]]) -> MemoryBag:
+        """The bag of these rows with these counts."""
+        return cls(tuple(columns), _net(pairs))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MemoryBag) and self.columns == other.columns and self.counts == other.counts
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{count:+d}·{row!r}" for row, count in self.items())
+        return f"MemoryBag({', '.join(self.columns)}: {rows or '∅'})"
+
+    def __str__(self) -> str:
+        """The rows in brackets, with counts where they are not one."""
+        rows = []
+        for row, count in self.items():
+            values = ", ".join("NULL" if value is None else str(value) for value in row)
+            rows.append(f"[{values}]" + (f"×{count}" if count != 1 else ""))
+        return " ".join(rows) or "∅"
+
+    def items(self) -> Iterator[tuple[Row, int]]:
+        """Rows with counts, in an order that does not depend on how the bag was made."""
+        return iter(sorted(self.counts.items(), key=lambda item: _sort_key(item[0])))
+
+    def plus(self, other: MemoryBag) -> MemoryBag:
+        if not other.counts:
+            return self
+        if not self.counts:
+            return other
+        counts = dict(self.counts)
+        for row, count in other.counts.items():
+            total = counts.get(row, 0) + count
+            if total:
+                counts[row] = total
+            else:
+                del counts[row]
+        return MemoryBag(self.columns, counts)
+
+    def negate(self) -> MemoryBag:
+        return MemoryBag(self.columns, {row: -count for row, count in self.counts.items()})
+
+    def select(self, condition: Expression) -> MemoryBag:
+        holds = compile_expression(condition, self.columns)
+        return MemoryBag(
+            self.columns, {row: count for row, count in self.counts.items() if holds(row) is True}
+        )
+
+    def project(self, outputs: Sequence[Output]) -> MemoryBag:
+        columns, make = _compile_projection(tuple(outputs), self.columns)
+        return MemoryBag(columns, _net([(make(row), count) for row, count in self.counts.items()]))
+
+    def join(
+        self, other: MemoryBag, on: Sequence[tuple[str, str]], condition: Expression | None = None
+    ) -> MemoryBag:
+        columns = self.columns + other.columns
+        if not self.counts or not other.counts:
+            return MemoryBag(columns, {})
+        left_key = column_getter(self.columns, [left for left, _ in on])
+        right_key = column_getter(other.columns, [right for _, right in on])
+        holds = None if condition is None else compile_expression(condition, columns)
+        matches: dict[Row, list[tuple[Row, int]]] = {}
+        for pair in other.counts.items():
+            key = right_key(pair[0])
+            if None not in key:
+                matches.setdefault(key, []).append(pair)
+        counts: dict[Row, int] = {}
+        for left, left_count in self.counts.items():
+            # A key with NULL was never stored, so it finds nothing.
+            for right, right_count in matches.get(left_key(left), ()):
+                row = left + right
+                if holds is None or holds(row) is True:
+                    counts[row] = left_count * right_count
+        return MemoryBag(columns, counts)
+
+    def distinct(self, names: Sequence[str]) -> MemoryBag:
+        columns = tuple(names)
+        return MemoryBag(columns, dict.fromkeys(map(column_getter(self.columns, columns), self.counts), 1))
+
+    def summarize(self, keys: Sequence[str], measures: Sequence[Output]) -> MemoryBag:
+        columns = (*keys, *(name for name, _ in measures))
+        group_of = column_getter(self.columns, keys)
+        compiled = [compile_expression(expression, self.columns) for _, expression in measures]
+        groups: dict[Row, list[Any]] = {} if keys else {(): [0] * len(compiled)}
+        for row, count in self.counts.items():
+            sums = groups.setdefault(group_of(row), [0] * len(compiled))
+            for position, measure in enumerate(compiled):
+                value = measure(row)
+                if value is not None:
+                    sums[position] += value * count
+        return MemoryBag(columns, {(*group, *sums): 1 for group, sums in groups.items()})
+
+    def net_effect(self) -> MemoryBag:
+        return self
+
+    def is_empty(self) -> bool:
+        return not self.counts
+
+
+def _net(pairs: Iterable[tuple[Row, int]]) -> dict[Row, int]:
+    counts: dict[Row, int] = {}
+    cancelled = False
+    for row, count in pairs:
+        if row in counts:
+            counts[row] += count
+            cancelled = cancelled or not counts[row]
+        else:
+            counts[row] = count
+            cancelled = cancelled or not count
+    return {row: count for row, count in counts.items() if count} if cancelled else counts
+
+
+@lru_cache(maxsize=4096)
+def _compile_projection(
+    outputs: tuple[Output, ...], columns: tuple[str, ...]
+) -> tuple[tuple[str, ...], Callable[[Row], Row]]:
+    """The projected columns, and a function from an input row to the projected row."""
+    names = tuple(name for name, _ in outputs)
+    inputs = [expression.name for _, expression in outputs if isinstance(expression, Column)]
+    if len(inputs) == len(outputs):
+        return names, column_getter(columns, inputs)
+    compiled = [compile_expression(expression, columns) for _, expression in outputs]
+    return names, lambda row: tuple([value(row) for value in compiled])
+
+
+def _sort_key(row: Row) -> tuple[tuple[bool, str, Any], ...]:
+    """Sorts rows with NULLs and mixed types: NULL first, then by type name, then by value."""
+    return tuple(
+        (False, "", 0)
+        if value is None
+        else (True, "number", value)
+        if isinstance(value, int | float)
+        else (True, type(value).__name__, value)
+        for value in row
+    )

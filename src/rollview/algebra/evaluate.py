@@ -1,0 +1,70 @@
+"""The oracle: a view computed from scratch, by nested loops over complete states.
+
+It shares nothing with the bags' joins and knows no deltas, so that it can judge both. Slow by design,
+but conditions are tested as soon as their columns are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from rollview.algebra.bag import MemoryBag
+from rollview.algebra.expression import (
+    Column,
+    Compiled,
+    Row,
+    call,
+    columns_of,
+    compile_expression,
+    conjunction,
+)
+from rollview.algebra.lift import initial_state, present
+from rollview.algebra.view import Block, Node, blocks_of
+
+State = Mapping[str, Mapping[Row, int]]
+"""For every table (`source.table`) its rows with counts."""
+
+
+def evaluate(root: Node, state: State) -> MemoryBag:
+    """What a reader of the view sees when the sources are in this state."""
+    return present(root, initial_state(root, evaluate_blocks(root, state)))
+
+
+def evaluate_blocks(root: Node, state: State) -> MemoryBag:
+    """The sum of the contents of the blocks below a node, with the first block's column names."""
+    blocks = tuple(blocks_of(root))
+    counts: dict[Row, int] = {}
+    for block in blocks:
+        stages, outputs = _stages(block)
+        rows: list[tuple[Row, int]] = [((), 1)]
+        for table, holds in stages:
+            rows = [
+                (candidate, count * more)
+                for row, count in rows
+                for added, more in state[table].items()
+                if holds(candidate := row + added) is True
+            ]
+        for row, count in rows:
+            projected = tuple([output(row) for output in outputs])
+            counts[projected] = counts.get(projected, 0) + count
+    return MemoryBag(blocks[0].output_columns, {row: count for row, count in counts.items() if count})
+
+
+@lru_cache(maxsize=1024)
+def _stages(block: Block) -> tuple[tuple[tuple[str, Compiled], ...], tuple[Compiled, ...]]:
+    """For each relation its table and what can be tested once it has been added."""
+    waiting = [
+        *(condition for conditions in block.local for condition in conditions),
+        *(call("=", Column(edge.left_column), Column(edge.right_column)) for edge in block.edges),
+        *block.residual,
+    ]
+    columns: tuple[str, ...] = ()
+    stages = []
+    for relation in block.relations:
+        columns += relation.columns
+        ready = [condition for condition in waiting if set(columns_of(condition)) <= set(columns)]
+        waiting = [condition for condition in waiting if condition not in ready]
+        holds = compile_expression(conjunction(tuple(ready)), columns)
+        stages.append((relation.table.qualified, holds))
+    return tuple(stages), tuple(compile_expression(output, columns) for _, output in block.projection)

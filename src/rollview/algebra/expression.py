@@ -1,0 +1,262 @@
+"""Scalar expressions: conditions and projections that mean the same on every bag.
+
+An expression is a small tree of `Column`, `Literal` and `Call`. The in-memory bag compiles it to a
+function of a row; a Spark bag renders it with `to_sql`. The meaning is Spark SQL's with ANSI mode on:
+NULL is unknown, AND and OR follow three-valued logic, division by zero is an error.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from rollview.errors import EvaluationError
+
+Row = tuple[Any, ...]
+Value = Any
+
+
+class Column:
+    """A column of the bag the expression is applied to.
+
+    There is one object per name, so that expressions, by which compiled code is looked up, compare fast.
+    """
+
+    __slots__ = ("name",)
+    _known: ClassVar[dict[str, Column]] = {}
+    name: str
+
+    def __new__(cls, name: str) -> Column:
+        known = cls._known.get(name)
+        if known is None:
+            known = object.__new__(cls)
+            known.name = name
+            cls._known[name] = known
+        return known
+
+    def __reduce__(self) -> tuple[type[Column], tuple[str]]:
+        return Column, (self.name,)
+
+    def __repr__(self) -> str:
+        return f"Column({self.name!r})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal:
+    """A constant: NULL, a boolean, a number or a string. TRUE and 1 are different literals."""
+
+    value: bool | int | float | Decimal | str | None
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Literal) and type(self.value) is type(other.value) and self.value == other.value
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator or function applied to arguments; `function` is a key of `FUNCTIONS` or AND, OR, IF."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Compiled expressions are looked up by the tree, so its hash is computed once, not at every look.
+        object.__setattr__(self, "_hash", hash((self.function, self.arguments)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+Expression = Column | Literal | Call
+TRUE = Literal(True)
+
+
+def call(function: str, *arguments: Expression) -> Call:
+    """A call, written without the tuple."""
+    return Call(function, arguments)
+
+
+def conjunction(conditions: tuple[Expression, ...]) -> Expression:
+    """All of the conditions at once; TRUE for none."""
+    if not conditions:
+        return TRUE
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = call("AND", result, condition)
+    return result
+
+
+def conjuncts(expression: Expression) -> tuple[Expression, ...]:
+    """The inverse of `conjunction`: the conditions that must all hold."""
+    if isinstance(expression, Call) and expression.function == "AND":
+        return tuple(part for argument in expression.arguments for part in conjuncts(argument))
+    return () if expression == TRUE else (expression,)
+
+
+def columns_of(expression: Expression) -> Iterator[str]:
+    """The names of the columns that an expression reads, with repetitions, in order."""
+    if isinstance(expression, Column):
+        yield expression.name
+    elif isinstance(expression, Call):
+        for argument in expression.arguments:
+            yield from columns_of(argument)
+
+
+def rename(expression: Expression, names: Callable[[str], str]) -> Expression:
+    """The same expression over other column names."""
+    if isinstance(expression, Column):
+        return Column(names(expression.name))
+    if isinstance(expression, Call):
+        return Call(expression.function, tuple(rename(argument, names) for argument in expression.arguments))
+    return expression
+
+
+def _strict(function: Callable[..., Value]) -> Callable[..., Value]:
+    """NULL in, NULL out."""
+
+    def applied(*values: Value) -> Value:
+        return None if None in values else function(*values)
+
+    return applied
+
+
+def _divide(left: Value, right: Value) -> Value:
+    if right == 0:
+        raise EvaluationError("division by zero", hint="guard it: CASE WHEN divisor <> 0 THEN ... END")
+    return left / right
+
+
+def _remainder(left: Value, right: Value) -> Value:
+    """Spark's %: the sign follows the dividend."""
+    if right == 0:
+        raise EvaluationError("remainder by zero", hint="guard it: CASE WHEN divisor <> 0 THEN ... END")
+    magnitude = abs(left) % abs(right)
+    return -magnitude if left < 0 else magnitude
+
+
+def _is_in(value: Value, *candidates: Value) -> bool | None:
+    if value is None:
+        return None
+    if value in [candidate for candidate in candidates if candidate is not None]:
+        return True
+    return None if None in candidates else False
+
+
+def _coalesce(*values: Value) -> Value:
+    return next((value for value in values if value is not None), None)
+
+
+FUNCTIONS: dict[str, Callable[..., Value]] = {
+    "=": _strict(operator.eq),
+    "<>": _strict(operator.ne),
+    "<": _strict(operator.lt),
+    "<=": _strict(operator.le),
+    ">": _strict(operator.gt),
+    ">=": _strict(operator.ge),
+    "+": _strict(operator.add),
+    "-": _strict(operator.sub),
+    "*": _strict(operator.mul),
+    "/": _strict(_divide),
+    "%": _strict(_remainder),
+    "NEGATIVE": _strict(operator.neg),
+    "||": _strict(lambda *parts: "".join(map(str, parts))),
+    "NOT": _strict(operator.not_),
+    "IS NULL": lambda value: value is None,
+    "<=>": operator.eq,
+    "IN": _is_in,
+    "COALESCE": _coalesce,
+    "ABS": _strict(abs),
+    "UPPER": _strict(str.upper),
+    "LOWER": _strict(str.lower),
+    "LENGTH": _strict(len),
+}
+"""Functions whose arguments are all evaluated. AND, OR and IF are not here: they stop early."""
+
+Compiled = Callable[[Row], Value]
+
+
+@lru_cache(maxsize=4096)
+def compile_expression(expression: Expression, columns: tuple[str, ...]) -> Compiled:
+    """A function from a row with these columns to the expression's value."""
+    if isinstance(expression, Column):
+        return operator.itemgetter(columns.index(expression.name))
+    if isinstance(expression, Literal):
+        value = expression.value
+        return lambda row: value
+    compiled = tuple(compile_expression(argument, columns) for argument in expression.arguments)
+    if expression.function == "AND":
+        return _compile_connective(compiled, decisive=False)
+    if expression.function == "OR":
+        return _compile_connective(compiled, decisive=True)
+    if expression.function == "IF":
+        return _compile_if(compiled)
+    return _compile_function(FUNCTIONS[expression.function], compiled)
+
+
+def _compile_connective(parts: tuple[Compiled, ...], decisive: bool) -> Compiled:
+    """AND stops at the first false, OR at the first true; otherwise one unknown makes all unknown."""
+
+    def connective(row: Row) -> Value:
+        result: bool | None = not decisive
+        for part in parts:
+            value = part(row)
+            if value is decisive:
+                return decisive
+            if value is None:
+                result = None
+        return result
+
+    return connective
+
+
+def _compile_if(parts: tuple[Compiled, ...]) -> Compiled:
+    condition, positive, negative = parts
+    return lambda row: positive(row) if condition(row) is True else negative(row)
+
+
+def _compile_function(function: Callable[..., Value], parts: tuple[Compiled, ...]) -> Compiled:
+    if len(parts) == 2:
+        first, second = parts
+        return lambda row: function(first(row), second(row))
+    return lambda row: function(*[part(row) for part in parts])
+
+
+_INFIX = {"=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "||", "AND", "OR", "<=>"}
+
+
+def to_sql(expression: Expression) -> str:
+    """Spark SQL text of the expression."""
+    if isinstance(expression, Column):
+        return f"`{expression.name}`"
+    if isinstance(expression, Literal):
+        return _literal_sql(expression.value)
+    parts = [to_sql(argument) for argument in expression.arguments]
+    if expression.function in _INFIX:
+        return "(" + f" {expression.function} ".join(parts) + ")"
+    if expression.function == "IS NULL":
+        return f"({parts[0]} IS NULL)"
+    if expression.function == "IN":
+        return f"({parts[0]} IN ({', '.join(parts[1:])}))"
+    if expression.function == "NOT":
+        return f"(NOT {parts[0]})"
+    return f"{expression.function}({', '.join(parts)})"
+
+
+def _literal_sql(value: Value) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    return f"{value!r}D" if isinstance(value, float) else str(value)

@@ -1,0 +1,161 @@
+"""Effects: everything an algorithm can want from the world outside.
+
+An algorithm is a generator. It yields one of these, is suspended, and is sent the result. The simulator
+and the Spark runtime interpret the same effects, so an algorithm that survives the simulator is the one
+that ships. Algorithms hold no clock, no randomness and no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from rollview.algebra.bag import Bag
+from rollview.algebra.history import Seen, Transaction
+from rollview.algebra.join_graph import SubQuery
+from rollview.algebra.view import Block
+
+B = TypeVar("B", bound=Bag)
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[B]):
+    """A sub-query for one source; `keys` holds, for each shipped reach in order, the values sent along.
+
+    A reach without a parent (a product) ships nothing, and its place in `keys` is None.
+    """
+
+    block: Block
+    sub_query: SubQuery
+    keys: tuple[B | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[B]):
+    """For each reach of the question, in order, the rows found, and which source versions were visible.
+
+    A relation's rows have the block's needed columns, passed its local conditions, and match a row of
+    the parent's: the shipped values, or the parent's rows in this same answer.
+    """
+
+    source: str
+    rows: tuple[B, ...]
+    saw: Seen
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Generic[B]):
+    """Sends questions at once and waits for all answers. Result: a tuple of `Answer`, in order."""
+
+    questions: tuple[Question[B], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Await(Generic[B]):
+    """Waits until all that the answers saw has a csn. Result: for each answer, a `Seen` over csn."""
+
+    answers: tuple[Answer[B], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Reads the change log of a table for after < csn ≤ upto. Result: a bag with the column `_csn`."""
+
+    table: str
+    after: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class NextInterval:
+    """Waits until there are transactions that a forward query has not covered. Result: an `Interval`.
+
+    How many transactions the interval takes is the driver's policy, not the algorithm's.
+    """
+
+    query: ForwardQuery
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardQuery:
+    """Names one forward query of a view: the changes of one relation of one block."""
+
+    view: str
+    block: int
+    relation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The transactions with after < csn ≤ upto."""
+
+    after: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publish(Generic[B]):
+    """Adds a piece of the timed view delta, and with it moves the query's position, in one atomic step.
+
+    The view's high-water mark is the least position of its forward queries.
+    """
+
+    query: ForwardQuery
+    interval: Interval
+    delta: B
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Waits for the next update message, in order of arrival. Result: a `Transaction`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Reads the stored state of a view. Result: a bag."""
+
+    view: str
+
+
+@dataclass(frozen=True, slots=True)
+class Install(Generic[B]):
+    """Replaces the stored state of a view in one atomic step; readers see it from then on.
+
+    `versions` is the state of each source that it claims to show, where the algorithm knows it.
+    """
+
+    view: str
+    state: B
+    versions: tuple[tuple[str, int], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOf:
+    """Makes a bag of literal rows, such as an update message's. Result: a bag."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[tuple[Any, ...], int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Starts another process of the same algorithm beside this one."""
+
+    process: Process
+
+
+Effect = (
+    Ask[Any]
+    | Await[Any]
+    | Changes
+    | NextInterval
+    | Publish[Any]
+    | Receive
+    | Stored
+    | Install[Any]
+    | RowsOf
+    | Spawn
+)
+Process = Generator[Effect, Any, None]
+Received = Transaction

@@ -1,0 +1,51 @@
+"""Which algorithms there are, what each guarantees, and which views it can serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rollview.algebra.dependencies import keeps_keys
+from rollview.algebra.levels import Level, Scenario
+from rollview.algebra.view import Block, View
+from rollview.algorithms import conventional, sweep
+from rollview.algorithms.effects import Process
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm as the drivers see it.
+
+    `claims` is the level it is held to in each scenario. `refusal` names the reason why it cannot serve
+    a view, or is empty. `sequenced` says that it reads the history; otherwise it takes messages raw, in
+    the order in which they arrive, as its paper does.
+    """
+
+    name: str
+    processes: Callable[[View], Iterator[Process]]
+    claims: Mapping[Scenario, Level]
+    refusal: Callable[[View], str]
+    sequenced: bool
+
+
+def _needs_keys(view: View) -> str:
+    if not isinstance(view.root, Block):
+        return "it maintains select-project-join views only"
+    if not keeps_keys(view.root):
+        return "the view does not keep the key of every relation"
+    return ""
+
+
+ALGORITHMS = {
+    algorithm.name: algorithm
+    for algorithm in (
+        Algorithm("sweep", sweep.processes, dict.fromkeys(Scenario, Level.COMPLETE), lambda view: "", True),
+        Algorithm(
+            "conventional",
+            conventional.processes,
+            dict.fromkeys(Scenario, Level.CONVERGENCE),
+            _needs_keys,
+            False,
+        ),
+    )
+}

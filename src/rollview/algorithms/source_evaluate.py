@@ -1,0 +1,48 @@
+"""source_evaluate: a query answered source by source, at whatever state each source is in by then.
+
+**Source.** zhuge1996 §5.1, the procedure and `next_source`.
+**Guarantees.** None under concurrent updates; the algorithms that use it compensate afterwards.
+**Symbols.** Q → `block` with `start` replaced by `rows`; Aⁱ → the rows so far; next_source → `access_path`.
+**Deviations.** Connected relations of one source share a sub-query (§7, first enhancement), and sources
+that do not depend on each other are asked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from rollview.algebra.bag import Bag, keep
+from rollview.algebra.expression import conjunction
+from rollview.algebra.join_graph import Reach, SubQuery, access_path
+from rollview.algebra.view import Block
+from rollview.algorithms.effects import Answer, Ask, Effect, Question
+
+Steps = Generator[Effect, Any, Bag]
+
+
+def source_evaluate(block: Block, start: int, rows: Bag) -> Steps:
+    """The block with `rows` in place of relation `start`, projected."""
+    if block.local[start]:
+        rows = rows.select(conjunction(block.local[start]))
+    rows = rows.project(keep(block.needed[start]))
+    for sub_queries in access_path(block, start):
+        questions = tuple(question_for(block, sub_query, rows) for sub_query in sub_queries)
+        answers: tuple[Answer[Any], ...] = yield Ask(questions)
+        for sub_query, answer in zip(sub_queries, answers, strict=True):
+            for reach, found in zip(sub_query.reaches, answer.rows, strict=True):
+                rows = rows.join(found, reach.on, conjunction(reach.conditions))
+    return rows.project(block.projection)
+
+
+def question_for(block: Block, sub_query: SubQuery, rows: Bag) -> Question[Any]:
+    """The question with the values that the rows so far look for."""
+    keys = tuple(keys_of(rows, reach) for reach in sub_query.reaches if reach.shipped)
+    return Question(block, sub_query, keys)
+
+
+def keys_of(rows: Bag, reach: Reach) -> Bag | None:
+    """The values to look for. Counts do not matter: an insertion and a deletion both need their matches."""
+    if reach.parent is None:
+        return None
+    return rows.distinct([parent for parent, _ in reach.on])

@@ -1,0 +1,179 @@
+"""The sweep: rollview's default algorithm.
+
+**Source.** salem2000 equation 2, taken per transaction (the telescoping sum), with one interval per
+relation (§3.4) and the high-water mark (§3.3); sub-queries along the join graph from sze2000 report §4.1;
+compensation by `align`, which is sze2000's Theorem 1 made set-oriented.
+
+**Guarantees.** Complete (zhuge1996 §4.2) in the single-update, source-local and global scenarios, on a
+network that misorders, repeats and loses messages, through crashes of the warehouse and the sources.
+
+**Assumes.** Every transaction of a source reaches the history sooner or later, and an answer states
+exactly which transactions it saw. No keys are needed, no prefix, no order of messages.
+
+**Symbols.** Rⁱ → `relation`; (t_fwd, t_fwd + δ] → `interval`; τ → the bounds csn and csn − 1;
+Execute → `Ask` with `Await`.
+
+**Deviations.** Equation 2 is mirrored: relations before i are seen after the transaction, relations behind
+i before it, so that a row's bound depends on the row's own csn alone. Compensation is local, so there are
+no compensation queries, no query lists, and forward queries of different relations are independent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from rollview.algebra.align import FROM, UNTIL, align, window
+from rollview.algebra.bag import Bag, Output, keep
+from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
+from rollview.algebra.history import CSN, Seen
+from rollview.algebra.join_graph import Reach, SubQuery, access_path
+from rollview.algebra.lift import lift
+from rollview.algebra.view import Block, View
+from rollview.algorithms.effects import (
+    Answer,
+    Ask,
+    Await,
+    Changes,
+    Effect,
+    ForwardQuery,
+    Interval,
+    NextInterval,
+    Process,
+    Publish,
+)
+from rollview.algorithms.source_evaluate import question_for
+
+Steps = Generator[Effect, Any, Bag]
+
+
+def processes(view: View) -> Iterator[Process]:
+    """One process per relation of each block; they share nothing."""
+    for number, block in enumerate(view.blocks):
+        for relation in range(len(block.relations)):
+            yield propagate(view, ForwardQuery(view.name, number, relation))
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One forward query: the changes of relation `start` in an interval, to be joined with all others."""
+
+    block: Block
+    start: int
+    interval: Interval
+
+
+def propagate(view: View, query: ForwardQuery) -> Process:
+    """Publishes the view delta of one relation's changes, interval by interval, forever."""
+    block = view.blocks[query.block]
+    while True:
+        interval: Interval = yield NextInterval(query)
+        delta = yield from evaluate_forward(Forward(block, query.relation, interval))
+        yield Publish(query, interval, lift(view.root, delta))
+
+
+def evaluate_forward(query: Forward) -> Steps:
+    """What the changes did to the block, with the csn of each."""
+    block, interval = query.block, query.interval
+    rows = yield from local_changes(block, query.start, interval.after, interval.upto)
+    for sub_queries in access_path(block, query.start):
+        if rows.is_empty():
+            break
+        questions = tuple(question_for(block, sub_query, rows) for sub_query in sub_queries)
+        answers: tuple[Answer[Any], ...] = yield Ask(questions)
+        sights: tuple[Seen, ...] = yield Await(answers)
+        for sub_query, answer, saw in zip(sub_queries, answers, sights, strict=True):
+            rows = yield from _hop(query, rows, sub_query, answer, saw)
+    if rows.is_empty():
+        # The path may have ended early, so the columns of the relations not reached are not there.
+        return rows.project((*((name, Literal(None)) for name in block.output_columns), (CSN, Column(CSN))))
+    return rows.project((*block.projection, (CSN, Column(CSN))))
+
+
+def local_changes(block: Block, position: int, after: int, upto: int) -> Steps:
+    """A relation's changes that pass its local conditions: the needed columns, as the block names them."""
+    relation = block.relations[position]
+    log: Bag = yield Changes(relation.table.qualified, after, upto)
+    if not block.local[position]:
+        return log.project(_renamed(block, position, block.needed[position]))
+    log = log.project(_renamed(block, position, relation.columns))
+    needed = (*keep(block.needed[position]), (CSN, Column(CSN)))
+    return log.select(conjunction(block.local[position])).project(needed)
+
+
+@lru_cache(maxsize=1024)
+def _renamed(block: Block, position: int, names: tuple[str, ...]) -> tuple[Output, ...]:
+    """The projection from a table's change log to these columns of the block."""
+    relation = block.relations[position]
+    own = dict(zip(relation.columns, relation.table.columns, strict=True))
+    return (*((name, Column(own[name])) for name in names), (CSN, Column(CSN)))
+
+
+def _hop(query: Forward, rows: Bag, sub_query: SubQuery, answer: Answer[Any], saw: Seen) -> Steps:
+    """Joins the rows so far with every relation of one answer, each at the state that each row needs."""
+    relations = [reach.relation for reach in sub_query.reaches]
+    found = dict(zip(relations, answer.rows, strict=True))
+    corrected: set[int] = set()
+    for reach in sub_query.reaches:
+        late: Bag | None = None
+        if reach.parent in corrected:
+            lost = _not_looked_for(rows, reach, found[reach.parent])
+            if not lost.is_empty():
+                late = yield from _ask_alone(query, lost, sub_query, reach)
+                rows = rows.plus(lost.negate()).net_effect()
+        rows, was_corrected = yield from _align_and_join(query, rows, reach, found[reach.relation], saw)
+        if late is not None:
+            rows = rows.plus(late)
+        if was_corrected or late is not None:
+            corrected.add(reach.relation)
+    return rows
+
+
+def _align_and_join(
+    query: Forward, rows: Bag, reach: Reach, found: Bag, saw: Seen
+) -> Generator[Effect, Any, tuple[Bag, bool]]:
+    """Rows joined with one relation, and whether the log had anything to correct in it."""
+    first, last = query.interval.after, query.interval.upto
+    log = yield from local_changes(query.block, reach.relation, *window(saw, first, last))
+    if log.is_empty():
+        return rows.join(found, reach.on, conjunction(reach.conditions) if reach.conditions else None), False
+    aligned = align(found, log, saw, first, last)
+    columns = (*rows.columns, *found.columns)
+    at_bound = _at_bound(after_it=reach.relation < query.start)
+    rows = rows.join(aligned, reach.on, conjunction((*at_bound, *reach.conditions)))
+    return rows.project(keep(columns)), True
+
+
+def _at_bound(after_it: bool) -> tuple[Expression, ...]:
+    """The state a row needs: after its own transaction for relations before the start, else before it."""
+    bound: Expression = Column(CSN) if after_it else call("-", Column(CSN), Literal(1))
+    return (call("<=", Column(FROM), bound), call("<=", bound, Column(UNTIL)))
+
+
+def _not_looked_for(rows: Bag, reach: Reach, parent_found: Bag) -> Bag:
+    """The rows whose matches the shared sub-query did not look for.
+
+    It looked for what joins the parent's rows as the source showed them. Correcting the parent may have
+    brought back others (sze2000 report Lemmas 3 and 5: tuples that should be retrieved as well).
+    """
+    parent_columns = [parent for parent, _ in reach.on]
+    found = [(f"{name}'", Column(name)) for name in parent_columns]
+    looked_for = parent_found.distinct(parent_columns).project(found)
+    covered = rows.join(looked_for, [(name, f"{name}'") for name in parent_columns]).project(
+        keep(rows.columns)
+    )
+    nulls = [call("IS NULL", Column(name)) for name in parent_columns]
+    joinable = conjunction(tuple(call("NOT", null) for null in nulls))
+    return rows.select(joinable).plus(covered.negate()).net_effect()
+
+
+def _ask_alone(query: Forward, rows: Bag, sub_query: SubQuery, reach: Reach) -> Steps:
+    """A sub-query for one relation alone, for the rows that the shared one did not serve."""
+    alone = replace(reach, shipped=True)
+    question = question_for(query.block, SubQuery(sub_query.source, (alone,)), rows)
+    answers: tuple[Answer[Any], ...] = yield Ask((question,))
+    sights: tuple[Seen, ...] = yield Await(answers)
+    joined, _ = yield from _align_and_join(query, rows, alone, answers[0].rows[0], sights[0])
+    return joined

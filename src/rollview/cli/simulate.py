@@ -1,0 +1,265 @@
+"""`rollview simulate`: an algorithm through seeded or exhaustive interleavings."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from rollview.algebra.levels import Level, Scenario
+from rollview.algorithms.registry import ALGORITHMS
+from rollview.cli.tables import level_text, print_story, print_witness
+from rollview.errors import OptionError, WorldError
+from rollview.planning import parse_view
+from rollview.simulator.campaign import Campaign, Tally, conduct, seeded_run
+from rollview.simulator.checker import Verdict, check
+from rollview.simulator.generate import Size, generate
+from rollview.simulator.network import NETWORKS
+from rollview.simulator.schedule import Recorded, Schedule
+from rollview.simulator.shrink import Failing, shrink
+from rollview.simulator.simulation import Outcome, simulate_run
+from rollview.simulator.trace import trace_lines, verdict_to_json
+from rollview.simulator.world import World, from_json
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for on the command line."""
+
+    algorithm: str
+    scenario: str
+    network: str
+    relations: int
+    transactions: int
+    views: int
+    runs: int
+    seed: int
+    exhaustive: bool
+    world: Path | None
+    view: str | None
+    expect: str | None
+    jobs: int
+    trace: Path | None
+    json: bool
+
+
+def _choice(names: Iterable[object]) -> click.Choice[str]:
+    return click.Choice([str(name) for name in names])
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--algorithm", type=_choice(ALGORITHMS), default="sweep", help="What to run.")
+@click.option(
+    "--scenario",
+    type=_choice(Scenario),
+    default="source-local",
+    help="How far a transaction reaches: one row, one source, several sources.",
+)
+@click.option(
+    "--network",
+    type=_choice(NETWORKS),
+    default="fifo",
+    help="fifo; misordered; lossy: loses and repeats; hostile: all of that, crashes and restarts.",
+)
+@click.option("--relations", type=click.IntRange(1, 6), default=3, help="Relations that the view joins.")
+@click.option("--transactions", type=click.IntRange(0, 200), default=10, help="Transactions per run.")
+@click.option("--views", type=click.IntRange(1, 4), default=1, help="Views that are published together.")
+@click.option("--runs", type=click.IntRange(1), default=1000, help="Number of runs; at most, if exhaustive.")
+@click.option("--seed", type=int, default=0, help="Run i uses seed + i; the same seed is the same run.")
+@click.option("--exhaustive", is_flag=True, help="All schedules of the one world of --seed or --world.")
+@click.option("--world", type=click.Path(path_type=Path), help="A world from a JSON file or a trace.")
+@click.option("--view", help="Your own view over the relations of the world (x.t1 and so on).")
+@click.option(
+    "--expect", type=_choice(list(Level)[1:]), help="Required level [default: the algorithm's claim]."
+)
+@click.option("--jobs", type=click.IntRange(0), default=1, help="Processes; 0 is one per core.")
+@click.option("--trace", type=click.Path(path_type=Path), help="Write a run as JSON lines.")
+@click.option("--json", is_flag=True, help="Print the result as one JSON object.")
+def simulate(**given: Any) -> None:
+    """Run an algorithm through many interleavings and name the consistency level it reached.
+
+    Sources commit, messages are delayed, misordered, lost and repeated, processes crash; a checker that
+    knows nothing of the algorithm recomputes the view from scratch. A run that falls short is shrunk to a
+    short story. Exit code 1 if any run fell short of the expected level.
+
+    \b
+    rollview simulate --network hostile --scenario global
+    rollview simulate --algorithm conventional --relations 2 --transactions 2 --exhaustive
+    rollview simulate --runs 1 --seed 42 --trace run.jsonl
+    """
+    options = Options(**given)
+    console = Console(highlight=False, quiet=options.json)
+    campaign = _campaign(options)
+    tally = _conduct(console, campaign, options.jobs)
+    failing = None
+    if tally.failing is not None:
+        failing = shrink(tally.failing, campaign.algorithm, campaign.network, campaign.required)
+    world, told, verdict = _told_run(campaign, failing)
+    if options.trace is not None:
+        header = {
+            "algorithm": options.algorithm,
+            "network": options.network,
+            "seed": options.seed if tally.failing_seed is None else tally.failing_seed,
+        }
+        text = "".join(f"{line}\n" for line in trace_lines(world, told, verdict, header))
+        options.trace.write_text(text, encoding="utf-8")
+    if options.json:
+        click.echo(json.dumps(_result(campaign, tally, verdict if failing else None), ensure_ascii=False))
+    else:
+        _print_result(console, campaign, tally)
+        if failing is not None:
+            console.print(f"\n[bold]seed {tally.failing_seed} falls short[/bold]; shrunk to its core:\n")
+            _print_failure(console, world, told, verdict)
+        if options.trace is not None:
+            which = "the shrunk failing run" if failing else f"seed {options.seed}"
+            console.print(f"trace of {which}: {options.trace}")
+    if failing is not None:
+        raise SystemExit(1)
+
+
+def _campaign(options: Options) -> Campaign:
+    """The campaign that the options describe; refuses options that contradict each other."""
+    algorithm = ALGORITHMS[options.algorithm]
+    if options.views > 1 and not algorithm.sequenced:
+        raise OptionError(
+            f"{algorithm.name} maintains one view at a time", hint="leave --views out, or use sweep"
+        )
+    if options.exhaustive and options.jobs != 1:
+        raise OptionError("--exhaustive runs in one process", hint="leave --jobs out")
+    if options.views > 1 and (options.view or options.world):
+        raise OptionError(
+            "--views draws views at random; --view and --world name them", hint="use one of both"
+        )
+    if options.trace is not None and not options.trace.parent.is_dir():
+        raise OptionError(f"the folder of {options.trace} does not exist", thing=str(options.trace))
+    scenario = Scenario(options.scenario)
+    size = Size(options.relations, options.transactions, options.views, keyed=not algorithm.sequenced)
+    world = _given_world(options, scenario, size)
+    if world is not None:
+        scenario = world.scenario
+        for view in world.views:
+            if reason := algorithm.refusal(view):
+                raise OptionError(f"{algorithm.name} cannot maintain {view.name}: {reason}", thing=view.name)
+    return Campaign(
+        algorithm,
+        NETWORKS[options.network],
+        scenario,
+        size,
+        options.runs,
+        options.seed,
+        Level[options.expect.upper()] if options.expect else algorithm.claims[scenario],
+        options.exhaustive,
+        world,
+    )
+
+
+def _conduct(console: Console, campaign: Campaign, jobs: int) -> Tally:
+    """Runs the campaign with a progress bar, where there is somebody to see it."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=console.quiet or not console.is_terminal,
+    ) as bar:
+        what = f"{campaign.algorithm.name} · {campaign.scenario} · {campaign.network.name}"
+        task = bar.add_task(what, total=None if campaign.exhaustive else campaign.runs)
+        return conduct(campaign, jobs, lambda done: bar.advance(task, done))
+
+
+def _given_world(options: Options, scenario: Scenario, size: Size) -> World | None:
+    """The world that the options describe; None if every run makes its own."""
+    world = None if options.world is None else _read_world(options.world)
+    if options.view is None:
+        return world
+    if world is None:
+        # Every relation a table of its own, so that any view can be written over them.
+        world = generate(random.Random(options.seed), scenario, replace(size, keyed=True))
+    return replace(world, views=(parse_view(options.view, world.tables, "v"),))
+
+
+def _read_world(file: Path) -> World:
+    """The first line of a trace, or a whole file that is one JSON object."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise WorldError(f"cannot read {file}: {error.strerror}", thing=str(file)) from error
+    try:
+        record = json.loads(text)
+    except ValueError:
+        try:
+            record = json.loads(text.splitlines()[0])
+        except (ValueError, IndexError) as error:
+            raise WorldError(f"{file} is not JSON: {error}", thing=str(file)) from error
+    if not isinstance(record, dict):
+        raise WorldError(f"{file} holds no JSON object", thing=str(file))
+    return from_json(record)
+
+
+def _told_run(campaign: Campaign, failing: Failing | None) -> tuple[World, Outcome, Verdict]:
+    """The failing run once more with its story, or the first run of the campaign."""
+    if failing is not None:
+        world: World = failing.world
+        schedule: Schedule = Recorded(failing.choices)
+    else:
+        world, schedule = seeded_run(campaign, campaign.seed)
+    told = simulate_run(world, campaign.algorithm, campaign.network, schedule, tell=True)
+    return world, told, check(world, told.commits, told.publications, told.at_rest)
+
+
+def _result(campaign: Campaign, tally: Tally, verdict: Verdict | None) -> dict[str, Any]:
+    return {
+        "algorithm": campaign.algorithm.name,
+        "scenario": str(campaign.scenario),
+        "network": campaign.network.name,
+        "runs": tally.runs,
+        "exhausted": campaign.exhaustive and tally.finished,
+        "level": str(tally.level),
+        "expected": str(campaign.required),
+        "levels": {str(level): count for level, count in sorted(tally.levels.items())},
+        "false_claims": tally.false_claims,
+        "seconds": round(tally.seconds, 3),
+        "runs_per_second": round(tally.runs / tally.seconds, 1),
+        "questions_per_transaction": round(tally.questions / max(1, tally.transactions), 3),
+        "rows_shipped_per_transaction": round(tally.rows_shipped / max(1, tally.transactions), 3),
+        "failing_seed": tally.failing_seed,
+        "verdict": None if verdict is None else verdict_to_json(verdict),
+    }
+
+
+def _print_result(console: Console, campaign: Campaign, tally: Tally) -> None:
+    what = "all schedules of one world" if campaign.exhaustive else "seeded runs"
+    if campaign.exhaustive and not tally.finished:
+        what = "schedules of one world (there are more; raise --runs)"
+    console.print(
+        f"{campaign.algorithm.name} · {campaign.scenario} · {campaign.network.name}: "
+        f"{tally.runs:,} {what} in {tally.seconds:.1f} s ({tally.runs / tally.seconds:,.0f} a second)"
+    )
+    for level in sorted(tally.levels, reverse=True):
+        console.print("  ", level_text(level), f" {tally.levels[level]:,}", sep="")
+    if tally.false_claims:
+        console.print(f"  [red]claimed versions that were not shown: {tally.false_claims:,} runs[/red]")
+    per = max(1, tally.transactions)
+    questions, rows = tally.questions / per, tally.rows_shipped / per
+    console.print(f"   per transaction: {questions:.2f} sub-queries, {rows:.2f} rows shipped")
+    console.print("every run reached: ", level_text(tally.level), f" (expected: {campaign.required})", sep="")
+
+
+def _print_failure(console: Console, world: World, told: Outcome, verdict: Verdict) -> None:
+    for view in world.views:
+        console.print(f"  view {view.name}: {view.sql}", markup=False, soft_wrap=True)
+    for name, rows in world.initial.items():
+        console.print(f"  {name}: {' '.join(str(list(row)) for row in rows) or '∅'}", markup=False)
+    console.print()
+    print_story(console, told.story)
+    console.print()
+    print_witness(console, verdict)

@@ -1,0 +1,187 @@
+"""The part of Spark SQL that can be maintained: a list of constructs, everything else is refused.
+
+The parser accepts far more than we translate, and silently keeps what it does not know as one more
+argument of a node. So the whole tree is checked before anything is translated: every node must be of a
+class listed here and may carry only the arguments listed for it. Nothing can be ignored by accident.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from rollview.planning.literal import is_adjacent_strings, is_typed_number
+from rollview.planning.place import DIALECT, NodeError, refusal
+
+_BINARY = ("this", "expression")
+
+SUPPORTED: dict[type[exp.Expr], tuple[str, ...]] = {
+    # Queries.
+    exp.Select: ("expressions", "from_", "joins", "where", "group"),
+    exp.Union: _BINARY,
+    exp.Subquery: ("this", "alias"),
+    exp.From: ("this",),
+    exp.Table: ("this", "db", "catalog", "alias"),
+    exp.TableAlias: ("this",),
+    exp.Join: ("this", "on", "using", "kind"),
+    exp.Where: ("this",),
+    exp.Group: ("expressions", "all"),
+    exp.Alias: ("this", "alias"),
+    # Names and constants.
+    exp.Column: ("this", "table", "db"),
+    exp.Identifier: ("this", "quoted"),
+    exp.Star: (),
+    exp.Literal: ("this", "is_string"),
+    exp.Boolean: ("this",),
+    exp.Null: (),
+    # 1.5D, 3L and 1.5BD arrive as casts of constants; `is_typed_number` tells them from others.
+    exp.TryCast: ("this", "to", "safe"),
+    exp.DataType: ("this", "nested", "expressions"),
+    exp.DataTypeParam: ("this",),
+    # Operators.
+    **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), _BINARY),
+    **dict.fromkeys((exp.NullSafeEQ, exp.NullSafeNEQ, exp.And, exp.Or), _BINARY),
+    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Mod), _BINARY),
+    # What happens on a zero divisor is decided by our own expressions: an error, as in ANSI mode.
+    exp.Div: (*_BINARY, "typed", "safe"),
+    exp.DPipe: (*_BINARY, "safe"),
+    **dict.fromkeys((exp.Neg, exp.Not, exp.Paren), ("this",)),
+    exp.Is: (*_BINARY, "negate"),
+    exp.In: ("this", "expressions"),
+    exp.Between: ("this", "low", "high"),
+    # Functions.
+    exp.Case: ("this", "ifs", "default"),
+    exp.If: ("this", "true", "false"),
+    exp.Coalesce: ("this", "expressions", "is_nvl"),
+    exp.Nullif: _BINARY,
+    exp.Concat: ("expressions", "safe"),
+    **dict.fromkeys((exp.Abs, exp.Upper, exp.Lower, exp.Length), ("this",)),
+    exp.Count: ("this", "big_int"),
+    **dict.fromkeys((exp.Sum, exp.Avg), ("this",)),
+}
+
+_CLAUSES = {
+    "with_": "WITH (a common table expression)",
+    "distinct": "DISTINCT",
+    "having": "HAVING",
+    "order": "ORDER BY",
+    "limit": "LIMIT",
+    "offset": "OFFSET",
+    "qualify": "QUALIFY",
+    "windows": "WINDOW",
+    "laterals": "LATERAL VIEW",
+    "hint": "an optimizer hint",
+    "sort": "SORT BY",
+    "cluster": "CLUSTER BY",
+    "distribute": "DISTRIBUTE BY",
+    "sample": "TABLESAMPLE",
+    "pivots": "PIVOT",
+    "locks": "FOR UPDATE",
+    "into": "SELECT INTO",
+    "version": "VERSION AS OF",
+    "when": "TIMESTAMP AS OF",
+    "columns": "a list of column aliases after a relation",
+    "by_name": "UNION BY NAME",
+    "grouping_sets": "GROUPING SETS",
+    "cube": "CUBE",
+    "rollup": "ROLLUP",
+    "totals": "WITH TOTALS",
+    "query": "IN with a subquery",
+    "symmetric": "BETWEEN SYMMETRIC",
+    "except_": "* EXCEPT",
+    "catalog": "access to a field of a column",
+}
+
+_CONSTRUCTS: dict[type[exp.Expr], str] = {
+    exp.Window: "a window function (OVER)",
+    exp.Filter: "FILTER after an aggregate",
+    exp.Exists: "EXISTS",
+    exp.Except: "EXCEPT",
+    exp.Intersect: "INTERSECT",
+    exp.Values: "VALUES",
+    exp.Lateral: "LATERAL",
+    exp.Cube: "CUBE",
+    exp.Rollup: "ROLLUP",
+    exp.GroupingSets: "GROUPING SETS",
+    exp.Cast: "CAST",
+    exp.TryCast: "CAST",
+    exp.Tuple: "a row value",
+    exp.Like: "LIKE",
+    exp.RegexpLike: "RLIKE",
+    exp.IntDiv: "the operator DIV",
+    exp.Interval: "INTERVAL",
+    exp.QueryTransform: "TRANSFORM",
+}
+
+_QUERIES = (exp.Select, exp.SetOperation, exp.Subquery)
+
+
+def check_supported(query: exp.Expr) -> None:
+    """Refuses the first construct that is not listed, if there is one."""
+    for node in query.walk(bfs=False):
+        if node is not query and isinstance(node, _QUERIES):
+            _check_subquery(node)
+        if isinstance(node, exp.Subquery) and node.alias and not isinstance(node.parent, exp.From):
+            raise refusal(node.args["alias"], "a name for a query that is not in FROM")
+        allowed = SUPPORTED.get(type(node))
+        if allowed is None or (isinstance(node, exp.TryCast) and not is_typed_number(node)):
+            # The first words of a set operation are its left side; the right side is nearer to the operator.
+            at = node.expression if isinstance(node, exp.SetOperation) else node
+            raise refusal(at, _construct(node))
+        if isinstance(node, exp.Join):
+            _check_join(node)
+        if isinstance(node, exp.Concat) and is_adjacent_strings(node):
+            # Spark 3 reads 'a''b' as ab, Spark 4 as a'b.
+            raise refusal(
+                node, "two string constants side by side", hint="write || between them, or \\' for a quote"
+            )
+        if isinstance(node, exp.Union) and node.args.get("distinct"):
+            raise refusal(node.expression, "UNION without ALL", hint="UNION ALL is supported")
+        for name, value in node.args.items():
+            if value and name not in allowed:
+                raise _refused_argument(node, name, value)
+
+
+def _check_subquery(node: exp.Expr) -> None:
+    """Queries may stand inside UNION ALL and as the only item of FROM, where alone they may have a name."""
+    if isinstance(node, exp.Subquery) and not isinstance(node.this, _QUERIES):
+        # To the parser a parenthesised join is a subquery without a SELECT.
+        raise refusal(node, "a parenthesised JOIN", hint="write the joins one after the other")
+    if isinstance(node.parent, exp.Join):
+        raise refusal(node, "a subquery (SELECT) in a JOIN", hint="join the base relations themselves")
+    if isinstance(node.parent, exp.From) and isinstance(node, exp.Subquery):
+        return
+    if not isinstance(node.parent, exp.SetOperation | exp.Subquery | exp.Create):
+        raise refusal(node, "a subquery (SELECT) in an expression")
+
+
+def _check_join(join: exp.Join) -> None:
+    words = [str(join.args.get(part) or "") for part in ("method", "side", "kind")]
+    if words[0] or words[1] or words[2] not in ("", "INNER", "CROSS"):
+        kind = " ".join(word for word in words if word)
+        raise refusal(join, f"{kind} JOIN", hint="INNER JOIN and CROSS JOIN are supported")
+    nested = join.this.args.get("joins")
+    if nested:
+        raise refusal(nested[0], "a nested JOIN", hint="write the joins one after the other")
+
+
+def _refused_argument(node: exp.Expr, name: str, value: object) -> NodeError:
+    parts = value if isinstance(value, list) else [value]
+    at = next((part for part in parts if isinstance(part, exp.Expr)), node)
+    if isinstance(node, exp.Count) and name == "expressions":
+        return refusal(node, "COUNT of several arguments")
+    construct = _CLAUSES.get(name, f"{name.strip('_').upper()} in {type(node).__name__.upper()}")
+    return refusal(at, construct)
+
+
+def _construct(node: exp.Expr) -> str:
+    """What a user would call the node."""
+    if isinstance(node, exp.Distinct) and isinstance(node.parent, exp.AggFunc):
+        return f"{node.parent.sql_name()}(DISTINCT)"
+    if type(node) in _CONSTRUCTS:
+        return _CONSTRUCTS[type(node)]
+    if isinstance(node, exp.Func):
+        name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
+        kind = "aggregate function" if isinstance(node, exp.AggFunc) else "function"
+        return f"the {'table function' if isinstance(node.parent, exp.Table) else kind} {name}"
+    sql = node.sql(dialect=DIALECT)
+    return f"`{sql if len(sql) <= 60 else sql[:57] + '...'}`"

@@ -1,0 +1,74 @@
+"""From relations, conditions and outputs to a block: conditions told apart into edges, local, residual.
+
+A draft is a select-project-join before that. Drafts nest: what stands above a subquery is put into it by
+substituting the subquery's outputs, so that one flat block remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from rollview.algebra.bag import Output
+from rollview.algebra.expression import Call, Column, Expression, columns_of, conjuncts
+from rollview.algebra.view import Block, Edge, Relation
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A select-project-join: what is joined, which conditions hold, what comes out."""
+
+    relations: tuple[Relation, ...]
+    conditions: tuple[Expression, ...]
+    outputs: tuple[Output, ...]
+
+    def above(self, conditions: Iterable[Expression], outputs: Iterable[Output]) -> Draft:
+        """The draft for a selection and projection over this one's outputs."""
+        known = dict(self.outputs)
+        more = tuple(substitute(condition, known) for condition in conditions)
+        projection = tuple((name, substitute(expression, known)) for name, expression in outputs)
+        return Draft(self.relations, (*self.conditions, *more), projection)
+
+    def renamed(self, names: Iterable[str]) -> Draft:
+        """The draft with other output names."""
+        outputs = tuple((name, output) for name, (_, output) in zip(names, self.outputs, strict=True))
+        return replace(self, outputs=outputs)
+
+
+def substitute(expression: Expression, known: Mapping[str, Expression]) -> Expression:
+    """The expression with each known column replaced by what it stands for."""
+    if isinstance(expression, Column):
+        return known.get(expression.name, expression)
+    if isinstance(expression, Call):
+        return Call(expression.function, tuple(substitute(part, known) for part in expression.arguments))
+    return expression
+
+
+def normalize(draft: Draft) -> Block:
+    """The block of a draft. A condition that is written twice is kept once."""
+    owner = {column: i for i, relation in enumerate(draft.relations) for column in relation.columns}
+    edges: dict[Edge, None] = {}
+    local: list[dict[Expression, None]] = [{} for _ in draft.relations]
+    residual: dict[Expression, None] = {}
+    for condition in (part for whole in draft.conditions for part in conjuncts(whole)):
+        edge = _edge(condition, owner)
+        owners = {owner[column] for column in columns_of(condition)}
+        if edge is not None:
+            edges[edge] = None
+        elif len(owners) <= 1:
+            # A condition without columns holds for all rows or none, so any one relation can carry it.
+            local[min(owners, default=0)][condition] = None
+        else:
+            residual[condition] = None
+    return Block(draft.relations, tuple(edges), tuple(map(tuple, local)), tuple(residual), draft.outputs)
+
+
+def _edge(condition: Expression, owner: Mapping[str, int]) -> Edge | None:
+    """The condition as an edge of the join graph, if it equates plain columns of two relations."""
+    if not isinstance(condition, Call) or condition.function != "=":
+        return None
+    names = [argument.name for argument in condition.arguments if isinstance(argument, Column)]
+    if len(names) != 2 or owner[names[0]] == owner[names[1]]:
+        return None
+    left, right = sorted(names, key=owner.__getitem__)
+    return Edge(owner[left], left, owner[right], right)

@@ -1,0 +1,104 @@
+"""SQL text to a view definition in normal form.
+
+The text is Spark SQL: a SELECT, or CREATE MATERIALIZED VIEW as Spark Declarative Pipelines write it. What
+cannot be maintained is refused with its place in the text; nothing is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+
+from rollview.algebra.view import Table, View, blocks_of
+from rollview.errors import ViewError
+from rollview.planning.grammar import check_supported
+from rollview.planning.place import DIALECT, NodeError, Text, mistake, place_at, refusal
+from rollview.planning.properties import read_properties
+from rollview.planning.select import Translation
+
+_CREATE_ARGUMENTS = {"this", "kind", "expression", "properties", "replace", "refresh", "exists"}
+"""What CREATE may carry. All of OR REPLACE, OR REFRESH and IF NOT EXISTS define the same view."""
+
+
+def parse_view(sql: str, tables: Iterable[Table], name: str = "") -> View:
+    """The view that the SQL defines over these tables; `name` is for a SELECT, which has none."""
+    statement = _statement(sql)
+    try:
+        query = _query(statement)
+        check_supported(query)
+        root = Translation(tables).node(query)
+        if not isinstance(statement, exp.Create):
+            return View(name or "view", root, sql.strip())
+        properties = read_properties(statement, blocks_of(root))
+        return View(statement.this.name, root, sql.strip(), properties)
+    except NodeError as fault:
+        raise Text(sql).located(fault) from None
+
+
+def _statement(sql: str) -> exp.Expr:
+    """The one statement of the text."""
+    try:
+        statements = [statement for statement in sqlglot.parse(sql, dialect=DIALECT) if statement is not None]
+    except ParseError as error:
+        raise _syntax_error(error) from None
+    except TokenError as error:
+        raise _token_error(error, sql) from None
+    if len(statements) != 1:
+        message = f"one view definition was expected, but there are {len(statements)} statements"
+        raise ViewError(message, hint="one view per file")
+    return statements[0]
+
+
+def _syntax_error(error: ParseError) -> ViewError:
+    """The parser's first complaint, with the place where the offending word starts."""
+    details = error.errors[0]
+    word = str(details.get("highlight") or "")
+    column = int(details.get("col") or 0) - max(len(word) - 1, 0)
+    description = str(details.get("description") or "syntax error")
+    # The parser names its own classes where a part is missing; the place says more to a reader.
+    if description.startswith("Required keyword"):
+        description = "something is missing here"
+    near = f": `{word}`" if word else ""
+    return ViewError(f"{description}{near} (line {details.get('line')}, column {column})", thing=word)
+
+
+def _token_error(error: TokenError, sql: str) -> ViewError:
+    """What the tokenizer could not read, mostly a quote that is never closed; it gives the quote's offset."""
+    unclosed = re.search(r"Missing (\S+) from \d+:(\d+)", str(error.__cause__))
+    if unclosed is None:
+        return ViewError(f"the SQL cannot be read: {error}")
+    message = f"{unclosed[1]} is opened but never closed"
+    return ViewError(f"{message} ({place_at(sql, int(unclosed[2]))})", thing=unclosed[1])
+
+
+def _query(statement: exp.Expr) -> exp.Expr:
+    """The query of the view."""
+    if isinstance(statement, exp.Query):
+        return statement
+    if not isinstance(statement, exp.Create) or not _is_materialized_view(statement):
+        hint = "write SELECT ... or CREATE MATERIALIZED VIEW name AS SELECT ..."
+        raise mistake(statement, "this is not a view definition", hint=hint)
+    for argument, value in statement.args.items():
+        if value and argument not in _CREATE_ARGUMENTS:
+            raise refusal(statement.this, f"{argument.strip('_').upper()} in CREATE MATERIALIZED VIEW")
+    target = statement.this
+    if isinstance(target, exp.Schema):
+        hint = "name the output columns with AS"
+        raise refusal(target.expressions[0], "a column list after the view's name", hint=hint)
+    if target.db:
+        message = f"the view's name `{target.sql(dialect=DIALECT)}` has a qualifier"
+        raise mistake(target, message, hint="a view is named by one word")
+    if statement.expression is None:
+        raise mistake(statement, "the view has no AS SELECT ...")
+    query: exp.Expr = statement.expression
+    return query
+
+
+def _is_materialized_view(create: exp.Create) -> bool:
+    properties = create.args.get("properties")
+    materialized = properties is not None and properties.find(exp.MaterializedProperty) is not None
+    return create.kind == "VIEW" and materialized

@@ -1,0 +1,101 @@
+"""Where in the SQL text something is wrong: errors that point at a node, and the node's line and column.
+
+The translation raises `NodeError`, which knows the node of the syntax tree but not the text. `Text` turns
+it into the error a user sees. Not every node has a position: then its first part that has one is taken,
+or the keyword that names the construct, whichever is found nearest.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from sqlglot import exp, tokenize
+
+from rollview.errors import UnsupportedError, ViewError
+
+DIALECT = "spark"
+
+
+class NodeError(Exception):
+    """Something is wrong with a node; `words` are keywords that show its place best."""
+
+    def __init__(self, node: exp.Expr, error: ViewError, words: Iterable[str] = ()) -> None:
+        super().__init__(error.message)
+        self.node = node
+        self.error = error
+        self.words = tuple(words)
+
+
+def mistake(node: exp.Expr, message: str, *, thing: str = "", hint: str = "") -> NodeError:
+    """The SQL is wrong at this node."""
+    return NodeError(node, ViewError(message, thing=thing, hint=hint))
+
+
+def refusal(node: exp.Expr, construct: str, *, hint: str = "") -> NodeError:
+    """The SQL is right, but the construct cannot be maintained yet."""
+    error = UnsupportedError(f"{construct} is not supported yet", thing=construct, hint=hint)
+    return NodeError(node, error, re.findall(r"\b[A-Z]{2,}\b", construct))
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str:
+    """The candidate that is spelled most like the name; empty if none is near."""
+    spelled = {candidate.lower(): candidate for candidate in candidates}
+    near = difflib.get_close_matches(name.lower(), spelled, n=1)
+    return spelled[near[0]] if near else ""
+
+
+def did_you_mean(name: str, candidates: Iterable[str], otherwise: str = "") -> str:
+    """A hint with the nearest candidate."""
+    near = nearest(name, candidates)
+    return f"did you mean {near}?" if near else otherwise
+
+
+def place_at(sql: str, offset: int) -> str:
+    """`line L, column C` of a character, both counted from 1."""
+    before = sql[:offset].split("\n")
+    return f"line {len(before)}, column {len(before[-1]) + 1}"
+
+
+class Text:
+    """The SQL text with its tokens."""
+
+    def __init__(self, sql: str) -> None:
+        self._sql = sql
+        self._tokens = tokenize(sql, dialect=DIALECT)
+
+    def located(self, fault: NodeError) -> ViewError:
+        """The error with the place of its node added to the message."""
+        error = fault.error
+        place = self.place(fault.node, fault.words)
+        message = f"{error.message} ({place})" if place else error.message
+        return type(error)(message, thing=error.thing, hint=error.hint)
+
+    def place(self, node: exp.Expr, words: Iterable[str] = ()) -> str:
+        """`line L, column C` of a node; empty if nothing around it has a position."""
+        offset = _offset(node)
+        if "start" not in node.meta:
+            keyword = self._keyword(words, near=offset or 0)
+            offset = offset if keyword is None else keyword
+        return "" if offset is None else place_at(self._sql, offset)
+
+    def _keyword(self, words: Iterable[str], near: int) -> int | None:
+        """Where the first of the words that occurs at all occurs nearest."""
+        for word in words:
+            # Some keywords are one token of two words, such as ORDER BY.
+            starts = [token.start for token in self._tokens if token.text.upper().split()[:1] == [word]]
+            if starts:
+                return min(starts, key=lambda start: abs(start - near))
+        return None
+
+
+def _offset(node: exp.Expr) -> int | None:
+    """Where the node starts: at its first part, or else where what surrounds it starts."""
+    around: exp.Expr | None = node
+    while around is not None:
+        starts = [part.meta["start"] for part in around.walk() if "start" in part.meta]
+        if starts:
+            return int(min(starts))
+        around = around.parent
+    return None

@@ -1,0 +1,177 @@
+"""Names: which relation and which column a piece of SQL means.
+
+Identifiers are case-insensitive, as Spark has them, and come out in the spelling of the table. A scope
+grows with every FROM item, since an ON condition sees only the items up to its own join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from rollview.algebra.view import Relation, Table
+from rollview.errors import UnsupportedError
+from rollview.planning.place import NodeError, did_you_mean, mistake, nearest
+
+
+@dataclass(frozen=True)
+class Item:
+    """A FROM item: a relation, or a subquery with the columns it gives.
+
+    `source` is set for a relation without an alias of its own, which `source.table.column` may name.
+    """
+
+    alias: str
+    columns: tuple[str, ...]
+    source: str = ""
+
+    def column(self, name: str) -> str:
+        """A column's name inside the block."""
+        return f"{self.alias}.{name}"
+
+
+@dataclass(frozen=True)
+class Visible:
+    """A column that can be named without its relation, and that `*` shows."""
+
+    name: str
+    item: Item
+
+    @property
+    def column(self) -> str:
+        """The name inside the block."""
+        return self.item.column(self.name)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The FROM items so far. A column joined with USING is visible once, as the left one."""
+
+    items: tuple[Item, ...] = ()
+    visible: tuple[Visible, ...] = ()
+
+    def join(self, item: Item, node: exp.Expr) -> Scope:
+        """The scope with one more item."""
+        if any(_same(item.alias, other.alias) for other in self.items):
+            message = f"the relation name `{item.alias}` occurs twice in FROM"
+            raise mistake(node, message, thing=item.alias, hint="give each occurrence its own alias with AS")
+        added = tuple(Visible(name, item) for name in item.columns)
+        return Scope((*self.items, item), (*self.visible, *added))
+
+    def join_using(self, item: Item, node: exp.Join) -> tuple[Scope, tuple[tuple[str, str], ...]]:
+        """The scope after JOIN ... USING, and the pairs of columns that must be equal.
+
+        `*` then shows the common columns first, which is what Spark does.
+        """
+        alone = Scope().join(item, node)
+        lefts = list(dict.fromkeys(self._unqualified(name) for name in node.args["using"]))
+        rights = list(dict.fromkeys(alone._unqualified(name) for name in node.args["using"]))
+        rest = [column for column in self.visible if column not in lefts]
+        added = [column for column in alone.visible if column not in rights]
+        joined = replace(self.join(item, node.this), visible=(*lefts, *rest, *added))
+        return joined, tuple((left.column, right.column) for left, right in zip(lefts, rights, strict=True))
+
+    def names(self, column: exp.Column) -> bool:
+        """Whether an unqualified column is the name of a column here."""
+        return not column.table and any(_same(column.name, seen.name) for seen in self.visible)
+
+    def resolve(self, column: exp.Column) -> Visible:
+        """The column that is meant."""
+        if not column.table:
+            return self._unqualified(column.this)
+        item = self._item(column)
+        return Visible(_only(column, column.name, item.columns, "column", f" of `{item.alias}`"), item)
+
+    def star(self, star: exp.Expr) -> tuple[Visible, ...]:
+        """The columns of `*` or `alias.*`."""
+        if isinstance(star, exp.Column):
+            item = self._item(star)
+            return tuple(Visible(name, item) for name in item.columns)
+        return self.visible
+
+    def _unqualified(self, identifier: exp.Expr) -> Visible:
+        name = identifier.name
+        found = [column for column in self.visible if _same(name, column.name)]
+        # Two columns of one table can differ in case alone; then the exact spelling decides.
+        exact = [column for column in found if column.name == name]
+        if len({column.item for column in found}) == 1 and exact:
+            found = exact
+        if not found:
+            hint = did_you_mean(name, [column.name for column in self.visible])
+            raise mistake(identifier, f"unknown column `{name}`", thing=name, hint=hint)
+        if len(found) > 1:
+            holders = [column.item.alias for column in found]
+            message = f"ambiguous column `{name}`: in {' and '.join(holders)}"
+            raise mistake(identifier, message, thing=name, hint=f"qualify it, as in {holders[0]}.{name}")
+        return found[0]
+
+    def _item(self, column: exp.Column) -> Item:
+        for item in self.items:
+            if _same(column.table, item.alias) and (not column.db or _same(column.db, item.source)):
+                return item
+        qualifier = f"{column.db}.{column.table}" if column.db else column.table
+        aliases = [item.alias for item in self.items]
+        hint = did_you_mean(qualifier, aliases, otherwise=f"in scope: {', '.join(aliases)}")
+        raise mistake(column, f"unknown relation `{qualifier}`", thing=qualifier, hint=hint)
+
+
+def find_relation(node: exp.Table, tables: Iterable[Table]) -> Relation:
+    """The occurrence of a base table that a FROM item names; by default called as the table."""
+    tables = tuple(tables)
+    if not node.db:
+        raise _bare_name(node, tables)
+    name = ".".join(part.name for part in node.parts)
+    by_name = {table.qualified: table for table in tables}
+    table = by_name[_only(node, name, by_name, "relation")]
+    dotted = next((column for column in table.columns if "." in column), None)
+    if dotted is not None:
+        message = f"the column `{dotted}` of {table.qualified}: a dot in a column name is not supported yet"
+        raise NodeError(node, UnsupportedError(message, thing=dotted))
+    return Relation(node.alias or table.name, table)
+
+
+def _bare_name(node: exp.Table, tables: tuple[Table, ...]) -> NodeError:
+    """A name without a source is another view's, unless a table is called so."""
+    namesakes = [table.qualified for table in tables if _same(table.name, node.name)]
+    if namesakes:
+        message = f"unknown relation `{node.name}`: a relation is named source.table"
+        return mistake(node, message, thing=node.name, hint=f"did you mean {' or '.join(namesakes)}?")
+    message = f"`{node.name}` without a source is another view: views over views are not supported yet"
+    by_table = {table.name: table.qualified for table in tables}
+    near = nearest(node.name, by_table)
+    hint = f"did you mean {by_table[near]}?" if near else "a relation is named source.table"
+    return NodeError(node, UnsupportedError(message, thing=node.name, hint=hint))
+
+
+def check_outputs(names: Iterable[tuple[str, exp.Expr]], reserved: Iterable[str]) -> None:
+    """Output names are unique whatever their case, and leave the engine's own columns alone."""
+    seen: set[str] = set()
+    for name, node in names:
+        if name.lower() in reserved:
+            message = f"the output name `{name}` is reserved"
+            raise mistake(node, message, thing=name, hint="choose another with AS")
+        if name.lower() in seen:
+            message = f"two output columns are called `{name}`"
+            raise mistake(node, message, thing=name, hint="rename one with AS")
+        seen.add(name.lower())
+
+
+def _same(left: str, right: str) -> bool:
+    return left.lower() == right.lower()
+
+
+def _only(node: exp.Expr, name: str, candidates: Iterable[str], what: str, whose: str = "") -> str:
+    """The one candidate that a name means: the one spelled just so, or else the one that differs in case."""
+    candidates = tuple(candidates)
+    found = [candidate for candidate in candidates if _same(name, candidate)]
+    if name in found:
+        return name
+    if not found:
+        hint = did_you_mean(name, candidates, otherwise=f"known: {', '.join(candidates) or 'none'}")
+        raise mistake(node, f"unknown {what} `{name}`{whose}", thing=name, hint=hint)
+    if len(found) > 1:
+        message = f"ambiguous {what} `{name}`{whose}: it can be {' or '.join(found)}"
+        raise mistake(node, message, thing=name, hint="spell it exactly")
+    return found[0]

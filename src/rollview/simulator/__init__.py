@@ -1,0 +1,1 @@
+"""The simulator: a runtime in which the order of all events is a choice."""

@@ -1,0 +1,95 @@
+"""Random worlds: rows and transactions for a shape, small and dense enough that updates interfere.
+
+Values come from tiny domains so that most rows join, keys are used again after a deletion, and some
+values are NULL. Scripts are cut from one serial order of transactions, so however sources interleave,
+that order remains a witness that the execution was serializable.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from rollview.algebra.expression import Row
+from rollview.algebra.history import Change, Transaction
+from rollview.algebra.levels import Scenario
+from rollview.algebra.view import Table
+from rollview.simulator.shape import SHAPES, draw_shape
+from rollview.simulator.world import World
+
+_KEYS = range(1, 7)
+_VALUES = (0, 1, 1, 2, 2, None)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a world is, and of which kind."""
+
+    relations: int = 3
+    transactions: int = 10
+    views: int = 1
+    keyed: bool = False
+    initial_rows: int = 4
+
+
+def generate(generator: random.Random, scenario: Scenario, size: Size) -> World:
+    """A world of this size."""
+    shape = draw_shape(size.relations, size.views, generator.randrange(SHAPES), size.keyed)
+    state = {table.qualified: _first_rows(generator, size.initial_rows) for table in shape.tables}
+    initial = {name: tuple(rows.values()) for name, rows in state.items()}
+    tables: dict[str, list[Table]] = {}
+    for table in shape.tables:
+        tables.setdefault(table.source, []).append(table)
+    scripts: dict[str, list[Transaction]] = {source: [] for source in tables}
+    for number in range(size.transactions):
+        participants = _participants(generator, scenario, list(tables))
+        for source in participants:
+            most = 1 if scenario is Scenario.SINGLE_UPDATE else 3
+            changes: list[Change] = []
+            for _ in range(generator.randint(1, most)):
+                table = generator.choice(tables[source])
+                changes += _change(generator, table, state[table.qualified], scenario)
+            script = scripts[source]
+            together = len(participants) > 1
+            script.append(
+                Transaction(
+                    source,
+                    len(script) + 1,
+                    tuple(changes),
+                    global_id=f"g{number + 1}" if together else "",
+                    participants=participants if together else (),
+                )
+            )
+    snapshots = frozenset(source for source in tables if generator.random() < 0.25)
+    frozen = {source: tuple(script) for source, script in scripts.items()}
+    return World(shape.tables, shape.views, initial, frozen, scenario, snapshots)
+
+
+def _participants(generator: random.Random, scenario: Scenario, sources: list[str]) -> tuple[str, ...]:
+    if scenario is Scenario.GLOBAL and len(sources) > 1 and generator.random() < 0.5:
+        return tuple(sorted(generator.sample(sources, generator.randint(2, min(3, len(sources))))))
+    return (generator.choice(sources),)
+
+
+def _first_rows(generator: random.Random, most: int) -> dict[int, Row]:
+    keys = generator.sample(_KEYS, generator.randint(0, most))
+    return {key: _row(generator, key) for key in keys}
+
+
+def _row(generator: random.Random, key: int) -> Row:
+    return (key, generator.choice(_VALUES), generator.choice(_VALUES))
+
+
+def _change(generator: random.Random, table: Table, rows: dict[int, Row], scenario: Scenario) -> list[Change]:
+    """An insertion, a deletion or, where a transaction may hold two changes, a modification."""
+    name = table.qualified
+    key = generator.choice(_KEYS)
+    old = rows.get(key)
+    if old is None:
+        rows[key] = _row(generator, key)
+        return [Change(name, rows[key], 1)]
+    if scenario is Scenario.SINGLE_UPDATE or generator.random() < 0.4:
+        del rows[key]
+        return [Change(name, old, -1)]
+    rows[key] = _row(generator, key)
+    return [Change(name, old, -1), Change(name, rows[key], 1)]

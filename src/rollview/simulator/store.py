@@ -1,0 +1,118 @@
+"""What the warehouse keeps through a crash, and what its readers get to see.
+
+Every write is atomic. A crash can be armed to strike just before or just after the next write, which is
+how the simulator reaches the moments between two durable steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rollview.algebra.bag import MemoryBag, column_getter
+from rollview.algebra.evaluate import evaluate_blocks
+from rollview.algebra.expression import Row
+from rollview.algebra.history import CSN, History, UnitOfWork
+from rollview.algebra.lift import initial_state, present, roll
+from rollview.algebra.view import View
+from rollview.algorithms.effects import ForwardQuery, Interval
+from rollview.simulator.world import World
+
+
+class WarehouseCrash(Exception):  # noqa: N818 (an event, not an error)
+    """The warehouse stops here; only what the store holds survives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A state that readers saw: every view's rows, and the source versions it claims to show."""
+
+    contents: dict[str, MemoryBag]
+    versions: dict[str, int] | None
+    csn: int | None = None
+
+
+class Store:
+    """History, view deltas with positions, stored views with their materialization time."""
+
+    def __init__(self, world: World, show: Callable[[Publication], None]) -> None:
+        """`show` is called with every state that readers get to see, the first one included."""
+        self._show = show
+        self.views = {view.name: view for view in world.views}
+        self.sources = world.sources
+        self.history = History({table.qualified: table.columns for table in world.tables}, world.sources)
+        self.positions = {query: 0 for view in world.views for query in forward_queries(view)}
+        self.materialized = 0
+        self.armed = ""
+        initial = {name: dict.fromkeys(rows, 0) for name, rows in world.initial.items()}
+        for name, rows in world.initial.items():
+            for row in rows:
+                initial[name][row] += 1
+        self.states = {
+            view.name: initial_state(view.root, evaluate_blocks(view.root, initial)) for view in world.views
+        }
+        self._deltas: dict[tuple[str, int], MemoryBag] = {}
+        show(Publication(self._contents(), dict.fromkeys(world.sources, 0), 0))
+
+    def append(self, unit: UnitOfWork) -> None:
+        """Keeps the next unit of work."""
+        with self._write():
+            self.history.append(unit)
+
+    def publish(self, query: ForwardQuery, interval: Interval, delta: MemoryBag) -> None:
+        """Keeps a piece of a view's timed delta together with the query's new position."""
+        with self._write():
+            columns = self.states[query.view].columns
+            stored, at = column_getter(delta.columns, columns), delta.columns.index(CSN)
+            pieces: dict[int, dict[Row, int]] = {}
+            for row, count in delta.counts.items():
+                pieces.setdefault(row[at], {})[stored(row)] = count
+            for csn, counts in pieces.items():
+                piece, known = MemoryBag(columns, counts), self._deltas.get((query.view, csn))
+                self._deltas[query.view, csn] = piece if known is None else known.plus(piece)
+            self.positions[query] = interval.upto
+
+    def high_water_mark(self) -> int:
+        """The csn up to which the deltas of all views are complete."""
+        return min(self.positions.values())
+
+    def apply(self) -> None:
+        """Rolls all views together, csn by csn, to the high-water mark, and shows each state."""
+        mark = self.high_water_mark()
+        while self.materialized < mark:
+            with self._write():
+                self.materialized += 1
+                for name, view in self.views.items():
+                    delta = self._deltas.get((name, self.materialized))
+                    if delta is not None:
+                        self.states[name] = roll(view.root, self.states[name], delta)
+                versions = {
+                    source: self.history.version_at(source, self.materialized) for source in self.sources
+                }
+                self._show(Publication(self._contents(), versions, self.materialized))
+
+    def install(self, view: str, state: MemoryBag, versions: dict[str, int] | None) -> None:
+        """Replaces a view's state, for algorithms that keep no view delta."""
+        with self._write():
+            self.states[view] = state
+            self._show(Publication(self._contents(), versions))
+
+    def _contents(self) -> dict[str, MemoryBag]:
+        return {name: present(view.root, self.states[name]) for name, view in self.views.items()}
+
+    @contextmanager
+    def _write(self) -> Iterator[None]:
+        armed, self.armed = self.armed, ""
+        if armed == "before":
+            raise WarehouseCrash
+        yield
+        if armed == "after":
+            raise WarehouseCrash
+
+
+def forward_queries(view: View) -> Iterator[ForwardQuery]:
+    """One forward query per relation of each block."""
+    for number, block in enumerate(view.blocks):
+        for relation in range(len(block.relations)):
+            yield ForwardQuery(view.name, number, relation)

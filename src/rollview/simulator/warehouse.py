@@ -1,0 +1,258 @@
+"""The warehouse of the simulator: it interprets the effects of an algorithm's processes.
+
+Everything here is lost in a crash; `Store` is what stays. After a crash a new warehouse is built on the
+same store, the sequencer resumes from the kept history, and every source is asked to send what follows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rollview.algebra.bag import MemoryBag
+from rollview.algebra.history import Transaction
+from rollview.algebra.sequencer import Gap, Sequencer
+from rollview.algebra.view import Relation
+from rollview.algorithms.effects import (
+    Answer,
+    Ask,
+    Await,
+    Changes,
+    ForwardQuery,
+    Install,
+    Interval,
+    NextInterval,
+    Process,
+    Publish,
+    Question,
+    Receive,
+    RowsOf,
+    Spawn,
+    Stored,
+)
+from rollview.algorithms.registry import Algorithm
+from rollview.simulator.network import Answered, Asked, Heartbeat, Message, SendAgain, Update
+from rollview.simulator.store import Store
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A process and the effect it is suspended on."""
+
+    process: Process
+    waits_on: Any = None
+    questions: dict[int, tuple[int, Question[MemoryBag]]] = field(default_factory=dict)
+    answers: list[Answer[MemoryBag] | None] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Costs:
+    """What a run cost: the papers' measures."""
+
+    questions: int = 0
+    rounds: int = 0
+    rows_shipped: int = 0
+
+
+class Warehouse:
+    """Runs the processes of one algorithm for all views."""
+
+    def __init__(
+        self,
+        store: Store,
+        algorithm: Algorithm,
+        send: Callable[[str, Message], None],
+        numbers: Iterator[int],
+        costs: Costs,
+    ) -> None:
+        self._store = store
+        self._algorithm = algorithm
+        self._send = send
+        self._numbers = numbers
+        self._costs = costs
+        self._sequencer = Sequencer.resume(store.sources, store.history.units)
+        self._inbox: deque[Transaction] = deque()
+        self._running: list[Running] = []
+        self._forward: dict[str, Running] = {}
+        self._ready: list[tuple[str, int, int]] | None = None
+
+    def start(self) -> None:
+        """Starts all processes from what the store holds."""
+        self._store.apply()
+        for view in self._store.views.values():
+            for process in self._algorithm.processes(view):
+                self._begin(process)
+
+    def reconnect(self) -> None:
+        """Asks every source for what follows the kept history."""
+        for source in self._store.sources:
+            self._send(source, SendAgain(self._sequencer.position(source) + 1, None))
+
+    def receive(self, message: Message, now: float) -> None:
+        """Takes a message in and lets every process go as far as it can."""
+        if isinstance(message, Update):
+            self._receive_update(message.transaction, now)
+        elif isinstance(message, Answered):
+            self._receive_answer(message)
+        elif isinstance(message, Heartbeat):
+            self._sequencer.heard_of(message.source, message.version)
+
+    def ready(self) -> list[tuple[str, int, int]]:
+        """Forward queries that could begin an interval: name, position, and the newest csn."""
+        if self._ready is None:
+            self._ready = self._find_ready()
+        return self._ready
+
+    def _find_ready(self) -> list[tuple[str, int, int]]:
+        newest = self._store.history.last_csn
+        return [
+            (name, position, newest)
+            for name, running in self._forward.items()
+            if type(running.waits_on) is NextInterval
+            and (position := self._store.positions[running.waits_on.query]) < newest
+        ]
+
+    def begin_interval(self, name: str, upto: int) -> None:
+        """Lets a forward query begin with the transactions up to a csn."""
+        running = self._forward[name]
+        position = self._store.positions[running.waits_on.query]
+        self._advance(running, Interval(position, upto))
+
+    def is_waiting(self) -> bool:
+        """Whether something was asked for that has not come."""
+        return any(running.questions for running in self._running) or bool(self._gaps())
+
+    def retry(self) -> None:
+        """Asks again for everything that is outstanding."""
+        for gap in self._gaps():
+            self._send(gap.source, SendAgain(gap.first, gap.last))
+        for running in self._running:
+            for number, (_, question) in running.questions.items():
+                self._send(question.sub_query.source, Asked(number, question))
+
+    def _gaps(self) -> list[Gap]:
+        return self._sequencer.gaps() if self._algorithm.sequenced else []
+
+    def _receive_update(self, transaction: Transaction, now: float) -> None:
+        if not self._algorithm.sequenced:
+            self._inbox.append(transaction)
+            for running in self._running:
+                if type(running.waits_on) is Receive and self._inbox:
+                    self._advance(running, self._inbox.popleft())
+            return
+        units = self._sequencer.receive(transaction, now)
+        for unit in units:
+            self._store.append(unit)
+        if units:
+            self._ready = None
+            self._wake()
+
+    def _receive_answer(self, message: Answered) -> None:
+        running = next((running for running in self._running if message.number in running.questions), None)
+        if running is None:
+            return  # Answered before, or asked before a crash.
+        position, _ = running.questions.pop(message.number)
+        answer = message.answer
+        running.answers[position] = answer
+        self._costs.rows_shipped += sum(len(rows.counts) for rows in answer.rows)
+        self._sequencer.heard_of(answer.source, answer.saw.upto)
+        if not running.questions:
+            self._advance(running, tuple(running.answers))
+
+    def _wake(self) -> None:
+        """The history has grown: answers may be complete now, and idle relations have nothing to ask."""
+        for running in list(self._running):
+            effect = running.waits_on
+            if type(effect) is Await:
+                sights = self._sights(effect)
+                if sights is not None:
+                    self._advance(running, sights)
+        self._skip_untouched()
+
+    def _skip_untouched(self) -> None:
+        """A relation without changes has an empty delta: its position can follow at once."""
+        for name, position, newest in self.ready():
+            if self._is_untouched(self._forward[name].waits_on.query, position, newest):
+                self.begin_interval(name, newest)
+
+    def _is_untouched(self, query: ForwardQuery, position: int, newest: int) -> bool:
+        table = self._relation(query).table.qualified
+        return position < newest and not self._store.history.touched(table, position, newest)
+
+    def _relation(self, query: ForwardQuery) -> Relation:
+        return self._store.views[query.view].blocks[query.block].relations[query.relation]
+
+    def _begin(self, process: Process) -> None:
+        running = Running(process)
+        self._running.append(running)
+        self._advance(running, None)
+
+    def _advance(self, running: Running, value: Any) -> None:
+        """Sends a result in and serves effects until one has to wait."""
+        self._ready = None
+        while True:
+            try:
+                effect = running.process.send(value)
+            except StopIteration:
+                self._running.remove(running)
+                return
+            running.waits_on = effect
+            value = self._serve(running, effect)
+            if value is _WAIT:
+                return
+
+    def _serve(self, running: Running, effect: Any) -> Any:
+        """The result of an effect, or `_WAIT` if there is none yet."""
+        store = self._store
+        match effect:
+            case Changes(table, after, upto):
+                return store.history.changes(table, after, upto)
+            case Ask():
+                return self._ask(running, effect)
+            case Await():
+                sights = self._sights(effect)
+                return _WAIT if sights is None else sights
+            case NextInterval(query):
+                self._forward[self._name(query)] = running
+                position, newest = store.positions[query], store.history.last_csn
+                return Interval(position, newest) if self._is_untouched(query, position, newest) else _WAIT
+            case Publish(query, interval, delta):
+                store.publish(query, interval, delta)
+                return store.apply()
+            case Receive():
+                return self._inbox.popleft() if self._inbox else _WAIT
+            case Stored(view):
+                return store.states[view]
+            case Install(view, state, versions):
+                return store.install(view, state, dict(versions) if versions else None)
+            case RowsOf(columns, rows):
+                return MemoryBag.of_pairs(columns, rows)
+            case Spawn(process):
+                return self._begin(process)
+        raise NotImplementedError(f"the simulator does not know the effect {type(effect).__name__}")
+
+    def _name(self, query: ForwardQuery) -> str:
+        block = f"[{query.block}]" if query.block else ""
+        return f"{query.view}{block}.{self._relation(query).alias}"
+
+    def _ask(self, running: Running, effect: Ask[MemoryBag]) -> Any:
+        running.answers = [None] * len(effect.questions)
+        self._costs.rounds += 1
+        for position, question in enumerate(effect.questions):
+            number = next(self._numbers)
+            running.questions[number] = (position, question)
+            self._costs.questions += 1
+            self._send(question.sub_query.source, Asked(number, question))
+        return _WAIT
+
+    def _sights(self, effect: Await[MemoryBag]) -> Any:
+        history = self._store.history
+        if all(history.knows(answer.source, answer.saw) for answer in effect.answers):
+            return tuple(history.in_csn(answer.source, answer.saw) for answer in effect.answers)
+        return None
+
+
+_WAIT = object()
+"""The effect has no result yet."""

@@ -1,0 +1,83 @@
+"""Scalar expressions: three-valued logic, and the errors of ANSI mode."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from rollview.algebra.expression import (
+    TRUE,
+    Call,
+    Column,
+    Expression,
+    Literal,
+    call,
+    columns_of,
+    compile_expression,
+    conjunction,
+    conjuncts,
+    to_sql,
+)
+from rollview.errors import EvaluationError
+
+A, B = Column("a"), Column("b")
+
+
+def value(expression: Expression, a: object = None, b: object = None) -> object:
+    return compile_expression(expression, ("a", "b"))((a, b))
+
+
+@pytest.mark.parametrize("left", [True, False, None])
+@pytest.mark.parametrize("right", [True, False, None])
+def test_three_valued_logic(left: bool | None, right: bool | None) -> None:
+    false_wins = False if left is False or right is False else None if None in (left, right) else True
+    true_wins = True if left is True or right is True else None if None in (left, right) else False
+    assert value(call("AND", A, B), left, right) is false_wins
+    assert value(call("OR", A, B), left, right) is true_wins
+    assert value(call("NOT", A), left) is (None if left is None else not left)
+
+
+def test_null_is_unknown() -> None:
+    assert value(call("=", A, B), None, None) is None
+    assert value(call("<=>", A, B), None, None) is True
+    assert value(call("+", A, Literal(1)), None) is None
+    assert value(call("IN", A, Literal(1), Literal(None)), 2) is None
+    assert value(call("IN", A, Literal(1), Literal(None)), 1) is True
+    assert value(call("COALESCE", A, Literal(7)), None) == 7
+    assert value(call("IF", A, Literal(1), Literal(2)), None) == 2
+
+
+def test_arithmetic_is_sparks() -> None:
+    assert value(call("/", A, B), 7, 2) == 3.5
+    assert value(call("%", A, B), -7, 3) == -1
+    assert value(call("%", A, B), 7, -3) == 1
+    for operator in "/%":
+        with pytest.raises(EvaluationError, match="by zero"):
+            value(call(operator, A, B), 1, 0)
+    assert value(call("IF", call("=", B, Literal(0)), Literal(None), call("/", A, B)), 1, 0) is None
+
+
+def test_true_and_one_are_different_literals() -> None:
+    assert Literal(True) != Literal(1)
+    assert Literal(1) != Literal(1.0)
+    assert value(conjunction((TRUE, call("=", A, Literal(1)))), 1) is True
+
+
+def test_a_conjunction_comes_apart_again() -> None:
+    parts = (call("=", A, B), call("<", A, Literal(3)), call("IS NULL", B))
+    assert conjuncts(conjunction(parts)) == parts
+    assert conjuncts(TRUE) == ()
+    assert list(columns_of(conjunction(parts))) == ["a", "b", "a", "b"]
+
+
+def test_expressions_are_values() -> None:
+    assert Column("a") is Column("a")
+    assert Call("=", (A, B)) == call("=", A, B)
+    assert hash(Call("=", (A, B))) == hash(call("=", A, B))
+
+
+def test_sql_text() -> None:
+    expression = call("AND", call("IN", A, Literal("o'x"), Literal(2)), call("NOT", call("IS NULL", B)))
+    assert to_sql(expression) == "((`a` IN ('o\\'x', 2)) AND (NOT (`b` IS NULL)))"
+    assert to_sql(call("+", Literal(1.5), Literal(Decimal("2.5")))) == "(1.5D + 2.5)"

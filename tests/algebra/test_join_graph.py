@@ -1,0 +1,73 @@
+"""Access paths: few sub-queries, parents first, products only where nothing connects."""
+
+from __future__ import annotations
+
+from rollview.algebra.join_graph import access_path
+from rollview.algebra.view import Block, Table
+from rollview.planning import parse_view
+
+
+def _block(sql: str, **sources: str) -> Block:
+    """A block over tables t1, t2, …; each keyword gives a table's source."""
+    tables = [Table(source, name, ("k", "a", "b"), ("k",)) for name, source in sources.items()]
+    return parse_view(sql, tables).blocks[0]
+
+
+def _shape(block: Block, start: int) -> list[list[tuple[str, list[str]]]]:
+    return [
+        [
+            (query.source, [block.relations[reach.relation].alias for reach in query.reaches])
+            for query in round_
+        ]
+        for round_ in access_path(block, start)
+    ]
+
+
+def test_three_sub_queries_instead_of_five() -> None:
+    """sze2000 report Example 5: R2, R3, R4 share a source, R5 and R6 another one."""
+    block = _block(
+        "SELECT t1.k FROM u.t1, x.t2, x.t3, x.t4, y.t5, y.t6 WHERE t1.a = t4.a AND t4.b = t2.a "
+        "AND t4.k = t3.a AND t1.b = t5.a AND t3.b = t6.a",
+        t1="u", t2="x", t3="x", t4="x", t5="y", t6="y",
+    )  # fmt: skip
+    assert _shape(block, 0) == [[("x", ["t4", "t2", "t3"]), ("y", ["t5"])], [("y", ["t6"])]]
+
+
+def test_a_relation_of_the_same_source_behind_another_source_needs_its_own_sub_query() -> None:
+    block = _block(
+        "SELECT t1.k FROM x.t1, y.t2, x.t3 WHERE t1.a = t2.a AND t2.b = t3.a", t1="x", t2="y", t3="x"
+    )
+    assert _shape(block, 0) == [[("y", ["t2"])], [("x", ["t3"])]]
+    assert _shape(block, 1) == [[("x", ["t1", "t3"])]]
+
+
+def test_edges_that_close_a_cycle_become_conditions() -> None:
+    block = _block(
+        "SELECT t1.k FROM x.t1, y.t2, z.t3 WHERE t1.a = t2.a AND t2.b = t3.a AND t3.b = t1.b",
+        t1="x", t2="y", t3="z",
+    )  # fmt: skip
+    (round_,) = access_path(block, 0)
+    reaches = [reach for query in round_ for reach in query.reaches]
+    assert [reach.relation for reach in reaches] == [1, 2]
+    assert len(reaches[0].conditions) == 0
+    assert len(reaches[1].conditions) == 1
+
+
+def test_a_product_ships_nothing() -> None:
+    block = _block("SELECT t1.k FROM x.t1, y.t2, y.t3 WHERE t2.a = t3.a", t1="x", t2="y", t3="y")
+    first, second = access_path(block, 0)
+    assert first[0].reaches[0].parent is None
+    assert second[0].reaches[0].parent == 1
+
+
+def test_every_condition_is_tested_exactly_once() -> None:
+    block = _block(
+        "SELECT t1.k FROM x.t1, y.t2, z.t3 WHERE t1.a = t2.a AND t1.b < t3.b AND t2.b + t3.a > 1",
+        t1="x", t2="y", t3="z",
+    )  # fmt: skip
+    for start in range(3):
+        reaches = [
+            reach for round_ in access_path(block, start) for query in round_ for reach in query.reaches
+        ]
+        conditions = [condition for reach in reaches for condition in reach.conditions]
+        assert sorted(map(str, conditions)) == sorted(map(str, block.residual))

@@ -1,0 +1,110 @@
+"""SQL to normal form, by example: every case of `fixtures/*.sql` is SQL and what must come of it.
+
+A case starts with `-- case: title`. Lines `--> …` are the rendered view; lines `--! …` are an error: its
+class, then parts of its text, one per line. The tables are those of `TABLES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rollview import errors
+from rollview.algebra.view import ForeignKey, Table
+from rollview.planning import parse_view
+from rollview.planning.render import render
+
+TABLES = (
+    Table(
+        "shop",
+        "sales",
+        ("sale_id", "cust_id", "product", "amount"),
+        ("sale_id",),
+        (ForeignKey(("cust_id",), "crm.customer"),),
+    ),
+    Table("shop", "returns", ("sale_id", "amount", "reason")),
+    Table("crm", "customer", ("cust_id", "name", "State"), ("cust_id",)),
+    Table("crm", "visit", ("cust_id", "day")),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    title: str
+    sql: str
+    view: str
+    error: tuple[str, ...]
+
+
+def cases_of(path: Path) -> Iterator[Case]:
+    for text in path.read_text(encoding="utf-8").split("-- case: ")[1:]:
+        title, *lines = text.splitlines()
+        sql = "\n".join(line for line in lines if not line.startswith(("-->", "--!")))
+        view = "".join(line[4:] + "\n" for line in lines if line.startswith("-->"))
+        error = tuple(line[4:] for line in lines if line.startswith("--!"))
+        yield Case(title, sql, view, error)
+
+
+CASES = [
+    pytest.param(case, id=f"{path.stem}: {case.title}")
+    for path in sorted((Path(__file__).parent / "fixtures").glob("*.sql"))
+    for case in cases_of(path)
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_fixture(case: Case) -> None:
+    assert bool(case.view) != bool(case.error), "a case expects a view or an error"
+    if case.view:
+        assert render(parse_view(case.sql, TABLES)) == case.view
+        return
+    kind, *parts = case.error
+    with pytest.raises(errors.ViewError) as raised:
+        parse_view(case.sql, TABLES)
+    assert type(raised.value).__name__ == kind
+    for part in parts:
+        assert part in str(raised.value)
+
+
+def test_a_select_takes_the_given_name_and_a_create_keeps_its_own() -> None:
+    assert parse_view("SELECT day FROM crm.visit", TABLES, name="days").name == "days"
+    created = parse_view("CREATE MATERIALIZED VIEW v AS SELECT day FROM crm.visit", TABLES, name="days")
+    assert created.name == "v"
+
+
+def test_properties_and_text_are_kept() -> None:
+    sql = """CREATE OR REPLACE MATERIALIZED VIEW v
+        TBLPROPERTIES ('rollview.policy' = 'ipda', 'rollview.interval.visit' = '50', owner = 'sales')
+        AS SELECT day FROM crm.visit;
+    """
+    view = parse_view(sql, TABLES)
+    assert view.properties == {
+        "rollview.policy": "ipda",
+        "rollview.interval.visit": "50",
+        "owner": "sales",
+    }
+    assert view.sql == sql.strip()
+
+
+def test_a_long_chain_of_conditions_is_no_deep_tree() -> None:
+    sql = "SELECT day FROM crm.visit WHERE " + " OR ".join(f"cust_id = {i}" for i in range(3000))
+    (condition,) = parse_view(sql, TABLES).blocks[0].local[0]
+    assert len(condition.arguments) == 3000
+    union = " UNION ALL ".join(["SELECT day FROM crm.visit"] * 300)
+    assert len(parse_view(union, TABLES).blocks) == 300
+
+
+def test_places_are_counted_from_the_start_of_the_text() -> None:
+    with pytest.raises(errors.ViewError, match=r"unknown column `dy` \(line 3, column 11\)"):
+        parse_view("-- a comment\r\nSELECT day,\r\n  cust_id+dy AS x FROM crm.visit", TABLES)
+
+
+def test_columns_that_differ_in_case_alone_need_their_exact_spelling() -> None:
+    tables = [Table("s", "t", ("a", "A", "b"))]
+    assert "`t.A`" not in render(parse_view("SELECT a FROM s.t", tables))
+    assert "A = t.A" in render(parse_view("SELECT t.A FROM s.t", tables))
+    with pytest.raises(errors.ViewError, match="ambiguous"):
+        parse_view("SELECT b FROM s.T JOIN s.t u USING (b) WHERE t.a = U.B AND u.a > u.B AND A > 1", tables)
