@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 from decimal import Decimal
 
 import pytest
@@ -77,7 +81,26 @@ def test_expressions_are_values() -> None:
     assert hash(Call("=", (A, B))) == hash(call("=", A, B))
 
 
+def test_a_decimal_beside_a_double_is_a_double() -> None:
+    for operator, result in (("+", 4.0), ("-", 1.0), ("*", 3.75), ("/", 2.5 / 1.5)):
+        assert value(call(operator, A, B), 2.5, Decimal("1.5")) == result
+    assert value(call("+", A, B), Decimal("0.1"), Decimal("0.2")) == Decimal("0.3")
+
+
+def test_expressions_travel_between_processes() -> None:
+    """Hashes of strings differ between processes; what arrives must be found by what was made there."""
+    script = (
+        "import pickle, sys; from rollview.algebra.expression import *;"
+        "sys.stdout.buffer.write(pickle.dumps(call('=', Column('a'), Literal('x'))))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "4711"}
+    made = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=environment)
+    arrived = pickle.loads(made.stdout)
+    assert arrived in {call("=", Column("a"), Literal("x"))}
+
+
 def test_sql_text() -> None:
     expression = call("AND", call("IN", A, Literal("o'x"), Literal(2)), call("NOT", call("IS NULL", B)))
     assert to_sql(expression) == "((`a` IN ('o\\'x', 2)) AND (NOT (`b` IS NULL)))"
-    assert to_sql(call("+", Literal(1.5), Literal(Decimal("2.5")))) == "(1.5D + 2.5)"
+    assert to_sql(Column("odd`name")) == "`odd``name`"
+    assert to_sql(call("+", Literal(1.5), Literal(Decimal("2.5")))) == "(1.5D + 2.5BD)"

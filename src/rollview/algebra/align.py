@@ -16,6 +16,7 @@ It asks nothing more of the source and does not mind whether `saw` is a prefix.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TypeVar
 
 from rollview.algebra.bag import Bag, Output, keep
@@ -24,6 +25,9 @@ from rollview.algebra.history import CSN, Seen
 
 FROM = "_from"
 UNTIL = "_until"
+END = 2**62
+"""Later than every csn."""
+
 B = TypeVar("B", bound=Bag)
 
 
@@ -38,23 +42,32 @@ def align(answer: B, log: B, saw: Seen, first: int, last: int) -> B:
 
     `log` holds the table's changes inside `window(saw, first, last)`.
     """
-    begin: Output = (FROM, Literal(first))
-    end: Output = (UNTIL, Literal(last))
-    columns = keep(answer.columns)
-    aligned = answer.project((*columns, begin, end))
-    seen = saw.condition(CSN)
+    always, before_it, since_it = _validities(answer.columns)
+    aligned = answer.project(always)
     if saw.upto > first:
         interfering = log
         if saw.holes or saw.upto < last:
-            interfering = log.select(call("AND", seen, call(">", Column(CSN), Literal(first))))
-        aligned = aligned.plus(interfering.negate().project((*columns, begin, _BEFORE_IT)))
+            too_new = call(">", Column(CSN), Literal(first))
+            interfering = log.select(call("AND", saw.condition(CSN), too_new))
+        aligned = aligned.plus(interfering.negate().project(before_it))
     if saw.upto < last or saw.holes:
         missing = log
         if saw.holes or saw.upto > first:
-            missing = log.select(call("AND", call("NOT", seen), call("<=", Column(CSN), Literal(last))))
-        aligned = aligned.plus(missing.project((*columns, _SINCE_IT, end)))
+            needed = call("<=", Column(CSN), Literal(last))
+            missing = log.select(call("AND", call("NOT", saw.condition(CSN)), needed))
+        aligned = aligned.plus(missing.project(since_it))
     return aligned
 
 
-_BEFORE_IT: Output = (UNTIL, call("-", Column(CSN), Literal(1)))
-_SINCE_IT: Output = (FROM, Column(CSN))
+@lru_cache(maxsize=1024)
+def _validities(columns: tuple[str, ...]) -> tuple[tuple[Output, ...], ...]:
+    """The projections that make a row valid always, before its own csn, and since its own csn."""
+    start: Output = (FROM, Literal(0))
+    end: Output = (UNTIL, Literal(END))
+    own = Column(CSN)
+    before: Output = (UNTIL, call("-", own, Literal(1)))
+    return (
+        (*keep(columns), start, end),
+        (*keep(columns), start, before),
+        (*keep(columns), (FROM, own), end),
+    )

@@ -157,6 +157,8 @@ class MemoryBag:
 
     def project(self, outputs: Sequence[Output]) -> MemoryBag:
         columns, make = _compile_projection(tuple(outputs), self.columns)
+        if not self.counts:
+            return MemoryBag(columns, {})
         return MemoryBag(columns, _net([(make(row), count) for row, count in self.counts.items()]))
 
     def join(

@@ -75,6 +75,10 @@ class Call:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[type[Call], tuple[str, tuple[Expression, ...]]]:
+        # Hashes of strings differ between processes, so the hash must not travel with the object.
+        return Call, (self.function, self.arguments)
+
 
 Expression = Column | Literal | Call
 TRUE = Literal(True)
@@ -89,10 +93,7 @@ def conjunction(conditions: tuple[Expression, ...]) -> Expression:
     """All of the conditions at once; TRUE for none."""
     if not conditions:
         return TRUE
-    result = conditions[0]
-    for condition in conditions[1:]:
-        result = call("AND", result, condition)
-    return result
+    return conditions[0] if len(conditions) == 1 else Call("AND", conditions)
 
 
 def conjuncts(expression: Expression) -> tuple[Expression, ...]:
@@ -129,6 +130,32 @@ def _strict(function: Callable[..., Value]) -> Callable[..., Value]:
     return applied
 
 
+def _strict_pair(function: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+    """The same for two arguments, which is what comparisons in joins spend their time on."""
+
+    def applied(left: Value, right: Value) -> Value:
+        return None if left is None or right is None else function(left, right)
+
+    return applied
+
+
+def _arithmetic(function: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+    """As Spark has it, a decimal beside a double becomes a double."""
+
+    def applied(left: Value, right: Value) -> Value:
+        if left is None or right is None:
+            return None
+        if isinstance(left, float) or isinstance(right, float):
+            return function(float(left), float(right))
+        return function(left, right)
+
+    return applied
+
+
+def _text(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _divide(left: Value, right: Value) -> Value:
     if right == 0:
         raise EvaluationError("division by zero", hint="guard it: CASE WHEN divisor <> 0 THEN ... END")
@@ -156,19 +183,19 @@ def _coalesce(*values: Value) -> Value:
 
 
 FUNCTIONS: dict[str, Callable[..., Value]] = {
-    "=": _strict(operator.eq),
-    "<>": _strict(operator.ne),
-    "<": _strict(operator.lt),
-    "<=": _strict(operator.le),
-    ">": _strict(operator.gt),
-    ">=": _strict(operator.ge),
-    "+": _strict(operator.add),
-    "-": _strict(operator.sub),
-    "*": _strict(operator.mul),
-    "/": _strict(_divide),
-    "%": _strict(_remainder),
+    "=": _strict_pair(operator.eq),
+    "<>": _strict_pair(operator.ne),
+    "<": _strict_pair(operator.lt),
+    "<=": _strict_pair(operator.le),
+    ">": _strict_pair(operator.gt),
+    ">=": _strict_pair(operator.ge),
+    "+": _arithmetic(operator.add),
+    "-": _arithmetic(operator.sub),
+    "*": _arithmetic(operator.mul),
+    "/": _arithmetic(_divide),
+    "%": _arithmetic(_remainder),
     "NEGATIVE": _strict(operator.neg),
-    "||": _strict(lambda *parts: "".join(map(str, parts))),
+    "||": _strict(lambda *parts: "".join(map(_text, parts))),
     "NOT": _strict(operator.not_),
     "IS NULL": lambda value: value is None,
     "<=>": operator.eq,
@@ -199,7 +226,7 @@ def compile_expression(expression: Expression, columns: tuple[str, ...]) -> Comp
         return _compile_connective(compiled, decisive=True)
     if expression.function == "IF":
         return _compile_if(compiled)
-    return _compile_function(FUNCTIONS[expression.function], compiled)
+    return _compile_function(expression, compiled, columns)
 
 
 def _compile_connective(parts: tuple[Compiled, ...], decisive: bool) -> Compiled:
@@ -223,10 +250,19 @@ def _compile_if(parts: tuple[Compiled, ...]) -> Compiled:
     return lambda row: positive(row) if condition(row) is True else negative(row)
 
 
-def _compile_function(function: Callable[..., Value], parts: tuple[Compiled, ...]) -> Compiled:
-    if len(parts) == 2:
-        first, second = parts
-        return lambda row: function(first(row), second(row))
+def _compile_function(expression: Call, parts: tuple[Compiled, ...], columns: tuple[str, ...]) -> Compiled:
+    """Calls of two columns, or a column and a constant, are what joins test; they go the short way."""
+    function = FUNCTIONS[expression.function]
+    match expression.arguments:
+        case (Column() as one, Column() as other):
+            left, right = columns.index(one.name), columns.index(other.name)
+            return lambda row: function(row[left], row[right])
+        case (Column() as one, Literal() as constant):
+            left, value = columns.index(one.name), constant.value
+            return lambda row: function(row[left], value)
+        case (_, _):
+            first, second = parts
+            return lambda row: function(first(row), second(row))
     return lambda row: function(*[part(row) for part in parts])
 
 
@@ -236,7 +272,7 @@ _INFIX = {"=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "||", "AND",
 def to_sql(expression: Expression) -> str:
     """Spark SQL text of the expression."""
     if isinstance(expression, Column):
-        return f"`{expression.name}`"
+        return "`" + expression.name.replace("`", "``") + "`"
     if isinstance(expression, Literal):
         return _literal_sql(expression.value)
     parts = [to_sql(argument) for argument in expression.arguments]
@@ -259,4 +295,6 @@ def _literal_sql(value: Value) -> str:
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace("'", "\\'")
         return f"'{escaped}'"
+    if isinstance(value, Decimal):
+        return f"{value:f}BD"
     return f"{value!r}D" if isinstance(value, float) else str(value)

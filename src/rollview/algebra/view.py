@@ -9,7 +9,7 @@ as sums (summary deltas), so a delta passes through them one at a time and no st
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 from rollview.algebra.bag import Output
@@ -88,6 +88,10 @@ class Block:
     def __hash__(self) -> int:
         # Plans are looked up by block at every hop, so the hash is computed once.
         return self._hash
+
+    def __getstate__(self) -> dict[str, object]:
+        # Hashes of strings differ between processes, so nothing that was computed travels with the block.
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
     def _hash(self) -> int:

@@ -141,15 +141,15 @@ def _align_and_join(
         return rows.join(found, reach.on, conjunction(reach.conditions) if reach.conditions else None), False
     aligned = align(found, log, saw, first, last)
     columns = (*rows.columns, *found.columns)
-    at_bound = _at_bound(after_it=reach.relation < query.start)
-    rows = rows.join(aligned, reach.on, conjunction((*at_bound, *reach.conditions)))
-    return rows.project(keep(columns)), True
+    condition = _at_bound(reach.relation < query.start, reach.conditions)
+    return rows.join(aligned, reach.on, condition).project(keep(columns)), True
 
 
-def _at_bound(after_it: bool) -> tuple[Expression, ...]:
+@lru_cache(maxsize=1024)
+def _at_bound(after_it: bool, conditions: tuple[Expression, ...]) -> Expression:
     """The state a row needs: after its own transaction for relations before the start, else before it."""
     bound: Expression = Column(CSN) if after_it else call("-", Column(CSN), Literal(1))
-    return (call("<=", Column(FROM), bound), call("<=", bound, Column(UNTIL)))
+    return conjunction((call("<=", Column(FROM), bound), call("<=", bound, Column(UNTIL)), *conditions))
 
 
 def _not_looked_for(rows: Bag, reach: Reach, parent_found: Bag) -> Bag:

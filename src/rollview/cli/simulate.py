@@ -17,7 +17,7 @@ from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.cli.tables import level_text, print_story, print_witness
 from rollview.errors import OptionError, WorldError
-from rollview.planning import parse_view
+from rollview.planning import parse_view, render
 from rollview.simulator.campaign import Campaign, Tally, conduct, seeded_run
 from rollview.simulator.checker import Verdict, check
 from rollview.simulator.generate import Size, generate
@@ -47,6 +47,7 @@ class Options:
     expect: str | None
     jobs: int
     trace: Path | None
+    explain: bool
     json: bool
 
 
@@ -81,6 +82,7 @@ def _choice(names: Iterable[object]) -> click.Choice[str]:
 )
 @click.option("--jobs", type=click.IntRange(0), default=1, help="Processes; 0 is one per core.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write a run as JSON lines.")
+@click.option("--explain", is_flag=True, help="Print how the views were understood, and stop.")
 @click.option("--json", is_flag=True, help="Print the result as one JSON object.")
 def simulate(**given: Any) -> None:
     """Run an algorithm through many interleavings and name the consistency level it reached.
@@ -97,6 +99,10 @@ def simulate(**given: Any) -> None:
     options = Options(**given)
     console = Console(highlight=False, quiet=options.json)
     campaign = _campaign(options)
+    if options.explain:
+        world, _ = seeded_run(campaign, options.seed)
+        click.echo("\n".join(render(view) for view in world.views), nl=False)
+        return
     tally = _conduct(console, campaign, options.jobs)
     failing = None
     if tally.failing is not None:

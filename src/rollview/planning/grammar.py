@@ -121,7 +121,7 @@ def check_supported(query: exp.Expr) -> None:
         if node is not query and isinstance(node, _QUERIES):
             _check_subquery(node)
         if isinstance(node, exp.Subquery) and node.alias and not isinstance(node.parent, exp.From):
-            raise refusal(node.args["alias"], "a name for a query that is not in FROM")
+            raise refusal(node.args["alias"], "an alias of a query inside parentheses")
         allowed = SUPPORTED.get(type(node))
         if allowed is None or (isinstance(node, exp.TryCast) and not is_typed_number(node)):
             # The first words of a set operation are its left side; the right side is nearer to the operator.

@@ -6,7 +6,7 @@ how the simulator reaches the moments between two durable steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -72,6 +72,11 @@ class Store:
                 piece, known = MemoryBag(columns, counts), self._deltas.get((query.view, csn))
                 self._deltas[query.view, csn] = piece if known is None else known.plus(piece)
             self.positions[query] = interval.upto
+
+    def skip(self, queries: Iterable[ForwardQuery], upto: int) -> None:
+        """Moves the positions of queries whose relations have not changed."""
+        with self._write():
+            self.positions.update(dict.fromkeys(queries, upto))
 
     def high_water_mark(self) -> int:
         """The csn up to which the deltas of all views are complete."""

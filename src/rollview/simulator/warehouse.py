@@ -172,14 +172,23 @@ class Warehouse:
         self._skip_untouched()
 
     def _skip_untouched(self) -> None:
-        """A relation without changes has an empty delta: its position can follow at once."""
-        for name, position, newest in self.ready():
-            if self._is_untouched(self._forward[name].waits_on.query, position, newest):
-                self.begin_interval(name, newest)
+        """A relation without changes has an empty delta: its position follows without a query."""
+        newest = self._store.history.last_csn
+        untouched = [
+            query
+            for running in self._forward.values()
+            if type(running.waits_on) is NextInterval and self._is_untouched(query := running.waits_on.query)
+        ]
+        if untouched:
+            self._ready = None
+            self._store.skip(untouched, newest)
+            self._store.apply()
 
-    def _is_untouched(self, query: ForwardQuery, position: int, newest: int) -> bool:
-        table = self._relation(query).table.qualified
-        return position < newest and not self._store.history.touched(table, position, newest)
+    def _is_untouched(self, query: ForwardQuery) -> bool:
+        history, position = self._store.history, self._store.positions[query]
+        if position == history.last_csn:
+            return False
+        return not history.touched(self._relation(query).table.qualified, position, history.last_csn)
 
     def _relation(self, query: ForwardQuery) -> Relation:
         return self._store.views[query.view].blocks[query.block].relations[query.relation]
@@ -206,32 +215,38 @@ class Warehouse:
     def _serve(self, running: Running, effect: Any) -> Any:
         """The result of an effect, or `_WAIT` if there is none yet."""
         store = self._store
-        match effect:
-            case Changes(table, after, upto):
-                return store.history.changes(table, after, upto)
-            case Ask():
-                return self._ask(running, effect)
-            case Await():
-                sights = self._sights(effect)
-                return _WAIT if sights is None else sights
-            case NextInterval(query):
-                self._forward[self._name(query)] = running
-                position, newest = store.positions[query], store.history.last_csn
-                return Interval(position, newest) if self._is_untouched(query, position, newest) else _WAIT
-            case Publish(query, interval, delta):
-                store.publish(query, interval, delta)
-                return store.apply()
-            case Receive():
-                return self._inbox.popleft() if self._inbox else _WAIT
-            case Stored(view):
-                return store.states[view]
-            case Install(view, state, versions):
-                return store.install(view, state, dict(versions) if versions else None)
-            case RowsOf(columns, rows):
-                return MemoryBag.of_pairs(columns, rows)
-            case Spawn(process):
-                return self._begin(process)
-        raise NotImplementedError(f"the simulator does not know the effect {type(effect).__name__}")
+        kind = type(effect)
+        # In order of frequency: this is where the simulator spends its time.
+        if kind is Changes:
+            return store.history.changes(effect.table, effect.after, effect.upto)
+        if kind is NextInterval:
+            return self._next_interval(running, effect.query)
+        if kind is Publish:
+            store.publish(effect.query, effect.interval, effect.delta)
+            return store.apply()
+        if kind is Ask:
+            return self._ask(running, effect)
+        if kind is Await:
+            sights = self._sights(effect)
+            return _WAIT if sights is None else sights
+        if kind is Receive:
+            return self._inbox.popleft() if self._inbox else _WAIT
+        if kind is Stored:
+            return store.states[effect.view]
+        if kind is Install:
+            return store.install(
+                effect.view, effect.state, dict(effect.versions) if effect.versions else None
+            )
+        if kind is RowsOf:
+            return MemoryBag.of_pairs(effect.columns, effect.rows)
+        if kind is Spawn:
+            return self._begin(effect.process)
+        raise NotImplementedError(f"the simulator does not know the effect {kind.__name__}")
+
+    def _next_interval(self, running: Running, query: ForwardQuery) -> Any:
+        self._forward[self._name(query)] = running
+        self._skip_untouched()
+        return _WAIT
 
     def _name(self, query: ForwardQuery) -> str:
         block = f"[{query.block}]" if query.block else ""

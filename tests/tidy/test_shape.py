@@ -1,0 +1,96 @@
+"""The shape of the repository: what a reader would trip over is a failing test."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import rollview
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+LISTED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+TRACKED = [ROOT / name for name in LISTED.splitlines() if (ROOT / name).is_file()]
+TEXTS = [
+    file for file in TRACKED if file.suffix in {".py", ".md", ".toml", ".txt", ".sql", ".yml", ".json", ""}
+]
+
+
+def _name(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=_name)
+def test_everything_public_says_what_it_is_for(file: Path) -> None:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree), "the module has no docstring"
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        assert node.name.startswith("_") or ast.get_docstring(node), f"{node.name} has no docstring"
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            assert ast.get_docstring(node), f"{node.name} has no docstring"
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=_name)
+def test_files_are_short_and_well_named(file: Path) -> None:
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 300
+    assert file.stem not in {"utils", "util", "common", "helpers", "helper", "base", "misc"}
+    assert not re.search(r"\d$", file.stem)
+
+
+def test_nothing_is_left_for_later() -> None:
+    marks = re.compile("|".join(["FIX" + "ME", "TO" + "DO", "XX" + "X", "HA" + "CK"]))
+    found = [_name(file) for file in TEXTS if file.suffix == ".py" and marks.search(file.read_text("utf-8"))]
+    assert found == []
+
+
+def test_no_module_is_dead() -> None:
+    """Every module is imported by another one, or is an entry point."""
+    entries = {"rollview.simulator.soak", "rollview.simulator.bench"}
+    imported: set[str] = set()
+    for file in SOURCES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module)
+                imported.update(f"{node.module}.{alias.name}" for alias in node.names)
+    modules = {
+        ".".join(file.relative_to(ROOT / "src").with_suffix("").parts)
+        for file in SOURCES
+        if file.stem != "__init__"
+    }
+    assert modules - imported - entries == set()
+
+
+def test_the_public_surface_is_pinned() -> None:
+    assert sorted(rollview.__all__) == ["RollviewError", "__version__"]
+
+
+def test_links_in_the_docs_lead_somewhere() -> None:
+    broken = []
+    for file in TRACKED:
+        if file.suffix == ".md":
+            for target in re.findall(r"\]\(([^)#]+)\)", file.read_text(encoding="utf-8")):
+                if "://" not in target and not (file.parent / target).exists():
+                    broken.append(f"{_name(file)}: {target}")
+    assert broken == []
+
+
+def test_every_dependency_earns_its_line() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    named = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    missing = [name for entry in named if (name := re.split(r"[<>=~!\[]", entry)[0]) not in text]
+    assert missing == []
+
+
+def test_constraints_pin_every_dependency_and_name_no_host() -> None:
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    assert "://" not in text
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[^\s]+", line) for line in text.splitlines() if line)
