@@ -28,6 +28,10 @@ class Algorithm:
     sequenced: bool
 
 
+def _serves_all(_: View) -> str:
+    return ""
+
+
 def _needs_keys(view: View) -> str:
     if not isinstance(view.root, Block):
         return "it maintains select-project-join views only"
@@ -39,7 +43,7 @@ def _needs_keys(view: View) -> str:
 ALGORITHMS = {
     algorithm.name: algorithm
     for algorithm in (
-        Algorithm("sweep", sweep.processes, dict.fromkeys(Scenario, Level.COMPLETE), lambda view: "", True),
+        Algorithm("sweep", sweep.processes, dict.fromkeys(Scenario, Level.COMPLETE), _serves_all, True),
         Algorithm(
             "conventional",
             conventional.processes,
