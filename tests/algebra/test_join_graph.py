@@ -19,7 +19,7 @@ def _shape(block: Block, start: int) -> list[list[tuple[str, list[str]]]]:
             (query.source, [block.relations[reach.relation].alias for reach in query.reaches])
             for query in round_
         ]
-        for round_ in access_path(block, start)
+        for round_ in access_path(block, start).rounds
     ]
 
 
@@ -46,7 +46,7 @@ def test_edges_that_close_a_cycle_become_conditions() -> None:
         "SELECT t1.k FROM x.t1, y.t2, z.t3 WHERE t1.a = t2.a AND t2.b = t3.a AND t3.b = t1.b",
         t1="x", t2="y", t3="z",
     )  # fmt: skip
-    (round_,) = access_path(block, 0)
+    (round_,) = access_path(block, 0).rounds
     reaches = [reach for query in round_ for reach in query.reaches]
     assert [reach.relation for reach in reaches] == [1, 2]
     assert len(reaches[0].conditions) == 0
@@ -55,7 +55,7 @@ def test_edges_that_close_a_cycle_become_conditions() -> None:
 
 def test_a_product_ships_nothing() -> None:
     block = _block("SELECT t1.k FROM x.t1, y.t2, y.t3 WHERE t2.a = t3.a", t1="x", t2="y", t3="y")
-    first, second = access_path(block, 0)
+    first, second = access_path(block, 0).rounds
     assert first[0].reaches[0].parent is None
     assert second[0].reaches[0].parent == 1
 
@@ -67,7 +67,24 @@ def test_every_condition_is_tested_exactly_once() -> None:
     )  # fmt: skip
     for start in range(3):
         reaches = [
-            reach for round_ in access_path(block, start) for query in round_ for reach in query.reaches
+            reach
+            for round_ in access_path(block, start).rounds
+            for query in round_
+            for reach in query.reaches
         ]
         conditions = [condition for reach in reaches for condition in reach.conditions]
         assert sorted(map(str, conditions)) == sorted(map(str, block.residual))
+
+
+def test_known_relations_are_joined_before_anything_is_asked() -> None:
+    block = _block(
+        "SELECT t1.k FROM x.t1, y.t2, z.t3 WHERE t1.a = t2.a AND t1.b = t3.b AND t2.b = t3.a AND t1.k < t3.k",
+        t1="x", t2="y", t3="z",
+    )  # fmt: skip
+    path = access_path(block, 0, 2)
+    assert [reach.on for reach in path.known] == [(), (("t1.b", "t3.b"),)]
+    assert len(path.known[1].conditions) == 1
+    ((query,),) = path.rounds
+    assert query.reaches[0].relation == 1
+    assert len(query.reaches[0].conditions) == 1, "the edge to the other known relation closes a cycle"
+    assert access_path(block, 0, 1, 2).rounds == ()

@@ -76,10 +76,11 @@ def missing_forgotten(patch: Patch) -> None:
 
 def holes_ignored(patch: Patch) -> None:
     """An LSN is taken for what a query saw."""
+    true_sights = warehouse.Warehouse._sights
     patch.setattr(
         warehouse.Warehouse,
         "_sights",
-        _wrapped(warehouse.Warehouse._sights, lambda sights: tuple(Seen(saw.upto) for saw in sights)),
+        lambda self, effect: _without_holes(true_sights(self, effect)),
     )
 
 
@@ -169,10 +170,10 @@ def global_part_applied_early(patch: Patch) -> None:
 def position_before_delta(patch: Patch) -> None:
     """The position moves in one step and the delta follows in another, so a crash between loses it."""
 
-    def mistaken(self: store.Store, query: Any, interval: Any, delta: MemoryBag) -> None:
+    def mistaken(self: store.Store, moves: Any, delta: MemoryBag, control: Any) -> None:
         with self._write():
-            self.positions[query] = interval.upto
-        true_publish(self, query, interval, delta)
+            self.positions.update(moves)
+        true_publish(self, moves, delta, control)
 
     true_publish = store.Store.publish
     patch.setattr(store.Store, "publish", mistaken)
@@ -181,10 +182,11 @@ def position_before_delta(patch: Patch) -> None:
 def delta_before_position(patch: Patch) -> None:
     """The delta is written in one step and the position in another, so a crash between doubles it."""
 
-    def mistaken(self: store.Store, query: Any, interval: Any, delta: MemoryBag) -> None:
-        true_publish(self, query, replace(interval, upto=interval.after), delta)
+    def mistaken(self: store.Store, moves: Any, delta: MemoryBag, control: Any) -> None:
+        stay = tuple((query, self.positions[query]) for query, _ in moves)
+        true_publish(self, stay, delta, control)
         with self._write():
-            self.positions[query] = interval.upto
+            self.positions.update(moves)
 
     true_publish = store.Store.publish
     patch.setattr(store.Store, "publish", mistaken)
@@ -200,12 +202,8 @@ def vanished_group_kept(patch: Patch) -> None:
     patch.setattr(lift, "call", lambda function, *arguments: Literal(True))
 
 
-def _wrapped(function: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[..., Any]:
-    def wrapped(*arguments: Any) -> Any:
-        result = function(*arguments)
-        return None if result is None else change(result)
-
-    return wrapped
+def _without_holes(sights: Any) -> Any:
+    return tuple(Seen(saw.upto) for saw in sights) if isinstance(sights, tuple) else sights
 
 
 MISTAKES = [

@@ -38,24 +38,41 @@ class SubQuery:
     reaches: tuple[Reach, ...]
 
 
-@lru_cache(maxsize=1024)
-def access_path(block: Block, start: int) -> tuple[tuple[SubQuery, ...], ...]:
-    """Rounds of sub-queries that reach every other relation of the block from `start`."""
-    path = _Path(block, start)
+@dataclass(frozen=True)
+class AccessPath:
+    """How to evaluate a block in which some relations are known at the warehouse.
+
+    `known` joins those with each other, the first one with nothing; `rounds` reaches all the others.
+    """
+
+    known: tuple[Reach, ...]
+    rounds: tuple[tuple[SubQuery, ...], ...]
+
+
+@lru_cache(maxsize=4096)
+def access_path(block: Block, *known: int) -> AccessPath:
+    """The path from the known relations to every other relation of the block."""
+    path = _Path(block)
+    joins = tuple(path.join_known(relation) for relation in known)
     rounds = []
     while len(path.joined) < len(block.relations):
         rounds.append(path.next_round())
-    return tuple(rounds)
+    return AccessPath(joins, tuple(rounds))
 
 
 class _Path:
     """The walk through the graph; conditions are handed out once, where their last column appears."""
 
-    def __init__(self, block: Block, start: int) -> None:
+    def __init__(self, block: Block) -> None:
         self.block = block
-        self.joined = [start]
+        self.joined: list[int] = []
         self.conditions = [*block.residual]
         self.edges = list(block.edges)
+
+    def join_known(self, relation: int) -> Reach:
+        pairs = tuple(pair for parent in self.joined for pair in self._take_edges(parent, relation))
+        self.joined.append(relation)
+        return Reach(relation, None, pairs, False, self._conditions())
 
     def next_round(self) -> tuple[SubQuery, ...]:
         known = tuple(self.joined)

@@ -43,6 +43,6 @@ def maintain(view: View) -> Process:
 
 def insert(view: View, position: int, rows: Bag) -> Process:
     """Adds whatever the sources answer, at whatever states they answered it."""
-    answer = yield from source_evaluate(view.blocks[0], position, rows)
+    answer = yield from source_evaluate(view.blocks[0], {position: rows})
     state: Bag = yield Stored(view.name)
     yield Install(view.name, state.plus(answer).net_effect())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from rollview.algebra.bag import Bag
-from rollview.algebra.history import Seen, Transaction
+from rollview.algebra.history import Seen
 from rollview.algebra.join_graph import SubQuery
 from rollview.algebra.view import Block
 
@@ -68,22 +68,37 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class NextInterval:
-    """Waits until there are transactions that a forward query has not covered. Result: an `Interval`.
+class Execute:
+    """Begins a propagation query (salem2000 §3.2). Result: the csn at which it sees the base tables.
 
-    How many transactions the interval takes is the driver's policy, not the algorithm's.
+    With `at`, that csn is given: a synchronous query, which only a source with a memory can answer.
+    """
+
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NextInterval:
+    """Waits until there are transactions after a csn. Result: an `Interval` that begins there.
+
+    Without `after` it is the query's position. How many transactions the interval takes is the driver's
+    policy, not the algorithm's.
     """
 
     query: ForwardQuery
+    after: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardQuery:
-    """Names one forward query of a view: the changes of one relation of one block."""
+    """Names what has a position in a view's propagation: the changes of one relation of one block.
+
+    Without a relation it is the changes of the whole block.
+    """
 
     view: str
     block: int
-    relation: int
+    relation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +111,22 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Publish(Generic[B]):
-    """Adds a piece of the timed view delta, and with it moves the query's position, in one atomic step.
+    """Adds a piece of the timed view delta, and with it moves positions, in one atomic step.
 
-    The view's high-water mark is the least position of its forward queries.
+    The view's high-water mark is the least position of its forward queries. `control` is whatever else
+    the algorithm must know to go on after a crash (salem2000 §5: control tables).
     """
 
-    query: ForwardQuery
-    interval: Interval
+    moves: tuple[tuple[ForwardQuery, int], ...]
     delta: B
+    control: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Reads what the last `Publish` of a view kept as `control`. Result: that, or None at first."""
+
+    view: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +162,22 @@ class RowsOf:
 
 
 @dataclass(frozen=True, slots=True)
+class SendAgain:
+    """Asks a source to send its update messages `first` to `last` again; they arrive as any others."""
+
+    source: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Compensated(Generic[B]):
+    """Tells that these rows were added to or taken from an answer. Only counted, for the cost tables."""
+
+    rows: B
+
+
+@dataclass(frozen=True, slots=True)
 class Spawn:
     """Starts another process of the same algorithm beside this one."""
 
@@ -149,8 +188,12 @@ Effect = (
     Ask[Any]
     | Await[Any]
     | Changes
+    | Compensated[Any]
+    | Execute
     | NextInterval
     | Publish[Any]
+    | Recall
+    | SendAgain
     | Receive
     | Stored
     | Install[Any]
@@ -158,4 +201,3 @@ Effect = (
     | Spawn
 )
 Process = Generator[Effect, Any, None]
-Received = Transaction

@@ -9,23 +9,29 @@ from rollview.algebra.dependencies import keeps_keys
 from rollview.algebra.levels import Level, Scenario
 from rollview.algebra.view import Block, View
 from rollview.algorithms import conventional, sweep
-from rollview.algorithms.effects import Process
+from rollview.algorithms.effects import ForwardQuery, Process
 
 
 @dataclass(frozen=True)
 class Algorithm:
     """An algorithm as the drivers see it.
 
-    `claims` is the level it is held to in each scenario. `refusal` names the reason why it cannot serve
-    a view, or is empty. `sequenced` says that it reads the history; otherwise it takes messages raw, in
-    the order in which they arrive, as its paper does.
+    `positions` names what has a position in the history, for algorithms that keep a view delta. `claims`
+    is the level it is held to in each scenario. `refusal` names the reason why it cannot serve a view, or
+    is empty. `sequenced` says that it reads the history; otherwise it takes messages raw, in the order in
+    which they arrive, as its paper does.
     """
 
     name: str
     processes: Callable[[View], Iterator[Process]]
+    positions: Callable[[View], Iterator[ForwardQuery]]
     claims: Mapping[Scenario, Level]
     refusal: Callable[[View], str]
     sequenced: bool
+
+
+def _no_positions(_: View) -> Iterator[ForwardQuery]:
+    return iter(())
 
 
 def _serves_all(_: View) -> str:
@@ -43,10 +49,18 @@ def _needs_keys(view: View) -> str:
 ALGORITHMS = {
     algorithm.name: algorithm
     for algorithm in (
-        Algorithm("sweep", sweep.processes, dict.fromkeys(Scenario, Level.COMPLETE), _serves_all, True),
+        Algorithm(
+            "sweep",
+            sweep.processes,
+            sweep.forward_queries,
+            dict.fromkeys(Scenario, Level.COMPLETE),
+            _serves_all,
+            True,
+        ),
         Algorithm(
             "conventional",
             conventional.processes,
+            _no_positions,
             dict.fromkeys(Scenario, Level.CONVERGENCE),
             _needs_keys,
             False,

@@ -2,14 +2,15 @@
 
 **Source.** zhuge1996 §5.1, the procedure and `next_source`.
 **Guarantees.** None under concurrent updates; the algorithms that use it compensate afterwards.
-**Symbols.** Q → `block` with `start` replaced by `rows`; Aⁱ → the rows so far; next_source → `access_path`.
+**Symbols.** Q⟨U⟩ → `block` with the relations of `known` replaced by rows; Aⁱ → the rows so far;
+next_source → `access_path`.
 **Deviations.** Connected relations of one source share a sub-query (§7, first enhancement), and sources
 that do not depend on each other are asked at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from rollview.algebra.bag import Bag, keep
@@ -21,18 +22,34 @@ from rollview.algorithms.effects import Answer, Ask, Effect, Question
 Steps = Generator[Effect, Any, Bag]
 
 
-def source_evaluate(block: Block, start: int, rows: Bag) -> Steps:
-    """The block with `rows` in place of relation `start`, projected."""
-    if block.local[start]:
-        rows = rows.select(conjunction(block.local[start]))
-    rows = rows.project(keep(block.needed[start]))
-    for sub_queries in access_path(block, start):
+def source_evaluate(block: Block, known: Mapping[int, Bag]) -> Steps:
+    """The block with the given rows in place of some relations, projected."""
+    path = access_path(block, *known)
+    rows = join_known(block, known)
+    for sub_queries in path.rounds:
         questions = tuple(question_for(block, sub_query, rows) for sub_query in sub_queries)
         answers: tuple[Answer[Any], ...] = yield Ask(questions)
         for sub_query, answer in zip(sub_queries, answers, strict=True):
             for reach, found in zip(sub_query.reaches, answer.rows, strict=True):
                 rows = rows.join(found, reach.on, conjunction(reach.conditions))
     return rows.project(block.projection)
+
+
+def join_known(block: Block, known: Mapping[int, Bag]) -> Bag:
+    """The known relations' rows that pass the local conditions, joined with each other.
+
+    Columns that the block does not have, such as a csn, are carried along; they must be disjoint.
+    """
+    joined: Bag | None = None
+    for reach in access_path(block, *known).known:
+        rows = known[reach.relation]
+        extra = [name for name in rows.columns if name not in block.relations[reach.relation].columns]
+        if block.local[reach.relation]:
+            rows = rows.select(conjunction(block.local[reach.relation]))
+        rows = rows.project(keep((*block.needed[reach.relation], *extra)))
+        joined = rows if joined is None else joined.join(rows, reach.on, conjunction(reach.conditions))
+    assert joined is not None, "a query has at least one known relation"
+    return joined
 
 
 def question_for(block: Block, sub_query: SubQuery, rows: Bag) -> Question[Any]:

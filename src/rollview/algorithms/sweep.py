@@ -51,9 +51,15 @@ Steps = Generator[Effect, Any, Bag]
 
 def processes(view: View) -> Iterator[Process]:
     """One process per relation of each block; they share nothing."""
+    for query in forward_queries(view):
+        yield propagate(view, query)
+
+
+def forward_queries(view: View) -> Iterator[ForwardQuery]:
+    """One forward query per relation of each block."""
     for number, block in enumerate(view.blocks):
         for relation in range(len(block.relations)):
-            yield propagate(view, ForwardQuery(view.name, number, relation))
+            yield ForwardQuery(view.name, number, relation)
 
 
 @dataclass(frozen=True)
@@ -70,15 +76,15 @@ def propagate(view: View, query: ForwardQuery) -> Process:
     block = view.blocks[query.block]
     while True:
         interval: Interval = yield NextInterval(query)
-        delta = yield from evaluate_forward(Forward(block, query.relation, interval))
-        yield Publish(query, interval, lift(view.root, delta))
+        delta = yield from evaluate_forward(Forward(block, query.relation or 0, interval))
+        yield Publish(((query, interval.upto),), lift(view.root, delta))
 
 
 def evaluate_forward(query: Forward) -> Steps:
     """What the changes did to the block, with the csn of each."""
     block, interval = query.block, query.interval
     rows = yield from local_changes(block, query.start, interval.after, interval.upto)
-    for sub_queries in access_path(block, query.start):
+    for sub_queries in access_path(block, query.start).rounds:
         if rows.is_empty():
             break
         questions = tuple(question_for(block, sub_query, rows) for sub_query in sub_queries)

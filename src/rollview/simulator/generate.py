@@ -26,18 +26,24 @@ _VALUES = (0, 1, 1, 2, 2, None)
 
 @dataclass(frozen=True)
 class Size:
-    """How large a world is, and of which kind."""
+    """How large a world is, and of which kind.
+
+    `keyed`: every view is one block that keeps the keys of its relations. `snapshots`: some sources
+    answer from snapshots that are no prefix of their commits. `sources`: how many at most; 0 is any.
+    """
 
     relations: int = 3
     transactions: int = 10
     views: int = 1
     keyed: bool = False
+    snapshots: bool = True
+    sources: int = 0
     initial_rows: int = 4
 
 
 def generate(generator: random.Random, scenario: Scenario, size: Size) -> World:
     """A world of this size."""
-    shape = draw_shape(size.relations, size.views, generator.randrange(SHAPES), size.keyed)
+    shape = draw_shape(size.relations, size.views, generator.randrange(SHAPES), size.keyed, size.sources)
     state = {table.qualified: _first_rows(generator, size.initial_rows) for table in shape.tables}
     initial = {name: tuple(rows.values()) for name, rows in state.items()}
     tables: dict[str, list[Table]] = {}
@@ -63,7 +69,7 @@ def generate(generator: random.Random, scenario: Scenario, size: Size) -> World:
                     participants=participants if together else (),
                 )
             )
-    snapshots = frozenset(source for source in tables if generator.random() < 0.25)
+    snapshots = frozenset(source for source in tables if generator.random() < 0.25 and size.snapshots)
     frozen = {source: tuple(script) for source, script in scripts.items()}
     return World(shape.tables, shape.views, initial, frozen, scenario, snapshots)
 

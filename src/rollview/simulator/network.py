@@ -47,7 +47,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class SendAgain:
+class Resend:
     """Warehouse to source: send these versions again, and say which version you are at."""
 
     first: int
@@ -68,7 +68,7 @@ class Heartbeat:
         return f"heartbeat {self.source}:{self.version}"
 
 
-Message = Update | Asked | Answered | SendAgain | Heartbeat
+Message = Update | Asked | Answered | Resend | Heartbeat
 
 
 @dataclass(frozen=True)

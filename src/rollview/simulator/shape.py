@@ -29,10 +29,13 @@ class Shape:
 
 
 @lru_cache(maxsize=2048)
-def draw_shape(relations: int, views: int, number: int, keyed: bool) -> Shape:
-    """The shape with this number. `keyed`: every view is one block that keeps all keys."""
+def draw_shape(relations: int, views: int, number: int, keyed: bool, sources: int) -> Shape:
+    """The shape with this number. `keyed`: every view is one block that keeps all keys.
+
+    `sources` is how many sources there are at most; 0 is any number.
+    """
     generator = random.Random(f"{relations} {number}")
-    tables = _draw_tables(generator, relations)
+    tables = _draw_tables(generator, relations, sources or relations)
     aliases = [f"r{i + 1}" for i in range(relations)]
     joined = list(zip(aliases, tables, strict=True))
     if relations > 1 and not keyed and generator.random() < 0.2:
@@ -46,10 +49,10 @@ def draw_shape(relations: int, views: int, number: int, keyed: bool) -> Shape:
     return Shape(tables, tuple(parsed))
 
 
-def _draw_tables(generator: random.Random, relations: int) -> tuple[Table, ...]:
-    sources = _SOURCE_NAMES[: generator.randint(1, relations)]
+def _draw_tables(generator: random.Random, relations: int, most: int) -> tuple[Table, ...]:
+    sources = _SOURCE_NAMES[: generator.randint(1, most)]
     if generator.random() < 0.4:
-        sources = _SOURCE_NAMES[:relations]
+        sources = _SOURCE_NAMES[:most]
     names = [*sources, *(generator.choice(sources) for _ in range(relations - len(sources)))]
     return tuple(Table(name, f"t{i + 1}", ("k", "a", "b"), ("k",)) for i, name in enumerate(names))
 

@@ -16,7 +16,7 @@ from rollview.simulator.network import (
     Heartbeat,
     Message,
     Network,
-    SendAgain,
+    Resend,
     Update,
 )
 from rollview.simulator.schedule import Action, Schedule
@@ -66,7 +66,7 @@ class _Simulation:
         self._schedule = schedule
         self._story: list[str] | None = [] if tell else None
         self._timeline: list[Transaction | Publication] = []
-        self._store = Store(world, self._show)
+        self._store = Store(world, algorithm, self._show)
         self._sources = {source: _source(world, source) for source in world.sources}
         self._channels = {source: Channel() for source in world.sources}
         self._commits = 0
@@ -197,7 +197,7 @@ class _Simulation:
                 rows = "; ".join(str([list(row) for row in rows.counts]) for rows in answer.rows)
                 holes = f" without {sorted(answer.saw.holes)}" if answer.saw.holes else ""
                 self._tell(f"{where} finds {rows}, seeing version {answer.saw.upto}{holes}")
-        elif isinstance(message, SendAgain):
+        elif isinstance(message, Resend):
             last = source.version if message.last is None else message.last
             replies.extend(Update(transaction) for transaction in source.committed(message.first, last))
             replies.append(Heartbeat(where, source.version))

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from rollview.algebra.bag import MemoryBag, column_getter
 from rollview.algebra.evaluate import evaluate_blocks
 from rollview.algebra.expression import Row
 from rollview.algebra.history import CSN, History, UnitOfWork
 from rollview.algebra.lift import initial_state, present, roll
-from rollview.algebra.view import View
-from rollview.algorithms.effects import ForwardQuery, Interval
+from rollview.algorithms.effects import ForwardQuery
+from rollview.algorithms.registry import Algorithm
 from rollview.simulator.world import World
 
 
@@ -36,13 +37,14 @@ class Publication:
 class Store:
     """History, view deltas with positions, stored views with their materialization time."""
 
-    def __init__(self, world: World, show: Callable[[Publication], None]) -> None:
+    def __init__(self, world: World, algorithm: Algorithm, show: Callable[[Publication], None]) -> None:
         """`show` is called with every state that readers get to see, the first one included."""
         self._show = show
         self.views = {view.name: view for view in world.views}
         self.sources = world.sources
         self.history = History({table.qualified: table.columns for table in world.tables}, world.sources)
-        self.positions = {query: 0 for view in world.views for query in forward_queries(view)}
+        self.positions = {query: 0 for view in world.views for query in algorithm.positions(view)}
+        self.controls: dict[str, Any] = {}
         self.materialized = 0
         self.armed = ""
         initial = {name: dict.fromkeys(rows, 0) for name, rows in world.initial.items()}
@@ -60,18 +62,20 @@ class Store:
         with self._write():
             self.history.append(unit)
 
-    def publish(self, query: ForwardQuery, interval: Interval, delta: MemoryBag) -> None:
-        """Keeps a piece of a view's timed delta together with the query's new position."""
+    def publish(self, moves: tuple[tuple[ForwardQuery, int], ...], delta: MemoryBag, control: Any) -> None:
+        """Keeps a piece of a view's timed delta together with the new positions."""
+        view = moves[0][0].view
         with self._write():
-            columns = self.states[query.view].columns
+            columns = self.states[view].columns
             stored, at = column_getter(delta.columns, columns), delta.columns.index(CSN)
             pieces: dict[int, dict[Row, int]] = {}
             for row, count in delta.counts.items():
                 pieces.setdefault(row[at], {})[stored(row)] = count
             for csn, counts in pieces.items():
-                piece, known = MemoryBag(columns, counts), self._deltas.get((query.view, csn))
-                self._deltas[query.view, csn] = piece if known is None else known.plus(piece)
-            self.positions[query] = interval.upto
+                piece, known = MemoryBag(columns, counts), self._deltas.get((view, csn))
+                self._deltas[view, csn] = piece if known is None else known.plus(piece)
+            self.positions.update(moves)
+            self.controls[view] = control
 
     def skip(self, queries: Iterable[ForwardQuery], upto: int) -> None:
         """Moves the positions of queries whose relations have not changed."""
@@ -80,7 +84,7 @@ class Store:
 
     def high_water_mark(self) -> int:
         """The csn up to which the deltas of all views are complete."""
-        return min(self.positions.values())
+        return min(self.positions.values(), default=0)
 
     def apply(self) -> None:
         """Rolls all views together, csn by csn, to the high-water mark, and shows each state."""
@@ -114,10 +118,3 @@ class Store:
         yield
         if armed == "after":
             raise WarehouseCrash
-
-
-def forward_queries(view: View) -> Iterator[ForwardQuery]:
-    """One forward query per relation of each block."""
-    for number, block in enumerate(view.blocks):
-        for relation in range(len(block.relations)):
-            yield ForwardQuery(view.name, number, relation)

@@ -14,12 +14,13 @@ from typing import Any
 from rollview.algebra.bag import MemoryBag
 from rollview.algebra.history import Transaction
 from rollview.algebra.sequencer import Gap, Sequencer
-from rollview.algebra.view import Relation
 from rollview.algorithms.effects import (
     Answer,
     Ask,
     Await,
     Changes,
+    Compensated,
+    Execute,
     ForwardQuery,
     Install,
     Interval,
@@ -27,13 +28,15 @@ from rollview.algorithms.effects import (
     Process,
     Publish,
     Question,
+    Recall,
     Receive,
     RowsOf,
+    SendAgain,
     Spawn,
     Stored,
 )
 from rollview.algorithms.registry import Algorithm
-from rollview.simulator.network import Answered, Asked, Heartbeat, Message, SendAgain, Update
+from rollview.simulator.network import Answered, Asked, Heartbeat, Message, Resend, Update
 from rollview.simulator.store import Store
 
 
@@ -54,6 +57,8 @@ class Costs:
     questions: int = 0
     rounds: int = 0
     rows_shipped: int = 0
+    rows_compensated: int = 0
+    executions: int = 0
 
 
 class Warehouse:
@@ -77,6 +82,8 @@ class Warehouse:
         self._running: list[Running] = []
         self._forward: dict[str, Running] = {}
         self._ready: list[tuple[str, int, int]] | None = None
+        self._serve = self._handlers()
+        self._tables = {query: self._tables_of(query) for query in store.positions}
 
     def start(self) -> None:
         """Starts all processes from what the store holds."""
@@ -88,7 +95,7 @@ class Warehouse:
     def reconnect(self) -> None:
         """Asks every source for what follows the kept history."""
         for source in self._store.sources:
-            self._send(source, SendAgain(self._sequencer.position(source) + 1, None))
+            self._send(source, Resend(self._sequencer.position(source) + 1, None))
 
     def receive(self, message: Message, now: float) -> None:
         """Takes a message in and lets every process go as far as it can."""
@@ -111,14 +118,16 @@ class Warehouse:
             (name, position, newest)
             for name, running in self._forward.items()
             if type(running.waits_on) is NextInterval
-            and (position := self._store.positions[running.waits_on.query]) < newest
+            and (position := self._beginning(running.waits_on)) < newest
         ]
+
+    def _beginning(self, effect: NextInterval) -> int:
+        return self._store.positions[effect.query] if effect.after is None else effect.after
 
     def begin_interval(self, name: str, upto: int) -> None:
         """Lets a forward query begin with the transactions up to a csn."""
         running = self._forward[name]
-        position = self._store.positions[running.waits_on.query]
-        self._advance(running, Interval(position, upto))
+        self._advance(running, Interval(self._beginning(running.waits_on), upto))
 
     def is_waiting(self) -> bool:
         """Whether something was asked for that has not come."""
@@ -127,7 +136,7 @@ class Warehouse:
     def retry(self) -> None:
         """Asks again for everything that is outstanding."""
         for gap in self._gaps():
-            self._send(gap.source, SendAgain(gap.first, gap.last))
+            self._send(gap.source, Resend(gap.first, gap.last))
         for running in self._running:
             for number, (_, question) in running.questions.items():
                 self._send(question.sub_query.source, Asked(number, question))
@@ -167,31 +176,29 @@ class Warehouse:
             effect = running.waits_on
             if type(effect) is Await:
                 sights = self._sights(effect)
-                if sights is not None:
+                if sights is not _WAIT:
                     self._advance(running, sights)
         self._skip_untouched()
 
     def _skip_untouched(self) -> None:
         """A relation without changes has an empty delta: its position follows without a query."""
-        newest = self._store.history.last_csn
         untouched = [
-            query
+            running.waits_on.query
             for running in self._forward.values()
-            if type(running.waits_on) is NextInterval and self._is_untouched(query := running.waits_on.query)
+            if type(running.waits_on) is NextInterval and self._is_untouched(running.waits_on)
         ]
         if untouched:
             self._ready = None
-            self._store.skip(untouched, newest)
+            self._store.skip(untouched, self._store.history.last_csn)
             self._store.apply()
 
-    def _is_untouched(self, query: ForwardQuery) -> bool:
-        history, position = self._store.history, self._store.positions[query]
-        if position == history.last_csn:
+    def _is_untouched(self, effect: NextInterval) -> bool:
+        history, position = self._store.history, self._store.positions[effect.query]
+        if effect.after is not None or position == history.last_csn:
             return False
-        return not history.touched(self._relation(query).table.qualified, position, history.last_csn)
-
-    def _relation(self, query: ForwardQuery) -> Relation:
-        return self._store.views[query.view].blocks[query.block].relations[query.relation]
+        return not any(
+            history.touched(table, position, history.last_csn) for table in self._tables[effect.query]
+        )
 
     def _begin(self, process: Process) -> None:
         running = Running(process)
@@ -208,49 +215,62 @@ class Warehouse:
                 self._running.remove(running)
                 return
             running.waits_on = effect
-            value = self._serve(running, effect)
+            value = self._serve[type(effect)](running, effect)
             if value is _WAIT:
                 return
 
-    def _serve(self, running: Running, effect: Any) -> Any:
-        """The result of an effect, or `_WAIT` if there is none yet."""
-        store = self._store
-        kind = type(effect)
-        # In order of frequency: this is where the simulator spends its time.
-        if kind is Changes:
-            return store.history.changes(effect.table, effect.after, effect.upto)
-        if kind is NextInterval:
-            return self._next_interval(running, effect.query)
-        if kind is Publish:
-            store.publish(effect.query, effect.interval, effect.delta)
-            return store.apply()
-        if kind is Ask:
-            return self._ask(running, effect)
-        if kind is Await:
-            sights = self._sights(effect)
-            return _WAIT if sights is None else sights
-        if kind is Receive:
-            return self._inbox.popleft() if self._inbox else _WAIT
-        if kind is Stored:
-            return store.states[effect.view]
-        if kind is Install:
-            return store.install(
-                effect.view, effect.state, dict(effect.versions) if effect.versions else None
-            )
-        if kind is RowsOf:
-            return MemoryBag.of_pairs(effect.columns, effect.rows)
-        if kind is Spawn:
-            return self._begin(effect.process)
-        raise NotImplementedError(f"the simulator does not know the effect {kind.__name__}")
+    def _handlers(self) -> dict[type, Callable[[Running, Any], Any]]:
+        """For every effect what serves it; the result is `_WAIT` if there is none yet."""
+        store, costs = self._store, self._costs
+        history = store.history
 
-    def _next_interval(self, running: Running, query: ForwardQuery) -> Any:
-        self._forward[self._name(query)] = running
+        def publish(_: Running, effect: Publish[MemoryBag]) -> None:
+            store.publish(effect.moves, effect.delta, effect.control)
+            store.apply()
+
+        def execute(_: Running, effect: Execute) -> int:
+            costs.executions += 1
+            return history.last_csn if effect.at is None else effect.at
+
+        def install(_: Running, effect: Install[MemoryBag]) -> None:
+            store.install(effect.view, effect.state, dict(effect.versions) if effect.versions else None)
+
+        def compensated(_: Running, effect: Compensated[MemoryBag]) -> None:
+            costs.rows_compensated += len(effect.rows.counts)
+
+        return {
+            Ask: self._ask,
+            Await: lambda _, effect: self._sights(effect),
+            Changes: lambda _, effect: history.changes(effect.table, effect.after, effect.upto),
+            Compensated: compensated,
+            Execute: execute,
+            Install: install,
+            NextInterval: self._next_interval,
+            Publish: publish,
+            Recall: lambda _, effect: store.controls.get(effect.view),
+            Receive: lambda *_: self._inbox.popleft() if self._inbox else _WAIT,
+            RowsOf: lambda _, effect: MemoryBag.of_pairs(effect.columns, effect.rows),
+            SendAgain: lambda _, effect: self._send(effect.source, Resend(effect.first, effect.last)),
+            Spawn: lambda _, effect: self._begin(effect.process),
+            Stored: lambda _, effect: store.states[effect.view],
+        }
+
+    def _next_interval(self, running: Running, effect: NextInterval) -> Any:
+        self._forward[self._name(effect.query)] = running
         self._skip_untouched()
         return _WAIT
 
     def _name(self, query: ForwardQuery) -> str:
         block = f"[{query.block}]" if query.block else ""
-        return f"{query.view}{block}.{self._relation(query).alias}"
+        if query.relation is None:
+            return f"{query.view}{block}"
+        relation = self._store.views[query.view].blocks[query.block].relations[query.relation]
+        return f"{query.view}{block}.{relation.alias}"
+
+    def _tables_of(self, query: ForwardQuery) -> tuple[str, ...]:
+        relations = self._store.views[query.view].blocks[query.block].relations
+        chosen = relations if query.relation is None else (relations[query.relation],)
+        return tuple(relation.table.qualified for relation in chosen)
 
     def _ask(self, running: Running, effect: Ask[MemoryBag]) -> Any:
         running.answers = [None] * len(effect.questions)
@@ -266,7 +286,7 @@ class Warehouse:
         history = self._store.history
         if all(history.knows(answer.source, answer.saw) for answer in effect.answers):
             return tuple(history.in_csn(answer.source, answer.saw) for answer in effect.answers)
-        return None
+        return _WAIT
 
 
 _WAIT = object()
