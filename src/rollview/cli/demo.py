@@ -18,12 +18,13 @@ from rollview.simulator.schedule import Scripted
 from rollview.simulator.simulation import simulate_run
 
 _INTRODUCTION = """\
-[bold]One view over three databases[/bold]            (Example 1 of the Strobe paper, SIGMOD 1996)
+[bold]One view over three databases[/bold]      (Example 1 of the Strobe paper, PDIS 1996)
 
-  v = r1 ⋈ r2 ⋈ r3      x.r1(A, B) = [1, 2]      y.r2(B, C) = ∅      z.r3(C, D) = [3, 4]
+  v = r1 ⋈ r2 ⋈ r3    x.r1(A, B) = [1, 2]    y.r2(B, C) = ∅    z.r3(C, D) = [3, 4]
 
-Source y inserts [2, 3] into r2. While the warehouse is still asking x and z what joins with it,
-source x deletes [1, 2] from r1. In the end r1 is empty, so the view must be empty.
+Source y inserts [2, 3] into r2. While the warehouse is still asking x and z what
+joins with it, source x deletes [1, 2] from r1. In the end r1 is empty, so the view
+must be empty.
 """
 
 
@@ -65,7 +66,7 @@ def _every_interleaving(console: Console) -> None:
             NETWORKS["fifo"],
             Scenario.SINGLE_UPDATE,
             exhaustive=True,
-            runs=5000,
+            runs=20_000,
             world=example_world(),
             required=Level.CONVERGENCE,
         )
@@ -76,9 +77,7 @@ def _every_interleaving(console: Console) -> None:
 
 
 def _hostile_runs(console: Console, runs: int) -> None:
-    console.print(
-        "\n[bold]Random worlds, global transactions, messages misordered, lost and repeated, crashes[/bold]"
-    )
+    console.print("\n[bold]Random worlds, hostile network: misordering, loss, repetition, crashes[/bold]")
     campaign = Campaign(ALGORITHMS["sweep"], NETWORKS["hostile"], Scenario.GLOBAL, runs=runs)
     tally = conduct(campaign)
     console.print(

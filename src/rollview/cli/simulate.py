@@ -243,13 +243,14 @@ def _result(campaign: Campaign, tally: Tally, verdict: Verdict | None) -> dict[s
 
 
 def _print_result(console: Console, campaign: Campaign, tally: Tally) -> None:
-    what = "all schedules of one world" if campaign.exhaustive else "seeded runs"
-    if campaign.exhaustive and not tally.finished:
-        what = "schedules of one world (there are more; raise --runs)"
-    console.print(
-        f"{campaign.algorithm.name} · {campaign.scenario} · {campaign.network.name}: "
-        f"{tally.runs:,} {what} in {tally.seconds:.1f} s ({tally.runs / tally.seconds:,.0f} a second)"
-    )
+    what = f"{tally.runs:,} seeded runs"
+    if campaign.exhaustive:
+        what = f"all {tally.runs:,} schedules of one world"
+        if not tally.finished:
+            what = f"the first {tally.runs:,} schedules of one world (raise --runs for more)"
+    speed = tally.runs / tally.seconds
+    console.print(f"{campaign.algorithm.name} · {campaign.scenario} · {campaign.network.name}", style="bold")
+    console.print(f"{what} in {tally.seconds:.1f} s ({speed:,.0f} a second)")
     for level in sorted(tally.levels, reverse=True):
         console.print("  ", level_text(level), f" {tally.levels[level]:,}", sep="")
     if tally.false_claims:
