@@ -38,6 +38,8 @@ def test_versions_follow_the_csn() -> None:
     history = _history()
     assert [history.version_at("x", csn) for csn in range(4)] == [0, 0, 1, 2]
     assert [history.version_at("y", csn) for csn in range(4)] == [0, 1, 1, 2]
+    assert [history.relation_version_at("x.t", csn) for csn in range(4)] == [0, 0, 1, 2]
+    assert [history.relation_version_at("y.t", csn) for csn in range(4)] == [0, 1, 1, 1]
     assert history.in_csn("x", Seen(2, frozenset({1}))) == Seen(3, frozenset({2}))
     assert history.in_csn("x", Seen(0)) == Seen(0)
     assert history.knows("x", Seen(2)) and not history.knows("x", Seen(3))

@@ -136,6 +136,11 @@ class History:
         csns = self._logs[table].csns
         return bisect_right(csns, after) < bisect_right(csns, upto)
 
+    def relation_version_at(self, table: str, csn: int) -> int:
+        """How many units of work up to a csn have changed the table: its relation version."""
+        csns = self._logs[table].csns
+        return len(set(csns[: bisect_right(csns, csn)]))
+
     def version_at(self, source: str, csn: int) -> int:
         """The source version that the warehouse's order has reached at a csn."""
         return bisect_right(self._csns[source], csn)

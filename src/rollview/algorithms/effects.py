@@ -69,9 +69,10 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """Begins a propagation query (salem2000 §3.2). Result: the csn at which it sees the base tables.
+    """Begins a query over the view's relations. Result: the csn at which it sees them (salem2000 §3.2).
 
-    With `at`, that csn is given: a synchronous query, which only a source with a memory can answer.
+    Algorithms that do not care for the result yield it all the same, so that queries are counted. With
+    `at`, that csn is given: a synchronous query, which only a source with a memory can answer.
     """
 
     at: int | None = None

@@ -19,7 +19,8 @@ class Algorithm:
     `positions` names what has a position in the history, for algorithms that keep a view delta. `claims`
     is the level it is held to in each scenario. `refusal` names the reason why it cannot serve a view, or
     is empty. `sequenced` says that it reads the history; otherwise it takes messages raw, in the order in
-    which they arrive, as its paper does.
+    which they arrive, as its paper does. `single_source`: all relations must be at one source.
+    `networks` are those on which the claims hold.
     """
 
     name: str
@@ -28,6 +29,8 @@ class Algorithm:
     claims: Mapping[Scenario, Level]
     refusal: Callable[[View], str]
     sequenced: bool
+    single_source: bool = False
+    networks: tuple[str, ...] = ("fifo",)
 
 
 def _no_positions(_: View) -> Iterator[ForwardQuery]:
@@ -61,7 +64,7 @@ ALGORITHMS = {
             "conventional",
             conventional.processes,
             _no_positions,
-            dict.fromkeys(Scenario, Level.CONVERGENCE),
+            dict.fromkeys(Scenario, Level.NONE),
             _needs_keys,
             False,
         ),

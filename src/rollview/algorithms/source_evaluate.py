@@ -17,7 +17,7 @@ from rollview.algebra.bag import Bag, keep
 from rollview.algebra.expression import conjunction
 from rollview.algebra.join_graph import Reach, SubQuery, access_path
 from rollview.algebra.view import Block
-from rollview.algorithms.effects import Answer, Ask, Effect, Question
+from rollview.algorithms.effects import Answer, Ask, Effect, Execute, Question
 
 Steps = Generator[Effect, Any, Bag]
 
@@ -26,6 +26,8 @@ def source_evaluate(block: Block, known: Mapping[int, Bag]) -> Steps:
     """The block with the given rows in place of some relations, projected."""
     path = access_path(block, *known)
     rows = join_known(block, known)
+    if path.rounds:
+        yield Execute()
     for sub_queries in path.rounds:
         questions = tuple(question_for(block, sub_query, rows) for sub_query in sub_queries)
         answers: tuple[Answer[Any], ...] = yield Ask(questions)

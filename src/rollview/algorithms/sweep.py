@@ -37,7 +37,9 @@ from rollview.algorithms.effects import (
     Ask,
     Await,
     Changes,
+    Compensated,
     Effect,
+    Execute,
     ForwardQuery,
     Interval,
     NextInterval,
@@ -84,6 +86,8 @@ def evaluate_forward(query: Forward) -> Steps:
     """What the changes did to the block, with the csn of each."""
     block, interval = query.block, query.interval
     rows = yield from local_changes(block, query.start, interval.after, interval.upto)
+    if not rows.is_empty():
+        yield Execute()
     for sub_queries in access_path(block, query.start).rounds:
         if rows.is_empty():
             break
@@ -145,6 +149,7 @@ def _align_and_join(
     log = yield from local_changes(query.block, reach.relation, *window(saw, first, last))
     if log.is_empty():
         return rows.join(found, reach.on, conjunction(reach.conditions) if reach.conditions else None), False
+    yield Compensated(log)
     aligned = align(found, log, saw, first, last)
     columns = (*rows.columns, *found.columns)
     condition = _at_bound(reach.relation < query.start, reach.conditions)

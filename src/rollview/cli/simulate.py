@@ -15,18 +15,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms.registry import ALGORITHMS
+from rollview.cli.compare import compare
 from rollview.cli.tables import level_text, print_story, print_witness
 from rollview.errors import OptionError, WorldError
 from rollview.planning import parse_view, render
-from rollview.simulator.campaign import Campaign, Tally, conduct, seeded_run
+from rollview.simulator.campaign import Campaign, Tally, conduct, seeded_run, size_for
 from rollview.simulator.checker import Verdict, check
 from rollview.simulator.generate import Size, generate
 from rollview.simulator.network import NETWORKS
 from rollview.simulator.schedule import Recorded, Schedule
 from rollview.simulator.shrink import Failing, shrink
 from rollview.simulator.simulation import Outcome, simulate_run
+from rollview.simulator.spectrum import Effort
 from rollview.simulator.trace import trace_lines, verdict_to_json
 from rollview.simulator.world import World, from_json
+
+_DEFAULT_RUNS = 1_000
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Options:
     jobs: int
     trace: Path | None
     explain: bool
+    write: Path | None
     json: bool
 
 
@@ -56,7 +61,12 @@ def _choice(names: Iterable[object]) -> click.Choice[str]:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--algorithm", type=_choice(ALGORITHMS), default="sweep", help="What to run.")
+@click.option(
+    "--algorithm",
+    type=_choice([*ALGORITHMS, "all"]),
+    default="sweep",
+    help="What to run; all: compare the levels and costs of all of them.",
+)
 @click.option(
     "--scenario",
     type=_choice(Scenario),
@@ -72,7 +82,9 @@ def _choice(names: Iterable[object]) -> click.Choice[str]:
 @click.option("--relations", type=click.IntRange(1, 6), default=3, help="Relations that the view joins.")
 @click.option("--transactions", type=click.IntRange(0, 200), default=10, help="Transactions per run.")
 @click.option("--views", type=click.IntRange(1, 4), default=1, help="Views that are published together.")
-@click.option("--runs", type=click.IntRange(1), default=1000, help="Number of runs; at most, if exhaustive.")
+@click.option(
+    "--runs", type=click.IntRange(1), default=_DEFAULT_RUNS, help="How many; at most, if exhaustive."
+)
 @click.option("--seed", type=int, default=0, help="Run i uses seed + i; the same seed is the same run.")
 @click.option("--exhaustive", is_flag=True, help="All schedules of the one world of --seed or --world.")
 @click.option("--world", type=click.Path(path_type=Path), help="A world from a JSON file or a trace.")
@@ -83,6 +95,7 @@ def _choice(names: Iterable[object]) -> click.Choice[str]:
 @click.option("--jobs", type=click.IntRange(0), default=1, help="Processes; 0 is one per core.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write a run as JSON lines.")
 @click.option("--explain", is_flag=True, help="Print how the views were understood, and stop.")
+@click.option("--write", type=click.Path(path_type=Path), help="With all: write the tables as a page.")
 @click.option("--json", is_flag=True, help="Print the result as one JSON object.")
 def simulate(**given: Any) -> None:
     """Run an algorithm through many interleavings and name the consistency level it reached.
@@ -98,6 +111,9 @@ def simulate(**given: Any) -> None:
     """
     options = Options(**given)
     console = Console(highlight=False, quiet=options.json)
+    if options.algorithm == "all":
+        effort = Effort(runs=options.runs) if options.runs != _DEFAULT_RUNS else Effort()
+        raise SystemExit(compare(console, effort, options.jobs, options.write, options.json))
     campaign = _campaign(options)
     if options.explain:
         world, _ = seeded_run(campaign, options.seed)
@@ -146,7 +162,7 @@ def _campaign(options: Options) -> Campaign:
     if options.trace is not None and not options.trace.parent.is_dir():
         raise OptionError(f"the folder of {options.trace} does not exist", thing=str(options.trace))
     scenario = Scenario(options.scenario)
-    size = Size(options.relations, options.transactions, options.views, keyed=not algorithm.sequenced)
+    size = size_for(algorithm, options.relations, options.transactions, options.views)
     world = _given_world(options, scenario, size)
     if world is not None:
         scenario = world.scenario
@@ -160,7 +176,9 @@ def _campaign(options: Options) -> Campaign:
         size,
         options.runs,
         options.seed,
-        Level[options.expect.upper()] if options.expect else algorithm.claims[scenario],
+        Level[options.expect.upper()]
+        if options.expect
+        else max(algorithm.claims[scenario], Level.CONVERGENCE),
         options.exhaustive,
         world,
     )

@@ -43,7 +43,10 @@ class Campaign:
 
 @dataclass
 class Tally:
-    """What came out: how many runs reached which level, what they cost, and the first that fell short."""
+    """What came out: how many runs reached which level, what they cost, and which to look at.
+
+    `failing` is the first run that fell short of what was required, `worst` the first at the lowest level.
+    """
 
     levels: Counter[Level] = field(default_factory=Counter)
     false_claims: int = 0
@@ -52,6 +55,8 @@ class Tally:
     rows_shipped: int = 0
     failing_seed: int | None = None
     failing: Failing | None = None
+    worst_seed: int | None = None
+    worst: Failing | None = None
     finished: bool = True
     seconds: float = 0.0
 
@@ -65,8 +70,10 @@ class Tally:
         """The level that every run reached."""
         return min(self.levels, default=Level.NONE)
 
-    def add(self, outcome: Outcome, verdict: Verdict) -> None:
+    def add(self, outcome: Outcome, verdict: Verdict, run: Failing, seed: int) -> None:
         """Counts one run."""
+        if self.worst is None or verdict.level < self.level:
+            self.worst, self.worst_seed = run, seed
         self.levels[verdict.level] += 1
         self.false_claims += not verdict.claims_hold
         self.transactions += len(outcome.commits)
@@ -75,6 +82,8 @@ class Tally:
 
     def merge(self, other: Tally) -> None:
         """Adds another tally, of later seeds."""
+        if self.worst is None or other.level < self.level:
+            self.worst, self.worst_seed = other.worst, other.worst_seed
         self.levels += other.levels
         self.false_claims += other.false_claims
         self.transactions += other.transactions
@@ -82,6 +91,18 @@ class Tally:
         self.rows_shipped += other.rows_shipped
         if self.failing is None:
             self.failing, self.failing_seed = other.failing, other.failing_seed
+
+
+def size_for(algorithm: Algorithm, relations: int, transactions: int, views: int = 1) -> Size:
+    """The size of worlds that the algorithm can serve: what its paper assumes holds in them."""
+    return Size(
+        relations,
+        transactions,
+        views,
+        keyed=not algorithm.sequenced,
+        snapshots=algorithm.sequenced,
+        sources=1 if algorithm.single_source else 0,
+    )
 
 
 def run_one(campaign: Campaign, world: World, schedule: Schedule) -> tuple[Outcome, Verdict]:
@@ -128,9 +149,10 @@ def _seeds(span: tuple[Campaign, int, int]) -> Tally:
     for seed in range(first, last):
         world, schedule = seeded_run(campaign, seed)
         outcome, verdict = run_one(campaign, world, schedule)
-        tally.add(outcome, verdict)
+        run = Failing(world, tuple(schedule.choices))
+        tally.add(outcome, verdict, run, seed)
         if falls_short(campaign, verdict) and tally.failing is None:
-            tally.failing, tally.failing_seed = Failing(world, tuple(schedule.choices)), seed
+            tally.failing, tally.failing_seed = run, seed
     return tally
 
 
@@ -148,9 +170,10 @@ def _explore(campaign: Campaign, progress: Callable[[int], None]) -> Tally:
             tally.finished = False
             break
         outcome, verdict = run_one(campaign, world, schedule)
-        tally.add(outcome, verdict)
+        run = Failing(world, tuple(schedule.choices))
+        tally.add(outcome, verdict, run, campaign.seed)
         if falls_short(campaign, verdict) and tally.failing is None:
-            tally.failing, tally.failing_seed = Failing(world, tuple(schedule.choices)), campaign.seed
+            tally.failing, tally.failing_seed = run, campaign.seed
         if tally.runs % _BATCH == 0:
             progress(_BATCH)
     progress(tally.runs % _BATCH)

@@ -16,7 +16,7 @@ from rollview.algebra.expression import Row
 from rollview.algebra.history import Change, Transaction
 from rollview.algebra.levels import Scenario
 from rollview.algebra.view import Table
-from rollview.simulator.shape import SHAPES, draw_shape
+from rollview.simulator.shape import SHAPES, Shape, draw_shape
 from rollview.simulator.world import World
 
 T = TypeVar("T")
@@ -44,6 +44,11 @@ class Size:
 def generate(generator: random.Random, scenario: Scenario, size: Size) -> World:
     """A world of this size."""
     shape = draw_shape(size.relations, size.views, generator.randrange(SHAPES), size.keyed, size.sources)
+    return generate_over(shape, generator, scenario, size)
+
+
+def generate_over(shape: Shape, generator: random.Random, scenario: Scenario, size: Size) -> World:
+    """Rows and transactions for a given shape."""
     state = {table.qualified: _first_rows(generator, size.initial_rows) for table in shape.tables}
     initial = {name: tuple(rows.values()) for name, rows in state.items()}
     tables: dict[str, list[Table]] = {}

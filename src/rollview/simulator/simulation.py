@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
@@ -88,13 +87,16 @@ class _Simulation:
         for _ in range(_FINAL_ROUNDS):
             while actions := self._actions():
                 self._now += 1
-                self._perform(actions[self._schedule.choose(actions)])
+                try:
+                    self._perform(actions[self._schedule.choose(actions)])
+                except WarehouseCrash:
+                    self._restart_warehouse()
             if self._is_complete():
                 break
             self._tell("time passes; the warehouse asks again")
-            self._survive(self._warehouse.retry)
+            self._warehouse.retry()
             if self._algorithm.sequenced:
-                self._survive(self._warehouse.reconnect)
+                self._warehouse.reconnect()
         return Outcome(
             tuple(self._timeline),
             self._is_complete(),
@@ -161,14 +163,14 @@ class _Simulation:
         if kind == "deliver":
             message = self._channels[where].to_warehouse.pop(index)
             self._tell(f"{where} → warehouse: {message}")
-            self._survive(lambda: self._warehouse.receive(message, self._now))
+            self._warehouse.receive(message, self._now)
         elif kind == "ask":
             message = self._channels[where].to_source.pop(index)
             self._tell(f"warehouse → {where}: {message}")
             self._serve(where, message)
         elif kind == "propagate":
             self._tell(f"warehouse propagates {where} to csn {index}")
-            self._survive(lambda: self._warehouse.begin_interval(where, index))
+            self._warehouse.begin_interval(where, index)
         elif kind == "reveal":
             self._tell(f"{where} makes version {index} visible")
             self._sources[where].reveal(index)
@@ -206,7 +208,7 @@ class _Simulation:
         self._budget[kind.split(maxsplit=1)[0]] -= 1
         if kind == "retry":
             self._tell("the warehouse asks again")
-            self._survive(self._warehouse.retry)
+            self._warehouse.retry()
         elif kind == "crash":
             self._restart_warehouse()
         elif kind in ("crash before", "crash after"):
@@ -224,17 +226,15 @@ class _Simulation:
             else:
                 messages.append(message)
 
-    def _survive(self, step: Callable[[], None]) -> None:
-        """Runs a step of the warehouse; if it crashes there, a new one starts on what was kept."""
-        try:
-            step()
-        except WarehouseCrash:
-            self._restart_warehouse()
-
     def _restart_warehouse(self) -> None:
+        """A new warehouse starts on what was kept; it may crash while it does."""
         self._tell("the warehouse crashes and restarts")
         self._warehouse = self._new_warehouse()
-        self._survive(self._warehouse.start)
+        try:
+            self._warehouse.start()
+        except WarehouseCrash:
+            self._restart_warehouse()
+            return
         if self._algorithm.sequenced:
             self._warehouse.reconnect()
 

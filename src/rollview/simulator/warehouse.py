@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from rollview.algebra.bag import MemoryBag
@@ -59,6 +59,11 @@ class Costs:
     rows_shipped: int = 0
     rows_compensated: int = 0
     executions: int = 0
+
+    def add(self, other: Costs) -> None:
+        """Adds the costs of another run."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 class Warehouse:

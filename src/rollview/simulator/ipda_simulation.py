@@ -1,0 +1,236 @@
+"""One run of a beyer2000 world: transactions and apply processes, driven step by step by a schedule.
+
+At every step there is a list of what could happen: a transaction or an apply process goes one step on,
+the clock shows its next time, a transaction aborts. A schedule picks. So a process can be suspended
+between any two steps for any time, which is all that the anomalies of §4 need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from rollview.algebra.bag import MemoryBag
+from rollview.algebra.view import View
+from rollview.algorithms import ipda
+from rollview.algorithms.ipda_effects import (
+    AcquireWrite,
+    Apply,
+    AwaitClock,
+    Insert,
+    InsertCommitRecord,
+    PassLock,
+    ReadClock,
+    ReadCommitRecords,
+    ReadDelta,
+    RecordsOf,
+    RefreshTime,
+    ReleaseWrite,
+)
+from rollview.simulator.ipda_database import Database, IntegrityError
+from rollview.simulator.ipda_process import VERBS, Commit, Process, Update, describe
+from rollview.simulator.ipda_world import IpdaRun, IpdaWorld, UpdateTransaction
+from rollview.simulator.schedule import Action, Schedule, every_schedule
+
+
+def simulate_ipda(world: IpdaWorld, variant: ipda.Variant, schedule: Schedule, tell: bool = False) -> IpdaRun:
+    """Runs a world to its end; then every view is refreshed once more, to a time after everything."""
+    run = _Simulation(world, variant, schedule, tell).run(None)
+    assert run is not None
+    return run
+
+
+def explore(world: IpdaWorld, variant: ipda.Variant) -> Iterator[IpdaRun]:
+    """Runs of all schedules, as far as they differ: a state reached before is not run to its end again."""
+    known: set[object] = set()
+    for schedule in every_schedule():
+        run = _Simulation(world, variant, schedule, False).run(known)
+        if run is not None:
+            yield run
+
+
+class _Simulation:
+    def __init__(self, world: IpdaWorld, variant: ipda.Variant, schedule: Schedule, tell: bool) -> None:
+        self._world = world
+        self._variant = variant
+        self._schedule = schedule
+        self._story: list[str] | None = [] if tell else None
+        self._tick = 0
+        self._now = world.times[0]
+        self._database = Database(world.views, world.initial, lambda: self._now)
+        self._transactions = [
+            Process(each.name, each.node, self._transaction(each)) for each in world.transactions
+        ]
+        self._appliers = [Process(view.name, 0, self._refreshes(view)) for view in world.views]
+        self._may_abort = {each.name for each in world.transactions if each.may_abort}
+
+    def run(self, known: set[object] | None) -> IpdaRun | None:
+        """Steps until nothing can happen; None if a state is met that is known already."""
+        fresh_from = len(self._schedule.choices)
+        steps = 0
+        stopped = ""
+        try:
+            while actions := self._actions():
+                if known is not None and steps >= fresh_from:
+                    state = (self._tick, *(tuple(process.told) for process in self._processes))
+                    if state in known:
+                        return None
+                    known.add(state)
+                steps += 1
+                self._perform(actions[self._schedule.choose(actions)])
+            self._close()
+        except IntegrityError as error:
+            stopped = error.message
+        waiting = [process.name for process in self._processes if process.effect is not None]
+        if waiting and not stopped:
+            stopped = f"{', '.join(waiting)} waits forever"
+        choices = tuple(self._schedule.choices)
+        return IpdaRun(
+            self._world,
+            self._database.fates,
+            tuple(self._database.refreshed),
+            stopped,
+            choices,
+            tuple(self._story or ()),
+        )
+
+    @property
+    def _processes(self) -> list[Process]:
+        return self._transactions + self._appliers
+
+    def _transaction(self, transaction: UpdateTransaction) -> Generator[Any, Any, None]:
+        touched: list[str] = []
+        for statement in transaction.statements:
+            deltas: tuple[tuple[str, MemoryBag], ...] = yield Update(statement)
+            touched += [view for view, _ in deltas]
+            yield from ipda.store_view_delta(self._variant, deltas)
+        yield from ipda.record_commit(self._variant, touched)
+        yield Commit()
+
+    def _refreshes(self, view: View) -> Generator[Any, Any, None]:
+        for name, upto in self._world.refreshes:
+            if name == view.name:
+                yield from ipda.apply(self._variant, view, upto)
+
+    def _actions(self) -> list[Action]:
+        """All that could happen next, from calm to hostile."""
+        actions: list[Action] = []
+        for process in self._processes:
+            self._settle(process)
+            if process.effect is not None and self._can_go_on(process):
+                actions.append((VERBS[type(process.effect)], process.name, 0))
+        if self._tick + 1 < len(self._world.times):
+            actions.append(("tick", "", 0))
+        for process in self._transactions:
+            if process.effect is None or not process.told:
+                continue
+            if process.name in self._may_abort:
+                actions.append(("abort", process.name, 0))
+            elif self._is_deadlocked(process):
+                actions.append(("deadlock", process.name, 0))
+        return actions
+
+    def _settle(self, process: Process) -> None:
+        """Steps whose moment does not matter are not worth a choice."""
+        while isinstance(process.effect, RefreshTime | AwaitClock):
+            if isinstance(process.effect, RefreshTime):
+                process.go_on(self._database.refresh_times[process.effect.view])
+            elif self._now > process.effect.time:
+                process.go_on(None)
+            else:
+                return
+
+    def _can_go_on(self, process: Process) -> bool:
+        match process.effect:
+            case Update(statement):
+                return not self._database.holders(process.name, statement.items)
+            case PassLock(table, upto):
+                return self._database.lets_pass(table, upto)
+            case ReadDelta() | ReadCommitRecords() as read:
+                return not self._database.must_wait(read)
+            case AwaitClock():
+                return False
+        return True
+
+    def _is_deadlocked(self, process: Process) -> bool:
+        """Whether a chain of transactions waiting for each other's items leads back to this one."""
+        by_name = {each.name: each for each in self._transactions}
+        reached: set[str] = set()
+        waiting = [process]
+        while waiting:
+            effect = (each := waiting.pop()).effect
+            if isinstance(effect, Update):
+                holders = self._database.holders(each.name, effect.statement.items) - reached
+                reached |= holders
+                waiting += [by_name[name] for name in holders]
+        return process.name in reached
+
+    def _perform(self, action: Action) -> None:
+        kind, where, _ = action
+        if kind == "tick":
+            self._tick += 1
+            self._now = self._world.times[self._tick]
+            self._tell(f"the clock shows {self._now}")
+        elif kind in ("abort", "deadlock"):
+            self._tell(f"{where} aborts")
+            self._database.abort(where)
+            next(each for each in self._transactions if each.name == where).end("abort")
+        else:
+            process = next(each for each in self._processes if each.name == where)
+            effect = process.effect
+            result = self._serve(process, effect)
+            self._tell(f"{where}: {kind} {describe(effect, result)}".rstrip())
+            process.go_on(result)
+
+    def _serve(self, process: Process, effect: Any) -> Any:
+        database, xid = self._database, process.name
+        match effect:
+            case Update(statement):
+                # What it follows, and when it got its locks, is part of what tells two runs apart.
+                process.told.append((self._now, tuple(sorted(database.fates))))
+                return database.update(xid, statement.items, statement.changes)
+            case ReadClock():
+                return self._clock_at(process.node)
+            case AcquireWrite(tables):
+                process.told.append(self._clock_at(process.node))
+                return database.acquire(xid, tables, self._clock_at(process.node))
+            case ReleaseWrite(tables):
+                return database.release(xid, tables)
+            case Insert(view, rows, timestamp):
+                return database.insert(xid, view, rows, timestamp)
+            case InsertCommitRecord(table, timestamp):
+                process.commit_time = timestamp
+                return database.insert_commit_record(xid, table, timestamp)
+            case Commit():
+                process.told.append(self._now)
+                return database.commit(xid, process.commit_time)
+            case ReadDelta():
+                return database.read_delta(effect)
+            case ReadCommitRecords():
+                return database.read_commit_records(effect)
+            case RecordsOf(view, xids):
+                return database.records_of(view, xids)
+            case Apply():
+                return database.apply(effect)
+        return None
+
+    def _clock_at(self, node: int) -> int:
+        return self._now if self._variant.one_clock else self._now + self._world.offsets[node]
+
+    def _close(self) -> None:
+        """Refreshes every view to a time that no clock has shown yet, one view after the other."""
+        if any(process.effect is not None for process in self._processes):
+            return
+        last = self._world.times[-1] + max(self._world.offsets) + 1
+        self._now = last + 1
+        self._tell(f"the clock shows {self._now}")
+        self._appliers = [
+            Process(view.name, 0, ipda.apply(self._variant, view, last)) for view in self._world.views
+        ]
+        self._transactions = []
+        while actions := [action for action in self._actions() if action[0] != "tick"]:
+            self._perform(actions[0])
+
+    def _tell(self, line: str) -> None:
+        if self._story is not None:
+            self._story.append(line)

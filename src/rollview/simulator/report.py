@@ -1,0 +1,125 @@
+"""The two tables of the literature, as Markdown: levels reached and costs, as they were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rollview.algebra.levels import Level, Scenario
+from rollview.algorithms.registry import ALGORITHMS
+from rollview.simulator.network import NETWORKS
+from rollview.simulator.price import Price
+from rollview.simulator.spectrum import Cell, Effort
+
+_SCENARIO_TITLES = {
+    Scenario.SINGLE_UPDATE: "Single-update transactions",
+    Scenario.SOURCE_LOCAL: "Source-local transactions",
+    Scenario.GLOBAL: "Global transactions",
+}
+_MEASURES = {
+    "queries": "Queries per transaction",
+    "questions": "Sub-queries sent per transaction",
+    "rounds": "Round trips per transaction",
+    "rows_shipped": "Rows shipped per transaction",
+    "rows_compensated": "Rows corrected per transaction",
+}
+
+
+def report(cells: Sequence[Cell], prices: Sequence[Price], effort: Effort) -> str:
+    """The whole page."""
+    return "\n".join([*_head(effort), *_spectrum(cells), *_witnesses(cells), *_prices(prices)]) + "\n"
+
+
+_HEAD = """\
+# The algorithms, compared by machine
+
+Written by `rollview simulate --algorithm all --write docs/reference/algorithms.md`, not by hand.
+
+Every cell of the spectrum: {runs:,} seeded runs over 3 relations and 6 transactions, and up to {schedules:,}
+schedules, in lexical order, of each of {worlds} tiny worlds (2 relations, 2 transactions). The level is what
+*every* run reached (zhuge1996 §4.2; how it is read: [design note 4](../design/004-consistency-levels.md)).
+Worlds have what the algorithm's paper assumes: keys in the view, one source, answers that see a prefix of
+the source's commits, where it assumes them.
+"""
+
+_PRICES = """\
+## What a transaction costs
+
+Chains of relations, each at its own source (one source for algorithms that know only one), a fifo network,
+insertions and deletions of single rows. *Concurrent*: how many other transactions are committed and reported
+before the first question is answered. Averages over 20 worlds. A *query* is one evaluation of the join;
+it takes several sub-queries where the relations are at several sources.
+"""
+
+
+def _head(effort: Effort) -> Iterator[str]:
+    yield _HEAD.format(runs=effort.runs, schedules=effort.schedules, worlds=effort.worlds)
+
+
+def _spectrum(cells: Sequence[Cell]) -> Iterator[str]:
+    yield "## Levels reached"
+    yield ""
+    yield "**Bold**: what the algorithm claims. ⚠: measured below the claim."
+    yield ""
+    found = {(cell.algorithm, cell.scenario, cell.network): cell for cell in cells}
+    names = list(dict.fromkeys(cell.algorithm for cell in cells))
+    for scenario, title in _SCENARIO_TITLES.items():
+        yield f"### {title}"
+        yield ""
+        yield "| algorithm | claim | " + " | ".join(NETWORKS) + " |"
+        yield "|---|---|" + "---|" * len(NETWORKS)
+        for name in names:
+            levels = [_level(found[name, scenario, network]) for network in NETWORKS]
+            yield f"| {name} | {ALGORITHMS[name].claims[scenario]} | " + " | ".join(levels) + " |"
+        yield ""
+
+
+def _level(cell: Cell) -> str:
+    algorithm = ALGORITHMS[cell.algorithm]
+    claim = algorithm.claims[cell.scenario]
+    promised = cell.network in algorithm.networks
+    if promised and cell.level < claim:
+        return f"⚠ {cell.level}"
+    return f"**{cell.level}**" if promised else str(cell.level)
+
+
+def _witnesses(cells: Sequence[Cell]) -> Iterator[str]:
+    yield "## Witnesses"
+    yield ""
+    yield "Why the level above was not reached; the command shows the run, shrunk to its core."
+    yield ""
+    yield "| algorithm | scenario | network | missed | why | command |"
+    yield "|---|---|---|---|---|---|"
+    for cell in cells:
+        if cell.missed is not None:
+            yield (
+                f"| {cell.algorithm} | {cell.scenario} | {cell.network} | {cell.missed} | {cell.reason} "
+                f"| `{cell.command}` |"
+            )
+    yield ""
+
+
+def _prices(prices: Sequence[Price]) -> Iterator[str]:
+    yield _PRICES
+    names = list(dict.fromkeys(price.algorithm for price in prices))
+    columns = list(dict.fromkeys((price.relations, price.concurrent) for price in prices))
+    found = {(price.algorithm, price.relations, price.concurrent): price for price in prices}
+    for measure, title in _MEASURES.items():
+        yield f"### {title}"
+        yield ""
+        yield "| relations / concurrent | " + " | ".join(f"{n} / {k}" for n, k in columns) + " |"
+        yield "|---|" + "--:|" * len(columns)
+        for name in names:
+            values = [f"{getattr(found[name, *column], measure):.2f}" for column in columns]
+            yield f"| {name} | " + " | ".join(values) + " |"
+        yield ""
+
+
+def disagreements(cells: Sequence[Cell]) -> list[Cell]:
+    """Cells in which an algorithm was measured below what it claims on a network that it claims it for."""
+    return [
+        cell
+        for cell in cells
+        if cell.network in ALGORITHMS[cell.algorithm].networks
+        and cell.level < ALGORITHMS[cell.algorithm].claims[cell.scenario]
+        and cell.level < Level.COMPLETE
+    ]
