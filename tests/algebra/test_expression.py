@@ -49,6 +49,7 @@ def test_null_is_unknown() -> None:
     assert value(call("IN", A, Literal(1), Literal(None)), 2) is None
     assert value(call("IN", A, Literal(1), Literal(None)), 1) is True
     assert value(call("COALESCE", A, Literal(7)), None) == 7
+    assert [value(call("LEAST", A, B), *pair) for pair in ((2, 1), (None, 3), (None, None))] == [1, 3, None]
     assert value(call("IF", A, Literal(1), Literal(2)), None) == 2
 
 

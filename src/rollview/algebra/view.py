@@ -37,7 +37,7 @@ class Table:
     key: tuple[str, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
 
-    @property
+    @cached_property
     def qualified(self) -> str:
         """`source.table`, the name that views use."""
         return f"{self.source}.{self.name}"

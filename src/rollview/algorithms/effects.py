@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rollview.algebra.bag import Bag
 from rollview.algebra.history import Seen
@@ -90,8 +90,7 @@ class NextInterval:
     after: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardQuery:
+class ForwardQuery(NamedTuple):
     """Names what has a position in a view's propagation: the changes of one relation of one block.
 
     Without a relation it is the changes of the whole block.
@@ -133,6 +132,11 @@ class Recall:
 @dataclass(frozen=True, slots=True)
 class Receive:
     """Waits for the next update message, in order of arrival. Result: a `Transaction`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Waits until a good while has passed. Result: nothing. How long that is, is the driver's business."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +200,7 @@ Effect = (
     | Recall
     | SendAgain
     | Receive
+    | Pause
     | Stored
     | Install[Any]
     | RowsOf

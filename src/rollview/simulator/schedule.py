@@ -50,7 +50,7 @@ class Seeded:
         return position
 
     def _new_weight(self, kind: str) -> float:
-        weight = 0.05 + self._random() ** 2
+        weight = 0.12 + 0.88 * self._random() ** 2
         return weight / 8 if kind == "fault" else weight
 
 
