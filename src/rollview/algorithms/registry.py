@@ -1,36 +1,23 @@
-"""Which algorithms there are, what each guarantees, and which views it can serve."""
+"""All algorithms, each with the level it is held to in every scenario."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from rollview.algebra.dependencies import keeps_keys
 from rollview.algebra.levels import Level, Scenario
 from rollview.algebra.view import Block, View
-from rollview.algorithms import conventional, sweep
-from rollview.algorithms.effects import ForwardQuery, Process
+from rollview.algorithms import sweep
+from rollview.algorithms.algorithm import Algorithm
+from rollview.algorithms.baselines import agrawal_sweep, conventional, eca, eca_key, nested_sweep
+from rollview.algorithms.effects import ForwardQuery
+from rollview.algorithms.zhuge1996 import c_strobe, c_t_strobe, g_strobe, strobe, t_strobe
+
+EVERY_NETWORK = ("fifo", "misordered", "lossy", "hostile")
 
 
-@dataclass(frozen=True)
-class Algorithm:
-    """An algorithm as the drivers see it.
-
-    `positions` names what has a position in the history, for algorithms that keep a view delta. `claims`
-    is the level it is held to in each scenario. `refusal` names the reason why it cannot serve a view, or
-    is empty. `sequenced` says that it reads the history; otherwise it takes messages raw, in the order in
-    which they arrive, as its paper does. `single_source`: all relations must be at one source.
-    `networks` are those on which the claims hold.
-    """
-
-    name: str
-    processes: Callable[[View], Iterator[Process]]
-    positions: Callable[[View], Iterator[ForwardQuery]]
-    claims: Mapping[Scenario, Level]
-    refusal: Callable[[View], str]
-    sequenced: bool
-    single_source: bool = False
-    networks: tuple[str, ...] = ("fifo",)
+def _claims(single_update: Level, source_local: Level, global_: Level) -> dict[Scenario, Level]:
+    return dict(zip(Scenario, (single_update, source_local, global_), strict=True))
 
 
 def _no_positions(_: View) -> Iterator[ForwardQuery]:
@@ -49,24 +36,76 @@ def _needs_keys(view: View) -> str:
     return ""
 
 
-ALGORITHMS = {
-    algorithm.name: algorithm
-    for algorithm in (
-        Algorithm(
-            "sweep",
-            sweep.processes,
-            sweep.forward_queries,
-            dict.fromkeys(Scenario, Level.COMPLETE),
-            _serves_all,
-            True,
-        ),
-        Algorithm(
-            "conventional",
-            conventional.processes,
-            _no_positions,
-            dict.fromkeys(Scenario, Level.NONE),
-            _needs_keys,
-            False,
-        ),
+NONE, CONVERGENCE, WEAK, STRONG, COMPLETE = Level
+
+_SEQUENCED = [
+    Algorithm(
+        "sweep",
+        sweep.processes,
+        sweep.forward_queries,
+        _claims(COMPLETE, COMPLETE, COMPLETE),
+        _serves_all,
+        sequenced=True,
+        networks=EVERY_NETWORK,
+    ),
+]
+
+_STROBE = [
+    Algorithm(name, processes, _no_positions, claims, _needs_keys, sequenced=False)
+    for name, processes, claims in (
+        ("strobe", strobe.processes, _claims(STRONG, CONVERGENCE, CONVERGENCE)),
+        ("t-strobe", t_strobe.processes, _claims(STRONG, STRONG, WEAK)),
+        ("g-strobe", g_strobe.processes, _claims(STRONG, STRONG, STRONG)),
+        ("c-strobe", c_strobe.processes, _claims(COMPLETE, CONVERGENCE, CONVERGENCE)),
+        ("c-strobe-3", c_strobe.periodic(3), _claims(STRONG, CONVERGENCE, CONVERGENCE)),
+        ("c-t-strobe", c_t_strobe.processes, _claims(COMPLETE, COMPLETE, WEAK)),
     )
-}
+]
+
+_BASELINES = [
+    Algorithm(
+        "conventional",
+        conventional.processes,
+        _no_positions,
+        _claims(NONE, NONE, NONE),
+        _needs_keys,
+        sequenced=False,
+    ),
+    Algorithm(
+        "eca",
+        eca.processes,
+        _no_positions,
+        _claims(STRONG, STRONG, STRONG),
+        eca.refusal,
+        sequenced=False,
+        single_source=True,
+    ),
+    Algorithm(
+        "eca-key",
+        eca_key.processes,
+        _no_positions,
+        _claims(STRONG, STRONG, STRONG),
+        eca_key.refusal,
+        sequenced=False,
+        single_source=True,
+    ),
+    Algorithm(
+        "agrawal-sweep",
+        agrawal_sweep.processes,
+        _no_positions,
+        _claims(COMPLETE, COMPLETE, WEAK),
+        agrawal_sweep.refusal,
+        sequenced=False,
+    ),
+    Algorithm(
+        "nested-sweep",
+        nested_sweep.processes,
+        _no_positions,
+        _claims(STRONG, STRONG, WEAK),
+        nested_sweep.refusal,
+        sequenced=False,
+    ),
+]
+
+ALGORITHMS = {algorithm.name: algorithm for algorithm in (*_SEQUENCED, *_STROBE, *_BASELINES)}
+"""By the name that `rollview.algorithm` and `--algorithm` use."""

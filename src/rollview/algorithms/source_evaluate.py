@@ -14,21 +14,28 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from rollview.algebra.bag import Bag, keep
-from rollview.algebra.expression import conjunction
+from rollview.algebra.expression import Literal, conjunction
 from rollview.algebra.join_graph import Reach, SubQuery, access_path
 from rollview.algebra.view import Block
 from rollview.algorithms.effects import Answer, Ask, Effect, Execute, Question
 
 Steps = Generator[Effect, Any, Bag]
+Rounds = tuple[tuple[SubQuery, ...], ...]
 
 
-def source_evaluate(block: Block, known: Mapping[int, Bag]) -> Steps:
-    """The block with the given rows in place of some relations, projected."""
-    path = access_path(block, *known)
+def source_evaluate(block: Block, known: Mapping[int, Bag], rounds: Rounds | None = None) -> Steps:
+    """The block with the given rows in place of some relations, projected.
+
+    `rounds` replaces the usual access path, for algorithms that need another one.
+    """
+    rounds = access_path(block, *known).rounds if rounds is None else rounds
     rows = join_known(block, known)
-    if path.rounds:
+    if rounds:
         yield Execute()
-    for sub_queries in path.rounds:
+    for sub_queries in rounds:
+        if rows.is_empty():
+            # Nothing can join any more. The columns not reached are not there, but neither is a row.
+            return rows.project(tuple((name, Literal(None)) for name in block.output_columns))
         questions = tuple(question_for(block, sub_query, rows) for sub_query in sub_queries)
         answers: tuple[Answer[Any], ...] = yield Ask(questions)
         for sub_query, answer in zip(sub_queries, answers, strict=True):

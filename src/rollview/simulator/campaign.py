@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 
 from rollview.algebra.levels import Level, Scenario
-from rollview.algorithms.registry import Algorithm
+from rollview.algorithms.algorithm import Algorithm
 from rollview.simulator.checker import Verdict, check
 from rollview.simulator.generate import Size, generate
 from rollview.simulator.network import Network

@@ -16,12 +16,12 @@ from rollview.algebra.levels import Scenario
 from rollview.algebra.view import Table
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.planning import parse_view
+from rollview.simulator.costs import Costs
 from rollview.simulator.generate import Size, generate_over
 from rollview.simulator.network import NETWORKS
 from rollview.simulator.schedule import Action
 from rollview.simulator.shape import Shape
 from rollview.simulator.simulation import simulate_run
-from rollview.simulator.warehouse import Costs
 
 _ORDER = ("commit", "deliver", "propagate", "ask")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from rollview.algebra.history import Transaction
 from rollview.algebra.levels import Level
-from rollview.algorithms.registry import Algorithm
+from rollview.algorithms.algorithm import Algorithm
 from rollview.errors import WorldError
 from rollview.simulator.checker import check
 from rollview.simulator.network import Network

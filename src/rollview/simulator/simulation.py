@@ -7,7 +7,8 @@ from itertools import count
 
 from rollview.algebra.expression import Row
 from rollview.algebra.history import Transaction
-from rollview.algorithms.registry import Algorithm
+from rollview.algorithms.algorithm import Algorithm
+from rollview.simulator.costs import Costs
 from rollview.simulator.network import (
     Answered,
     Asked,
@@ -21,7 +22,7 @@ from rollview.simulator.network import (
 from rollview.simulator.schedule import Action, Schedule
 from rollview.simulator.source import SimulatedSource
 from rollview.simulator.store import Publication, Store, WarehouseCrash
-from rollview.simulator.warehouse import Costs, Warehouse
+from rollview.simulator.warehouse import Warehouse
 from rollview.simulator.world import World
 
 _RETRIES = 3
@@ -105,13 +106,18 @@ class _Simulation:
         )
 
     def _is_complete(self) -> bool:
-        """At rest: nothing is outstanding and, with a sequencer, every commit has been propagated."""
+        """At rest: nothing is outstanding, and who looks after lost messages has propagated every commit."""
         if self._warehouse.is_waiting():
             return False
         if not self._algorithm.sequenced:
-            return True
+            committed = {name: source.version for name, source in self._sources.items()}
+            return not self._warehouse.is_pausing() or self._last_shown() == committed
         kept = sum(len(unit.parts) for unit in self._store.history.units)
         return kept == self._commits and self._store.materialized == self._store.history.last_csn
+
+    def _last_shown(self) -> dict[str, int] | None:
+        shown = (event for event in reversed(self._timeline) if isinstance(event, Publication))
+        return next(shown).versions
 
     def _actions(self) -> list[Action]:
         """All that could happen next, from calm to hostile."""

@@ -11,7 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
 from rollview.algebra.levels import Level, Scenario
-from rollview.algorithms.registry import ALGORITHMS, Algorithm
+from rollview.algorithms.algorithm import Algorithm
+from rollview.algorithms.registry import ALGORITHMS
 from rollview.simulator.campaign import Campaign, conduct, run_one, size_for
 from rollview.simulator.network import NETWORKS
 from rollview.simulator.schedule import Recorded

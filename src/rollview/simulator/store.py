@@ -16,8 +16,8 @@ from rollview.algebra.evaluate import evaluate_blocks
 from rollview.algebra.expression import Row
 from rollview.algebra.history import CSN, History, UnitOfWork
 from rollview.algebra.lift import initial_state, present, roll
+from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.effects import ForwardQuery
-from rollview.algorithms.registry import Algorithm
 from rollview.simulator.world import World
 
 
@@ -103,6 +103,9 @@ class Store:
 
     def install(self, view: str, state: MemoryBag, versions: dict[str, int] | None) -> None:
         """Replaces a view's state, for algorithms that keep no view delta."""
+        if versions is not None:
+            # A source that the algorithm never heard of is still where it began.
+            versions = {**dict.fromkeys(self.sources, 0), **versions}
         with self._write():
             self.states[view] = state
             self._show(Publication(self._contents(), versions))

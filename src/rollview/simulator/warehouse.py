@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from rollview.algebra.bag import MemoryBag
 from rollview.algebra.history import Transaction
 from rollview.algebra.sequencer import Gap, Sequencer
+from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.effects import (
     Answer,
     Ask,
@@ -25,6 +26,7 @@ from rollview.algorithms.effects import (
     Install,
     Interval,
     NextInterval,
+    Pause,
     Process,
     Publish,
     Question,
@@ -35,7 +37,7 @@ from rollview.algorithms.effects import (
     Spawn,
     Stored,
 )
-from rollview.algorithms.registry import Algorithm
+from rollview.simulator.costs import Costs
 from rollview.simulator.network import Answered, Asked, Heartbeat, Message, Resend, Update
 from rollview.simulator.store import Store
 
@@ -48,22 +50,6 @@ class Running:
     waits_on: Any = None
     questions: dict[int, tuple[int, Question[MemoryBag]]] = field(default_factory=dict)
     answers: list[Answer[MemoryBag] | None] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Costs:
-    """What a run cost: the papers' measures."""
-
-    questions: int = 0
-    rounds: int = 0
-    rows_shipped: int = 0
-    rows_compensated: int = 0
-    executions: int = 0
-
-    def add(self, other: Costs) -> None:
-        """Adds the costs of another run."""
-        for each in fields(self):
-            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 class Warehouse:
@@ -145,6 +131,12 @@ class Warehouse:
         for running in self._running:
             for number, (_, question) in running.questions.items():
                 self._send(question.sub_query.source, Asked(number, question))
+        for running in [running for running in self._running if type(running.waits_on) is Pause]:
+            self._advance(running, None)
+
+    def is_pausing(self) -> bool:
+        """Whether a process looks after lost messages itself, whenever time has passed."""
+        return any(type(running.waits_on) is Pause for running in self._running)
 
     def _gaps(self) -> list[Gap]:
         return self._sequencer.gaps() if self._algorithm.sequenced else []
@@ -251,6 +243,7 @@ class Warehouse:
             Execute: execute,
             Install: install,
             NextInterval: self._next_interval,
+            Pause: lambda *_: _WAIT,
             Publish: publish,
             Recall: lambda _, effect: store.controls.get(effect.view),
             Receive: lambda *_: self._inbox.popleft() if self._inbox else _WAIT,

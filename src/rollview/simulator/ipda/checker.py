@@ -1,17 +1,19 @@
 """The six properties of beyer2000 §3, judged on a finished run, each with a witness if it fails.
 
-The checker knows nothing of timestamps, locks or schedules. It sees which records were applied to which view at
-which refresh, what became of every transaction, and what readers saw; views are computed from scratch.
+The checker knows nothing of timestamps, locks or schedules. It sees which records were applied to which
+view at which refresh, what became of every transaction, and what readers saw; views are computed from
+scratch.
 
-A transaction is *in* a state of a view if a record of it has been applied, *wholly in* it if every record of
-it has been applied once. Real time is preserved if every transaction has an effective commit time, between its
-last lock and its commit (Lemma 3), such that it is wholly in exactly the states that were rolled to that time
-or a later one. Together with the contents this implies the five other properties, as the paper says.
+A transaction is *in* a state of a view if a record of it has been applied, *wholly in* it if every record
+of it has been applied once. Real time is preserved if every transaction has an effective commit time,
+between its last lock and its commit (Lemma 3), such that it is wholly in exactly the states that were rolled
+to that time or a later one. Together with the contents this implies the five other properties, as the paper
+says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -20,11 +22,11 @@ from itertools import combinations
 from rollview.algebra.bag import MemoryBag, column_getter
 from rollview.algebra.evaluate import evaluate
 from rollview.algebra.expression import Row
-from rollview.algorithms.ipda import VARIANTS, Variant
-from rollview.algorithms.ipda_effects import XID
-from rollview.simulator.ipda_example import every_example
-from rollview.simulator.ipda_simulation import explore
-from rollview.simulator.ipda_world import IpdaRun, IpdaWorld
+from rollview.algorithms.beyer2000.ipda import VARIANTS, Variant
+from rollview.algorithms.beyer2000.ipda_effects import XID
+from rollview.simulator.ipda.example import every_example
+from rollview.simulator.ipda.simulation import explore
+from rollview.simulator.ipda.world import IpdaRun, IpdaWorld
 
 
 class Property(StrEnum):
@@ -61,7 +63,7 @@ def check_ipda(run: IpdaRun) -> Findings:
 def ipda_spectrum(
     variants: Mapping[str, Variant] = VARIANTS, worlds: tuple[IpdaWorld, ...] | None = None
 ) -> dict[str, dict[Property, Witness | None]]:
-    """For each variant and property a run that misses it, over all schedules of the worlds; None if it held."""
+    """For each variant and property a run that misses it, or None if it held over all schedules."""
     return {name: _row(variant, worlds or every_example()) for name, variant in variants.items()}
 
 
@@ -113,26 +115,31 @@ class _Judged:
 
     @cached_property
     def follows(self) -> dict[str, set[str]]:
-        """The transactions that each comes after, directly or not; a transaction follows earlier commits only."""
+        """The transactions that each comes after, directly or not; these have all ended before it."""
         closed: dict[str, set[str]] = {}
         for xid, fate in self.run.fates.items():
             closed[xid] = set(fate.follows).union(*(closed[other] for other in fate.follows))
         return closed
 
-    def contents_of(self, view: str, transactions: set[str]) -> MemoryBag:
-        """What a reader of the view sees after exactly these transactions, computed from scratch."""
-        world = self.run.world
-        state: dict[str, dict[Row, int]] = {}
-        for table, rows in world.initial.items():
-            state[table] = dict(MemoryBag.of((), rows).counts)
-        for transaction in world.transactions:
-            if transaction.name in transactions:
-                for change in (each for statement in transaction.statements for each in statement.changes):
-                    rows_of = state[change.table]
-                    rows_of[change.row] = rows_of.get(change.row, 0) + change.count
-                    if not rows_of[change.row]:
-                        del rows_of[change.row]
-        return evaluate(self.views[view].root, state)
+    def behind(self, state: _State) -> set[str]:
+        """The transactions applied, and those before them that left the view as it was."""
+        before = set().union(*(self.follows.get(xid, ()) for xid in state.applied))
+        return {*state.applied, *(xid for xid in before if state.view not in self.committed[xid].written)}
+
+
+def contents_after(world: IpdaWorld, view: str, transactions: Collection[str]) -> MemoryBag:
+    """What a reader of the view sees after exactly these transactions, computed from scratch."""
+    state: dict[str, dict[Row, int]] = {}
+    for table, rows in world.initial.items():
+        state[table] = dict(MemoryBag.of((), rows).counts)
+    done = (each for each in world.transactions if each.name in transactions)
+    statements = (statement for transaction in done for statement in transaction.statements)
+    for change in (change for statement in statements for change in statement.changes):
+        rows_of = state[change.table]
+        rows_of[change.row] = rows_of.get(change.row, 0) + change.count
+        if not rows_of[change.row]:
+            del rows_of[change.row]
+    return evaluate(next(each for each in world.views if each.name == view).root, state)
 
 
 def _per_transaction(records: MemoryBag) -> dict[str, MemoryBag]:
@@ -175,7 +182,9 @@ def _torn_between_views(judged: _Judged) -> Iterator[str]:
             both = dict(judged.touching(having.view)).keys() & dict(judged.touching(lacking.view)).keys()
             for xid in sorted(both) if having.view != lacking.view else ():
                 if having.has(xid) and not lacking.has(xid):
-                    yield f"{xid} is in {having.view} at {having.upto}, not in {lacking.view} at {lacking.upto}"
+                    yield (
+                        f"{having.view} at {having.upto} has {xid}, {lacking.view} at {lacking.upto} does not"
+                    )
 
 
 def _reordered(judged: _Judged) -> Iterator[str]:
@@ -197,7 +206,7 @@ def _untimely(judged: _Judged) -> Iterator[str]:
                 yield f"{state.view} at {state.upto} has records of {xid}, which never committed"
             elif applied != written[xid]:
                 yield f"{state.view} at {state.upto} does not have {xid} exactly once"
-        if state.contents != judged.contents_of(state.view, set(state.applied)):
+        if state.contents != contents_after(judged.run.world, state.view, judged.behind(state)):
             yield f"{state.view} at {state.upto} shows {state.contents}, which is not what was applied"
     for xid, fate in judged.committed.items():
         states = [state for state in judged.states if xid in dict(judged.touching(state.view))]
@@ -207,8 +216,8 @@ def _untimely(judged: _Judged) -> Iterator[str]:
         latest = min([fate.committed_at, *having])
         if earliest > latest:
             yield (
-                f"{xid} got its last lock at {fate.locked_at} and committed at {fate.committed_at}, but views "
-                f"rolled to {having or 'no time'} have it and views rolled to {without or 'no time'} do not"
+                f"{xid} got its last lock at {fate.locked_at} and committed at {fate.committed_at}, but views"
+                f" rolled to {having or 'no time'} have it and views rolled to {without or 'no time'} do not"
             )
 
 

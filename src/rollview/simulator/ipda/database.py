@@ -21,8 +21,8 @@ from rollview.algebra.lift import initial_state, present, roll
 from rollview.algebra.net_effect import stored_columns
 from rollview.algebra.valid_time import ValidTime, ended, of_refreshed
 from rollview.algebra.view import Block, View
-from rollview.algorithms.ipda import lets_pass
-from rollview.algorithms.ipda_effects import TIMESTAMP, XID, Apply, ReadCommitRecords, ReadDelta
+from rollview.algorithms.beyer2000.ipda import lets_pass
+from rollview.algorithms.beyer2000.ipda_effects import TIMESTAMP, XID, Apply, ReadCommitRecords, ReadDelta
 from rollview.errors import RollviewError
 
 Tables = dict[str, dict[Row, int]]
@@ -48,6 +48,9 @@ class Fate:
     committed_at: int
     commit_time: int | None
     written: Mapping[str, MemoryBag]
+
+
+NEVER_COMMITTED = Fate(False, frozenset(), 0, 0, None, {})
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class Database:
         self._open: dict[str, _Open] = {}
         self.fates: dict[str, Fate] = {}
         self.refresh_times = dict.fromkeys(self.views, 0)
-        self.valid_times = dict.fromkeys(self.views, ValidTime(0))
+        self.shown = {name: [(ValidTime(0), self._presented(name))] for name in self.views}
         self.refreshed: list[Refreshed] = []
 
     def holders(self, xid: str, items: Iterable[str]) -> set[str]:
@@ -161,7 +164,7 @@ class Database:
             if not (bag := self._bag(view, own)).is_empty():
                 written[view] = bag
                 if commit_time is not None:
-                    self.valid_times[view] = ended(self.valid_times[view], commit_time)
+                    self._end_valid_time(view, commit_time)
         self._end(
             xid,
             Fate(
@@ -182,7 +185,7 @@ class Database:
             records[:] = [record for record in records if record[0] != xid]
         for commits in self._commit_records.values():
             commits[:] = [commit for commit in commits if commit[0] != xid]
-        self._end(xid, Fate(False, frozenset(), 0, 0, None, {}))
+        self._end(xid, NEVER_COMMITTED)
 
     def _end(self, xid: str, fate: Fate) -> None:
         self.fates[xid] = fate
@@ -234,8 +237,18 @@ class Database:
         self._states[view.name] = state
         self.refresh_times[view.name] = effect.upto
         later = (fate.commit_time for fate in self.fates.values() if view.name in fate.written)
-        self.valid_times[view.name] = of_refreshed(effect.upto, [time for time in later if time is not None])
-        self.refreshed.append(Refreshed(view.name, effect.upto, effect.records, present(view.root, state)))
+        valid = of_refreshed(effect.upto, [time for time in later if time is not None])
+        contents = self._presented(view.name)
+        self._end_valid_time(view.name, effect.upto)
+        self.shown[view.name].append((valid, contents))
+        self.refreshed.append(Refreshed(view.name, effect.upto, effect.records, contents))
+
+    def _end_valid_time(self, view: str, time: int) -> None:
+        valid, contents = self.shown[view][-1]
+        self.shown[view][-1] = (ended(valid, time), contents)
+
+    def _presented(self, view: str) -> MemoryBag:
+        return present(self.views[view].root, self._states[view])
 
     def _bag(self, view: str, records: Iterable[tuple[str, int | None, MemoryBag]]) -> MemoryBag:
         columns = (*stored_columns(self.views[view].root), XID, TIMESTAMP)

@@ -12,8 +12,8 @@ from typing import Any
 
 from rollview.algebra.bag import MemoryBag
 from rollview.algebra.view import View
-from rollview.algorithms import ipda
-from rollview.algorithms.ipda_effects import (
+from rollview.algorithms.beyer2000 import ipda
+from rollview.algorithms.beyer2000.ipda_effects import (
     AcquireWrite,
     Apply,
     AwaitClock,
@@ -27,9 +27,9 @@ from rollview.algorithms.ipda_effects import (
     RefreshTime,
     ReleaseWrite,
 )
-from rollview.simulator.ipda_database import Database, IntegrityError
-from rollview.simulator.ipda_process import VERBS, Commit, Process, Update, describe
-from rollview.simulator.ipda_world import IpdaRun, IpdaWorld, UpdateTransaction
+from rollview.simulator.ipda.database import NEVER_COMMITTED, Database, IntegrityError
+from rollview.simulator.ipda.process import VERBS, Commit, Process, Update, describe
+from rollview.simulator.ipda.world import IpdaRun, IpdaWorld, UpdateTransaction
 from rollview.simulator.schedule import Action, Schedule, every_schedule
 
 
@@ -62,6 +62,7 @@ class _Simulation:
             Process(each.name, each.node, self._transaction(each)) for each in world.transactions
         ]
         self._appliers = [Process(view.name, 0, self._refreshes(view)) for view in world.views]
+        self._predecessors = {each.name: each.after for each in world.transactions}
         self._may_abort = {each.name for each in world.transactions if each.may_abort}
 
     def run(self, known: set[object] | None) -> IpdaRun | None:
@@ -89,6 +90,7 @@ class _Simulation:
             self._world,
             self._database.fates,
             tuple(self._database.refreshed),
+            self._database.shown,
             stopped,
             choices,
             tuple(self._story or ()),
@@ -132,6 +134,9 @@ class _Simulation:
 
     def _settle(self, process: Process) -> None:
         """Steps whose moment does not matter are not worth a choice."""
+        if not process.told and any(self._has_ended(name, False) for name in self._after(process)):
+            process.end("never begins")
+            self._database.fates[process.name] = NEVER_COMMITTED
         while isinstance(process.effect, RefreshTime | AwaitClock):
             if isinstance(process.effect, RefreshTime):
                 process.go_on(self._database.refresh_times[process.effect.view])
@@ -140,10 +145,18 @@ class _Simulation:
             else:
                 return
 
+    def _after(self, process: Process) -> tuple[str, ...]:
+        return self._predecessors.get(process.name, ())
+
+    def _has_ended(self, xid: str, committed: bool) -> bool:
+        fate = self._database.fates.get(xid)
+        return fate is not None and fate.committed is committed
+
     def _can_go_on(self, process: Process) -> bool:
         match process.effect:
             case Update(statement):
-                return not self._database.holders(process.name, statement.items)
+                may_begin = process.told or all(self._has_ended(name, True) for name in self._after(process))
+                return bool(may_begin) and not self._database.holders(process.name, statement.items)
             case PassLock(table, upto):
                 return self._database.lets_pass(table, upto)
             case ReadDelta() | ReadCommitRecords() as read:
@@ -179,7 +192,8 @@ class _Simulation:
             process = next(each for each in self._processes if each.name == where)
             effect = process.effect
             result = self._serve(process, effect)
-            self._tell(f"{where}: {kind} {describe(effect, result)}".rstrip())
+            if self._story is not None:
+                self._tell(f"{where}: {kind} {describe(effect, result)}".rstrip())
             process.go_on(result)
 
     def _serve(self, process: Process, effect: Any) -> Any:

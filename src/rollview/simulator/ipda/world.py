@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rollview.algebra.bag import MemoryBag
 from rollview.algebra.expression import Row
 from rollview.algebra.history import Change
+from rollview.algebra.valid_time import ValidTime
 from rollview.algebra.view import View
-from rollview.simulator.ipda_database import Fate, Refreshed
+from rollview.simulator.ipda.database import Fate, Refreshed
 
 
 @dataclass(frozen=True)
@@ -21,12 +23,16 @@ class Statement:
 
 @dataclass(frozen=True)
 class UpdateTransaction:
-    """Statements that run at a node, one after the other, and then a commit; or an abort at any moment."""
+    """Statements that run at a node, one after the other, and then a commit; or an abort at any moment.
+
+    It begins once the transactions in `after` have committed, and never if one of them aborts.
+    """
 
     name: str
     statements: tuple[Statement, ...]
     node: int = 0
     may_abort: bool = False
+    after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,12 +56,14 @@ class IpdaWorld:
 class IpdaRun:
     """A finished run: what became of every transaction, and every state that a view was rolled to.
 
-    `stopped` says why it did not come to rest; it is empty if it did.
+    `shown` has what readers saw of each view, one state after the other, with its valid time in the end.
+    `stopped` says why the run did not come to rest; it is empty if it did.
     """
 
     world: IpdaWorld
     fates: Mapping[str, Fate]
     refreshed: tuple[Refreshed, ...]
+    shown: Mapping[str, list[tuple[ValidTime, MemoryBag]]]
     stopped: str
     choices: tuple[int, ...]
     story: tuple[str, ...]

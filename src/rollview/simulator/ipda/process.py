@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollview.algebra.bag import MemoryBag
-from rollview.algorithms.ipda_effects import (
+from rollview.algorithms.beyer2000.ipda_effects import (
     AcquireWrite,
     Apply,
     Insert,
@@ -19,7 +19,7 @@ from rollview.algorithms.ipda_effects import (
     RecordsOf,
     ReleaseWrite,
 )
-from rollview.simulator.ipda_world import Statement
+from rollview.simulator.ipda.world import Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,112 @@
+"""The net effect of a view delta: what is left of it when its records are applied together.
+
+**Source.** beyer2000 §5 and §5.1. Records of a delta that are applied together need no order: counts of
+equal rows add up and zeros vanish (Lemma 10); for a summary delta, measures add up per group and zeros
+stay, because a group may keep its number of rows and still change its sums (Lemma 9). Under a key, what
+remains is at most one deletion of an existing row and one insertion per key (Lemma 11), so all deletions
+before all insertions never meets a row twice and never misses one. Any other order may.
+
+**Symbols.** ΔV → `records`, a bag with the columns of the stored view and any others, which are dropped
+here (xid, timestamp); φ → `Bag.net_effect`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rollview.algebra.bag import Bag, Output, keep
+from rollview.algebra.dependencies import view_key
+from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
+from rollview.algebra.view import Aggregate, Block, Node
+from rollview.errors import OptionError
+
+B = TypeVar("B", bound=Bag)
+
+_COUNT = "_count"
+
+
+def stored_columns(root: Node) -> tuple[str, ...]:
+    """The columns of a view's stored state, and so of its delta: groups with measures for an aggregate."""
+    if isinstance(root, Aggregate):
+        return (*root.keys, *(name for name, _ in root.measures))
+    return root.output_columns
+
+
+def net_effect(root: Node, records: B) -> B:
+    """The records added up per row, or per group of a summary delta; xid and timestamp are gone."""
+    if isinstance(root, Aggregate):
+        return records.summarize(root.keys, _sums(root))
+    return records.project(keep(stored_columns(root))).net_effect()
+
+
+def in_order(root: Node, net: B) -> tuple[B, ...]:
+    """A net effect as the pieces to apply one after the other: deletions before insertions under a key.
+
+    A summary delta has one record per group, and without a key nothing can be violated: one piece.
+    """
+    key = view_key(root) if isinstance(root, Block) else None
+    return (net,) if key is None else deletions_and_insertions(key, net)
+
+
+def deletions_and_insertions(key: Sequence[str], net: B) -> tuple[B, B]:
+    """The rows of a net effect with negative and with positive counts; key columns hold no NULL."""
+    counted = net.summarize(net.columns, [(_COUNT, Literal(1))])
+    deleted = _rows_in(key, net, counted.select(call("<", Column(_COUNT), Literal(0))))
+    inserted = _rows_in(key, net, counted.select(call(">", Column(_COUNT), Literal(0))))
+    return deleted, inserted
+
+
+def _rows_in(key: Sequence[str], net: B, chosen: B) -> B:
+    """The rows of a bag that occur in another, with the counts of the first.
+
+    Only the key is joined by equality: other columns may be NULL, which a join never finds.
+    """
+    renamed = chosen.project([(f"{name}'", Column(name)) for name in net.columns])
+    same: list[Expression] = [
+        call("<=>", Column(name), Column(f"{name}'")) for name in net.columns if name not in key
+    ]
+    joined = net.join(renamed, [(name, f"{name}'") for name in key], conjunction(tuple(same)))
+    return joined.project(keep(net.columns))
+
+
+def _sums(root: Aggregate) -> list[Output]:
+    return [(name, Column(name)) for name, _ in root.measures]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Commit times with after < time ≤ upto."""
+
+    after: int
+    upto: int
+
+
+def condense(root: Node, records: B, span: Range, time: str) -> B:
+    """A timed delta whose records of a range are replaced by their net effect, as if committed at its end.
+
+    `time` names the column that holds each record's commit time. Views may no longer be rolled to a time
+    inside the range: `check_roll`.
+    """
+    columns = (*stored_columns(root), time)
+    inside = conjunction(
+        (
+            call(">", Column(time), Literal(span.after)),
+            call("<=", Column(time), Literal(span.upto)),
+        )
+    )
+    net = net_effect(root, records.select(inside))
+    labelled = net.project((*keep(stored_columns(root)), (time, Literal(span.upto))))
+    return records.project(keep(columns)).select(call("NOT", inside)).plus(labelled)
+
+
+def check_roll(condensed: Iterable[Range], upto: int) -> None:
+    """Refuses a refresh time inside a condensed range: what happened at which time there is forgotten."""
+    for span in condensed:
+        if span.after < upto < span.upto:
+            raise OptionError(
+                f"no roll to {upto}: the delta was condensed from {span.after} to {span.upto}",
+                thing=str(upto),
+                hint=f"roll it to {span.after} or {span.upto}",
+            )

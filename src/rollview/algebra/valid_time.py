@@ -1,0 +1,77 @@
+"""Valid time: over which interval a table or a stored view shows the database as it was.
+
+**Source.** beyer2000 §6. A base table and an immediate view are valid from their last change on; a
+deferred view from its refresh time until the first change after it. Tables whose valid times overlap may
+be combined in one answer, which is then the answer at every time of the overlap.
+
+**Assumes** commit times: a transaction's changes count from its commit, not from when they were written.
+With times of updates, the paper's Debits and TotalCredits overlap although no database state had both.
+
+**Symbols.** (start, end) → `ValidTime`, which includes its start and not its end; ∞ → None.
+
+**Deviations.** The paper sets a view's end when a base table is *changed*, if it has no end yet. A
+refresh that runs between that change and its commit begins a new interval and finds no commit record
+behind the refresh time, so the view would stay without an end although it goes stale at the commit.
+`ended` is therefore called with the commit time, at commit, and takes the earlier of two ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ValidTime:
+    """start ≤ t < end; without an end it is valid up to now."""
+
+    start: int
+    end: int | None = None
+
+    def __contains__(self, time: int) -> bool:
+        return self.start <= time and (self.end is None or time < self.end)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no time lies inside."""
+        return self.end is not None and self.end <= self.start
+
+    def __str__(self) -> str:
+        return f"[{self.start}, {'∞' if self.end is None else self.end})"
+
+
+def of_table(last_change: int) -> ValidTime:
+    """A base table or an immediate view: from its most recent change to now."""
+    return ValidTime(last_change)
+
+
+def of_snapshot(inputs: Iterable[ValidTime], end: int | None = None) -> ValidTime:
+    """A view recomputed from these inputs: it could not have changed since the latest of their starts."""
+    return ValidTime(max(valid.start for valid in inputs), end)
+
+
+def of_refreshed(refresh_time: int, commit_times: Iterable[int]) -> ValidTime:
+    """A rolled view: from its refresh time to the earliest commit behind it that touches the view."""
+    return ValidTime(refresh_time, min((time for time in commit_times if time > refresh_time), default=None))
+
+
+def widened(valid: ValidTime, commit_times: Iterable[int], inputs_start: int) -> ValidTime:
+    """The same interval from its true start: the last commit in the delta not after the refresh time.
+
+    Without one, the view has been as it is since the latest start among its inputs.
+    """
+    start = max((time for time in commit_times if time <= valid.start), default=inputs_start)
+    return ValidTime(min(start, valid.start), valid.end)
+
+
+def ended(valid: ValidTime, commit_time: int) -> ValidTime:
+    """The interval once a transaction that touches the view has committed."""
+    return ValidTime(valid.start, commit_time if valid.end is None else min(valid.end, commit_time))
+
+
+def valid_together(tables: Iterable[ValidTime]) -> ValidTime | None:
+    """The times at which all of them are valid; None if they must not be combined."""
+    intervals = tuple(tables)
+    ends = [valid.end for valid in intervals if valid.end is not None]
+    common = ValidTime(max(valid.start for valid in intervals), min(ends, default=None))
+    return None if common.is_empty else common

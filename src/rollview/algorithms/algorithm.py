@@ -1,0 +1,31 @@
+"""What drivers know of an algorithm: its processes, its claims, and which views it can serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rollview.algebra.levels import Level, Scenario
+from rollview.algebra.view import View
+from rollview.algorithms.effects import ForwardQuery, Process
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm as the drivers see it.
+
+    `positions` names what has a position in the history, for algorithms that keep a view delta. `claims`
+    is the level it is held to in each scenario. `refusal` names the reason why it cannot serve a view, or
+    is empty. `sequenced` says that it reads the history; otherwise it takes messages raw, in the order in
+    which they arrive, as its paper does. `single_source`: all relations must be at one source.
+    `networks` are those on which the claims hold.
+    """
+
+    name: str
+    processes: Callable[[View], Iterator[Process]]
+    positions: Callable[[View], Iterator[ForwardQuery]]
+    claims: Mapping[Scenario, Level]
+    refusal: Callable[[View], str]
+    sequenced: bool
+    single_source: bool = False
+    networks: tuple[str, ...] = ("fifo",)

@@ -1,0 +1,1 @@
+"""What the papers compare themselves with: conventional maintenance, ECA, SWEEP and their variants."""

@@ -1,0 +1,1 @@
+"""beyer2000: immediate propagate, deferred apply, inside one database."""

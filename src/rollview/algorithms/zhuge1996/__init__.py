@@ -1,0 +1,1 @@
+"""zhuge1996: the Strobe family."""

@@ -1,0 +1,309 @@
+"""Larger worlds of beyer2000 with random schedules, and mistakes planted into the very same runs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import pytest
+
+from rollview.algebra.bag import MemoryBag
+from rollview.algebra.expression import Column, Literal, call
+from rollview.algebra.history import Change
+from rollview.algebra.net_effect import in_order as true_in_order
+from rollview.algebra.net_effect import net_effect as true_net_effect
+from rollview.algebra.view import ROWS, Aggregate, Node, Table
+from rollview.algorithms.beyer2000 import ipda
+from rollview.algorithms.beyer2000.ipda import VARIANTS, Granularity, Variant
+from rollview.algorithms.beyer2000.ipda_effects import (
+    XID,
+    AcquireWrite,
+    AwaitClock,
+    InsertCommitRecord,
+    PassLock,
+    ReadClock,
+    ReadCommitRecords,
+    ReleaseWrite,
+    Writer,
+)
+from rollview.planning import parse_view
+from rollview.simulator.ipda import database as ipda_database
+from rollview.simulator.ipda.checker import Property, check_ipda, contents_after
+from rollview.simulator.ipda.database import Database
+from rollview.simulator.ipda.example import ACCOUNTS, bank, clock, deposits, entry, rollback, withdrawals
+from rollview.simulator.ipda.simulation import explore, simulate_ipda
+from rollview.simulator.ipda.world import IpdaRun, IpdaWorld, Statement, UpdateTransaction
+from rollview.simulator.schedule import Seeded
+
+RUNS = 60
+SELECTABLE = [variant for variant in VARIANTS.values() if variant.selectable]
+COMMIT_RECORDS = VARIANTS["algorithm 2 with commit records, fine lock"]
+COMMIT_TABLE = VARIANTS["algorithm 2 with the commit table, coarse lock"]
+
+CUSTOMER = Table("shop", "customer", ("custId", "name", "state"), ("custId",))
+SALES = Table("shop", "sales", ("saleId", "custId", "amount"), ("saleId",))
+VIEWS = (
+    withdrawals(),
+    deposits(),
+    parse_view(
+        "SELECT c.custId, c.name FROM shop.customer c WHERE c.state = 'WI'", (CUSTOMER, SALES), "WICust"
+    ),
+    parse_view(
+        "SELECT c.state, count(*) AS n, sum(s.amount) AS total FROM shop.sales s "
+        "JOIN shop.customer c ON s.custId = c.custId GROUP BY c.state",
+        (CUSTOMER, SALES),
+        "StateCount",
+    ),
+)
+
+
+def _world(generator: random.Random, transactions: int = 7) -> IpdaWorld:
+    """Transfers, customers that change their names and states, and sales; refreshes at shared times.
+
+    Whoever changes a customer comes after those who changed it before, as Petunias were sold twice (§5).
+    """
+    customers = {number: (number, "Paul", "WI") for number in (51, 52, 53)}
+    last: dict[int, str] = {}
+    sales = 0
+    initial = {
+        ACCOUNTS.qualified: (("a1", 100),),
+        CUSTOMER.qualified: tuple(customers.values()),
+        SALES.qualified: (),
+    }
+    scripts: list[UpdateTransaction] = []
+    for number in range(1, transactions + 1):
+        name = f"x{number}"
+        statements: list[Statement] = []
+        after: set[str] = set()
+        for _ in range(generator.randint(1, 3)):
+            if generator.random() < 0.4:
+                statements.append(entry(f"a{generator.randint(1, 3)}", generator.choice([-20, -10, 10, 20])))
+                continue
+            customer = generator.choice(list(customers))
+            item = (f"customer {customer}",)
+            if generator.random() < 0.5:
+                sales += 1
+                row = (sales, customer, generator.choice([5, 7, None]))
+                statements.append(Statement(item, (Change(SALES.qualified, row, 1),)))
+                continue
+            old = customers[customer]
+            new = (
+                customer,
+                generator.choice(["Peter", "Patty", "Paul"]),
+                generator.choice(["WI", "WI", "MN"]),
+            )
+            changes = (Change(CUSTOMER.qualified, old, -1), Change(CUSTOMER.qualified, new, 1))
+            statements.append(Statement(item, changes))
+            after |= {last[customer]} if last.get(customer, name) != name else set()
+            customers[customer], last[customer] = new, name
+        node, may_abort = generator.randrange(3), generator.random() < 0.2
+        scripts.append(UpdateTransaction(name, tuple(statements), node, may_abort, tuple(sorted(after))))
+    end = generator.randint(6, 12)
+    shared = sorted(generator.sample(range(1, end), 2))
+    refreshes = [
+        (view.name, time)
+        for view in VIEWS
+        for time in sorted({*shared, *generator.sample(range(1, end), generator.randint(0, 2))})
+    ]
+    return IpdaWorld(
+        "random", VIEWS, initial, tuple(scripts), tuple(refreshes), tuple(range(1, end + 1)), (0, -2, 3)
+    )
+
+
+def _side_by_side() -> IpdaWorld:
+    """Two transactions that do not conflict, so that both can hold the IPDA lock at once."""
+    both = tuple(UpdateTransaction(f"x{number}", (entry(f"a{number}", 10),)) for number in (1, 2))
+    return bank("side by side", (deposits(),), both, [("Deposits", clock(3, 0))])
+
+
+def _runs(variant: Variant, seeds: Sequence[int]) -> Iterator[IpdaRun]:
+    for seed in seeds:
+        generator = random.Random(seed)
+        world = _world(generator)
+        yield simulate_ipda(world, variant, Seeded(generator))
+
+
+@pytest.mark.parametrize("variant", SELECTABLE, ids=lambda variant: variant.name)
+def test_algorithm_2_keeps_all_properties(variant: Variant) -> None:
+    committed = 0
+    for seed, run in enumerate(_runs(variant, range(RUNS))):
+        assert check_ipda(run) == {}, seed
+        committed += sum(fate.committed for fate in run.fates.values())
+    assert committed > 4 * RUNS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", SELECTABLE, ids=lambda variant: variant.name)
+def test_algorithm_2_keeps_all_properties_for_long(variant: Variant) -> None:
+    seeds = range(RUNS, RUNS + 500)
+    assert [seed for seed, run in zip(seeds, _runs(variant, seeds), strict=True) if check_ipda(run)] == []
+
+
+@pytest.mark.parametrize("name", [name for name, variant in VARIANTS.items() if not variant.selectable])
+def test_the_others_do_not(name: str) -> None:
+    missed = {each for run in _runs(VARIANTS[name], range(RUNS)) for each in check_ipda(run)}
+    assert {Property.ATOMIC_ACROSS_VIEWS, Property.NO_REORDERING, Property.REAL_TIME} <= missed
+    assert not missed & {Property.NO_REDUNDANT_UPDATES, Property.ATOMIC_PER_VIEW}
+    one_clock = VARIANTS[name].one_clock and VARIANTS[name].lock is not Granularity.NONE
+    assert (Property.NO_LOST_UPDATES in missed) is not one_clock
+
+
+@pytest.mark.parametrize("variant", [COMMIT_RECORDS, COMMIT_TABLE], ids=lambda variant: variant.name)
+def test_oracle_views_are_right_at_all_of_their_valid_time(variant: Variant) -> None:
+    """§6: a stored view shows the database at every time of its valid time, by commit times."""
+    judged = 0
+    for run in _runs(variant, range(60)):
+        for view, states in run.shown.items():
+            for valid, contents in states:
+                for time in (time for time in run.world.times if time in valid):
+                    done = {x for x, fate in run.fates.items() if fate.committed and _time(fate) <= time}
+                    assert contents == contents_after(run.world, view, done)
+                    judged += 1
+    assert judged > 1000
+
+
+def _time(fate: ipda_database.Fate) -> int:
+    # A transaction that touches no view has no commit record.
+    return fate.committed_at if fate.commit_time is None else fate.commit_time
+
+
+Patch = pytest.MonkeyPatch
+
+
+def lock_on_the_delta_table(patch: Patch) -> None:
+    """Algorithm 2 to the letter: the reader locks ΔV although the commit record is in the commit table."""
+    patch.setattr(ipda, "PassLock", lambda table, upto: PassLock("Deposits", upto))
+
+
+def lock_after_the_clock(patch: Patch) -> None:
+    """The fine lock is taken for each commit record, when the clock has been read already."""
+
+    def mistaken(variant: Variant, touched: Sequence[str]) -> Writer:
+        timestamp: int = yield ReadClock()
+        for table in dict.fromkeys(ipda.commit_records_in(variant, view) for view in touched):
+            yield AcquireWrite((table,))
+            yield InsertCommitRecord(table, timestamp)
+            yield ReleaseWrite((table,))
+
+    patch.setattr(ipda, "record_commit", mistaken)
+
+
+def a_clock_reading_for_each_commit_record(patch: Patch) -> None:
+    """The commit records of one transaction get different times."""
+
+    def mistaken(variant: Variant, touched: Sequence[str]) -> Writer:
+        for table in dict.fromkeys(ipda.commit_records_in(variant, view) for view in touched):
+            yield AcquireWrite((table,))
+            timestamp: int = yield ReadClock()
+            yield InsertCommitRecord(table, timestamp)
+            yield ReleaseWrite((table,))
+
+    patch.setattr(ipda, "record_commit", mistaken)
+
+
+def commit_time_too_early(patch: Patch) -> None:
+    """The commit record is written before the last statement has got its locks."""
+    true_record, true_store = ipda.record_commit, ipda.store_view_delta
+
+    def mistaken(variant: Variant, deltas: Any) -> Writer:
+        yield from true_store(variant, deltas)
+        yield from true_record(variant, [view for view, _ in deltas])
+
+    patch.setattr(ipda, "store_view_delta", mistaken)
+    patch.setattr(ipda, "record_commit", lambda variant, touched: iter(()))
+
+
+def windows_overlap(patch: Patch) -> None:
+    """The window includes the time that the view was refreshed to before."""
+    patch.setattr(
+        ipda, "ReadCommitRecords", lambda table, after, upto: ReadCommitRecords(table, after - 1, upto)
+    )
+
+
+def lock_of_the_same_time_passed(patch: Patch) -> None:
+    """A reader passes a lock that was taken at the last time it reads."""
+    patch.setattr(ipda_database, "lets_pass", lambda writers, upto: all(time >= upto for time in writers))
+
+
+def one_late_writer_lets_all_pass(patch: Patch) -> None:
+    """A reader looks at the latest lock instead of the earliest."""
+    patch.setattr(ipda_database, "lets_pass", lambda writers, upto: max(writers, default=upto + 1) > upto)
+
+
+def refresh_time_not_passed(patch: Patch) -> None:
+    """A view is rolled to a time that has not passed yet."""
+    patch.setattr(ipda, "AwaitClock", lambda time: AwaitClock(0))
+
+
+def dirty_read_of_commit_records(patch: Patch) -> None:
+    """Commit records are read without read locks, so an abort comes too late."""
+    patch.setattr(Database, "must_wait", lambda self, read: False)
+
+
+def lock_kept_after_abort(patch: Patch) -> None:
+    """An aborted transaction keeps its IPDA lock."""
+    patch.setattr(Database, "release_all", lambda self, xid: None)
+
+
+def one_record_of_each_transaction(patch: Patch) -> None:
+    """Step 3 takes the first record of each transaction only."""
+    true_records = Database.records_of
+
+    def mistaken(self: Database, view: str, xids: MemoryBag) -> MemoryBag:
+        records = true_records(self, view, xids)
+        position = records.columns.index(XID)
+        first = {row[position]: (row, count) for row, count in reversed(list(records.items()))}
+        return MemoryBag(records.columns, dict(first.values()))
+
+    patch.setattr(Database, "records_of", mistaken)
+
+
+def insertions_before_deletions(patch: Patch) -> None:
+    """The new row of a key is inserted while the old one is still there."""
+    patch.setattr(ipda, "in_order", lambda root, net: true_in_order(root, net)[::-1])
+
+
+def zero_groups_dropped(patch: Patch) -> None:
+    """A group of a summary delta whose number of rows stays the same is dropped, and its sums with it."""
+
+    def mistaken(root: Node, records: MemoryBag) -> MemoryBag:
+        net = true_net_effect(root, records)
+        return net.select(call("<>", Column(ROWS), Literal(0))) if isinstance(root, Aggregate) else net
+
+    patch.setattr(ipda, "net_effect", mistaken)
+
+
+@pytest.mark.parametrize("variant", [COMMIT_RECORDS, COMMIT_TABLE], ids=lambda variant: variant.name)
+def test_the_unharmed_code_passes(variant: Variant) -> None:
+    assert not any(check_ipda(run) for run in explore(_side_by_side(), variant))
+
+
+MISTAKES: list[tuple[Callable[[Patch], None], Property]] = [
+    (lock_on_the_delta_table, Property.NO_LOST_UPDATES),
+    (lock_after_the_clock, Property.NO_LOST_UPDATES),
+    (a_clock_reading_for_each_commit_record, Property.ATOMIC_ACROSS_VIEWS),
+    (commit_time_too_early, Property.REAL_TIME),
+    (windows_overlap, Property.NO_REDUNDANT_UPDATES),
+    (lock_of_the_same_time_passed, Property.NO_LOST_UPDATES),
+    (one_late_writer_lets_all_pass, Property.NO_LOST_UPDATES),
+    (refresh_time_not_passed, Property.NO_LOST_UPDATES),
+    (dirty_read_of_commit_records, Property.REAL_TIME),
+    (lock_kept_after_abort, Property.REAL_TIME),
+    (one_record_of_each_transaction, Property.ATOMIC_PER_VIEW),
+    (insertions_before_deletions, Property.REAL_TIME),
+    (zero_groups_dropped, Property.REAL_TIME),
+]
+"""Each with the property that it breaks in the first place."""
+
+
+@pytest.mark.parametrize(("mistake", "broken"), MISTAKES, ids=lambda each: getattr(each, "__name__", ""))
+def test_the_checker_catches(mistake: Callable[[Patch], None], broken: Property, monkeypatch: Patch) -> None:
+    mistake(monkeypatch)
+    separate = mistake in (lock_after_the_clock, a_clock_reading_for_each_commit_record)
+    variant = COMMIT_RECORDS if separate else COMMIT_TABLE
+    examples = (run for world in (rollback(), _side_by_side()) for run in explore(world, variant))
+    runs = chain(_runs(variant, range(RUNS)), examples)
+    caught = any(broken in check_ipda(run) for run in runs)
+    assert caught, f"{mistake.__name__} went unnoticed: {mistake.__doc__}"
