@@ -79,6 +79,11 @@ class Execute:
 
 
 @dataclass(frozen=True, slots=True)
+class Newest:
+    """Reads how far the history reaches. Result: its last csn."""
+
+
+@dataclass(frozen=True, slots=True)
 class NextInterval:
     """Waits until there are transactions after a csn. Result: an `Interval` that begins there.
 
@@ -195,6 +200,7 @@ Effect = (
     | Changes
     | Compensated[Any]
     | Execute
+    | Newest
     | NextInterval
     | Publish[Any]
     | Recall

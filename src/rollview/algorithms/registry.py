@@ -11,6 +11,7 @@ from rollview.algorithms import sweep
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.baselines import agrawal_sweep, conventional, eca, eca_key, nested_sweep
 from rollview.algorithms.effects import ForwardQuery
+from rollview.algorithms.salem2000 import compute_delta, propagate, rolling, synchronous
 from rollview.algorithms.zhuge1996 import c_strobe, c_t_strobe, g_strobe, strobe, t_strobe
 
 EVERY_NETWORK = ("fifo", "misordered", "lossy", "hostile")
@@ -40,14 +41,22 @@ NONE, CONVERGENCE, WEAK, STRONG, COMPLETE = Level
 
 _SEQUENCED = [
     Algorithm(
-        "sweep",
-        sweep.processes,
-        sweep.forward_queries,
+        name,
+        processes,
+        positions,
         _claims(COMPLETE, COMPLETE, COMPLETE),
         _serves_all,
         sequenced=True,
         networks=EVERY_NETWORK,
-    ),
+    )
+    for name, processes, positions in (
+        ("sweep", sweep.processes, sweep.forward_queries),
+        ("equation-1", synchronous.equation_one_processes, compute_delta.positions),
+        ("equation-2", synchronous.equation_two_processes, compute_delta.positions),
+        ("compute-delta", compute_delta.processes, compute_delta.positions),
+        ("propagate", propagate.processes, compute_delta.positions),
+        ("rolling", rolling.processes, sweep.forward_queries),
+    )
 ]
 
 _STROBE = [

@@ -25,6 +25,7 @@ from rollview.algorithms.effects import (
     ForwardQuery,
     Install,
     Interval,
+    Newest,
     NextInterval,
     Pause,
     Process,
@@ -44,9 +45,10 @@ from rollview.simulator.store import Store
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """A process and the effect it is suspended on."""
+    """A process, the effect it is suspended on, and the name of its forward query, if it has one."""
 
     process: Process
+    name: str = ""
     waits_on: Any = None
     questions: dict[int, tuple[int, Question[MemoryBag]]] = field(default_factory=dict)
     answers: list[Answer[MemoryBag] | None] = field(default_factory=list)
@@ -241,6 +243,7 @@ class Warehouse:
             Changes: lambda _, effect: history.changes(effect.table, effect.after, effect.upto),
             Compensated: compensated,
             Execute: execute,
+            Newest: lambda *_: history.last_csn,
             Install: install,
             NextInterval: self._next_interval,
             Pause: lambda *_: _WAIT,
@@ -254,7 +257,11 @@ class Warehouse:
         }
 
     def _next_interval(self, running: Running, effect: NextInterval) -> Any:
-        self._forward[self._name(effect.query)] = running
+        name = self._name(effect.query)
+        if running.name != name:
+            self._forward.pop(running.name, None)
+            running.name = name
+        self._forward[name] = running
         self._skip_untouched()
         return _WAIT
 

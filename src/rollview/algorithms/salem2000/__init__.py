@@ -1,0 +1,1 @@
+"""salem2000: propagation queries, from the synchronous expansions to rolling propagation."""
