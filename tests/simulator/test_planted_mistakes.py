@@ -107,7 +107,7 @@ def answer_not_awaited(patch: Patch) -> None:
 
 def corrected_parent_not_followed(patch: Patch) -> None:
     """Rows that a correction brought back are not looked up in the rest of the shared sub-query."""
-    patch.setattr(sweep, "_not_looked_for", lambda rows, reach, found: rows.select(Literal(False)))
+    patch.setattr(sweep, "not_looked_for", lambda rows, reach, found: rows.select(Literal(False)))
 
 
 def keys_of_net_effect(patch: Patch) -> None:

@@ -40,7 +40,7 @@ def test_python_blocks(page: Path, number: int, code: str) -> None:
 @pytest.mark.parametrize(("page", "command"), COMMANDS, ids=lambda value: str(value)[-60:])
 def test_commands(page: Path, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    arguments = shlex.split(command.split("#")[0])
+    arguments = shlex.split(command.split("#", maxsplit=1)[0])
     result = CliRunner().invoke(main, arguments)
     expected = 1 if "conventional" in arguments else 0
     assert result.exit_code == expected, result.output

@@ -129,7 +129,10 @@ class Publish(Generic[B]):
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Reads what the last `Publish` of a view kept as `control`. Result: that, or None at first."""
+    """Reads what was kept with the view's last state or delta. Result: that, or None at first.
+
+    It is the `control` of the last `Publish`, or the `versions` of the last `Install` as a dictionary.
+    """
 
     view: str
 

@@ -12,6 +12,7 @@ from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.baselines import agrawal_sweep, conventional, eca, eca_key, nested_sweep
 from rollview.algorithms.effects import ForwardQuery
 from rollview.algorithms.salem2000 import compute_delta, propagate, rolling, synchronous
+from rollview.algorithms.sze2000 import version_numbers
 from rollview.algorithms.zhuge1996 import c_strobe, c_t_strobe, g_strobe, strobe, t_strobe
 
 EVERY_NETWORK = ("fifo", "misordered", "lossy", "hostile")
@@ -71,6 +72,16 @@ _STROBE = [
     )
 ]
 
+_VERSION_NUMBERS = Algorithm(
+    "version-numbers",
+    version_numbers.processes,
+    _no_positions,
+    _claims(COMPLETE, COMPLETE, WEAK),
+    version_numbers.refusal,
+    sequenced=False,
+    networks=EVERY_NETWORK,
+)
+
 _BASELINES = [
     Algorithm(
         "conventional",
@@ -116,5 +127,7 @@ _BASELINES = [
     ),
 ]
 
-ALGORITHMS = {algorithm.name: algorithm for algorithm in (*_SEQUENCED, *_STROBE, *_BASELINES)}
+ALGORITHMS = {
+    algorithm.name: algorithm for algorithm in (*_SEQUENCED, _VERSION_NUMBERS, *_STROBE, *_BASELINES)
+}
 """By the name that `rollview.algorithm` and `--algorithm` use."""

@@ -129,7 +129,7 @@ def _hop(query: Forward, rows: Bag, sub_query: SubQuery, answer: Answer[Any], sa
     for reach in sub_query.reaches:
         late: Bag | None = None
         if reach.parent in corrected:
-            lost = _not_looked_for(rows, reach, found[reach.parent])
+            lost = not_looked_for(rows, reach, found[reach.parent])
             if not lost.is_empty():
                 late = yield from _ask_alone(query, lost, sub_query, reach)
                 rows = rows.plus(lost.negate()).net_effect()
@@ -163,7 +163,7 @@ def _at_bound(after_it: bool, conditions: tuple[Expression, ...]) -> Expression:
     return conjunction((call("<=", Column(FROM), bound), call("<=", bound, Column(UNTIL)), *conditions))
 
 
-def _not_looked_for(rows: Bag, reach: Reach, parent_found: Bag) -> Bag:
+def not_looked_for(rows: Bag, reach: Reach, parent_found: Bag) -> Bag:
     """The rows whose matches the shared sub-query did not look for.
 
     It looked for what joins the parent's rows as the source showed them. Correcting the parent may have

@@ -108,6 +108,7 @@ class Store:
             versions = {**dict.fromkeys(self.sources, 0), **versions}
         with self._write():
             self.states[view] = state
+            self.controls[view] = versions
             self._show(Publication(self._contents(), versions))
 
     def _contents(self) -> dict[str, MemoryBag]:

@@ -1,0 +1,1 @@
+"""sze2000: view maintenance with version numbers."""

@@ -1,0 +1,148 @@
+"""Maintenance without the complete view tuple: a key in the view suffices to delete or modify its rows.
+
+**Source.** sze2000 report §4.3, Example 7; paper §4.3, Lemma 3.
+**Symbols.** R_i → the updated relation; R_j, whose key is in the view and which determines R_i →
+`ByKey.relation`; DELETE / UPDATE … WHERE key → `delete_by_key`, `modify_by_key`.
+**Deviations.** R_j must determine R_i by the dependencies of the relations that are asked on the way to R_j;
+one that holds only in the complete join would let rows of R_j be found that the view joins with another row
+of R_i. A modification can be applied by key if what the view shows of the changed columns can be computed
+from R_i's new row alone. The key's rows are looked for when the result is applied, after all earlier updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from rollview.algebra.bag import Bag, Output, keep
+from rollview.algebra.dependencies import determines
+from rollview.algebra.expression import Column, columns_of, rename
+from rollview.algebra.join_graph import Reach, access_path
+from rollview.algebra.view import Block, Relation
+from rollview.algorithms.sze2000.self_maintenance import Rounds, shown_as, within
+from rollview.algorithms.sze2000.update_types import Update
+from rollview.algorithms.sze2000.versions import Refresh
+
+
+@dataclass(frozen=True)
+class ByKey:
+    """The relation whose key tells the view's rows, and the sub-queries until it is reached."""
+
+    relation: int
+    rounds: Rounds
+
+
+@lru_cache(maxsize=1024)
+def by_key(block: Block, position: int) -> ByKey | None:
+    """The shortest way to a key in the view that tells which rows stem from a row of this relation."""
+    if not block.relations[position].key:
+        return None
+    candidates = [found for other in range(len(block.relations)) if (found := _way(block, position, other))]
+    return min(candidates, key=lambda found: sum(map(len, found.rounds)), default=None)
+
+
+def _way(block: Block, position: int, other: int) -> ByKey | None:
+    key = block.relations[other].key
+    if not key or not all(name in shown_as(block) for name in key):
+        return None
+    if other == position:
+        return ByKey(other, ())
+    asked = _asked(block, position, other)
+    part, place = within(block, asked | {position})
+    if other not in asked or not determines(part, place[other], place[position]):
+        return None
+    return ByKey(other, _only(block, position, asked))
+
+
+def _asked(block: Block, position: int, other: int) -> frozenset[int]:
+    """The relations on the access path to another one, itself included; empty for a product."""
+    rounds = access_path(block, position).rounds
+    parents = {reach.relation: reach.parent for subs in rounds for sub in subs for reach in sub.reaches}
+    asked: set[int] = set()
+    step: int | None = other
+    while step is not None and step != position:
+        asked.add(step)
+        step = parents[step]
+    return frozenset(asked) if step == position else frozenset()
+
+
+def _only(block: Block, position: int, asked: frozenset[int]) -> Rounds:
+    """The access path with nothing but these relations and the conditions between them."""
+
+    def kept(reach: Reach) -> Reach:
+        conditions = tuple(
+            condition
+            for condition in reach.conditions
+            if all(block.position_of(column) in asked | {position} for column in columns_of(condition))
+        )
+        return replace(reach, conditions=conditions)
+
+    rounds = []
+    for sub_queries in access_path(block, position).rounds:
+        chosen = [
+            replace(sub_query, reaches=reaches)
+            for sub_query in sub_queries
+            if (reaches := tuple(kept(reach) for reach in sub_query.reaches if reach.relation in asked))
+        ]
+        if chosen:
+            rounds.append(tuple(chosen))
+    return tuple(rounds)
+
+
+def settable(block: Block, update: Update) -> tuple[Output, ...] | None:
+    """What a modification sets: shown names with their expressions over the new row.
+
+    None, if a shown value that changes depends on other relations as well.
+    """
+    columns = block.relations[update.position].columns
+    changed = {
+        name
+        for old, new in update.modified
+        for name, one, other in zip(columns, old, new, strict=True)
+        if one != other
+    }
+    concerned = [output for output in block.projection if changed.intersection(columns_of(output[1]))]
+    if any(not set(columns_of(expression)) <= set(columns) for _, expression in concerned):
+        return None
+    return tuple(
+        (f"new {name}", rename(expression, lambda column: f"new {column}")) for name, expression in concerned
+    )
+
+
+def old_and_new(
+    relation: Relation, update: Update
+) -> tuple[tuple[str, ...], tuple[tuple[tuple[object, ...], int], ...]]:
+    """A modification as rows that hold the old values and, under `new …`, the new ones."""
+    columns = (*relation.columns, *(f"new {name}" for name in relation.columns))
+    return columns, tuple(((*old, *new), 1) for old, new in update.modified)
+
+
+def delete_by_key(block: Block, relation: int, rows: Bag) -> Refresh:
+    """DELETE FROM V WHERE the key is one of these rows'."""
+    keys = rows.distinct(block.relations[relation].key)
+
+    def delete(state: Bag) -> Bag:
+        stem = state.join(keys, list(_shown_key(block, relation))).project(keep(state.columns))
+        return state.plus(stem.negate())
+
+    return delete
+
+
+def modify_by_key(block: Block, relation: int, rows: Bag, outputs: tuple[Output, ...]) -> Refresh:
+    """UPDATE V SET the shown values WHERE the key is one of these rows'."""
+    names = [name for name, _ in outputs]
+    new = rows.distinct([*block.relations[relation].key, *names])
+
+    def modify(state: Bag) -> Bag:
+        stem = state.join(new, list(_shown_key(block, relation)))
+        updated = [
+            (name, Column(f"new {name}" if f"new {name}" in names else name)) for name in state.columns
+        ]
+        return state.plus(stem.project(keep(state.columns)).negate()).plus(stem.project(updated))
+
+    return modify
+
+
+def _shown_key(block: Block, relation: int) -> Iterator[tuple[str, str]]:
+    return ((shown_as(block)[name], name) for name in block.relations[relation].key)
