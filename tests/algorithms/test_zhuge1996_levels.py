@@ -12,12 +12,13 @@ from zhuge1996_family import FAMILY, key_used_again, self_joins
 from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.simulator.campaign import Campaign, conduct, run_one
+from rollview.simulator.counted import in_turn, star_world
 from rollview.simulator.generate import Size
 from rollview.simulator.network import NETWORKS
-from rollview.simulator.schedule import Recorded, Scripted
+from rollview.simulator.schedule import Recorded
 from rollview.simulator.shrink import shrink
 from rollview.simulator.simulation import simulate_run
-from rollview.simulator.world import World, from_json, to_json
+from rollview.simulator.world import from_json, to_json
 
 SMALL = Size(relations=2, transactions=7, keyed=True, snapshots=False)
 CELLS = [(name, scenario) for name in FAMILY for scenario in Scenario]
@@ -104,42 +105,11 @@ def test_it_costs_nothing_more_than_conventional_maintenance_without_concurrency
     assert calm.costs == conventional.costs
 
 
-def _star(relations: int, deletions: int) -> World:
-    """r1 joined with all others, each at its own source; one insertion, and deletions of all the others."""
-    names = "xyzuvw"[:relations]
-    joins = " ".join(f"JOIN {name}.t {name} ON {name}.a = x.a" for name in names[1:])
-    columns = ", ".join(f"{name}.k AS k{name}" for name in names)
-    scripts = {
-        name: [{"changes": [[f"{name}.t", [key, 1], -1]]} for key in range(1, deletions + 1)]
-        for name in names[1:]
-    }
-    return from_json(
-        {
-            "scenario": "single-update",
-            "relations": [
-                {"source": name, "name": "t", "columns": ["k", "a"], "key": ["k"]} for name in names
-            ],
-            "views": [{"name": "v", "sql": f"SELECT {columns} FROM x.t x {joins}"}],
-            "initial": {f"{name}.t": [[key, 1] for key in range(1, deletions + 1)] for name in names[1:]},
-            "scripts": {"x": [{"changes": [["x.t", [1, 1], 1]]}], **scripts},
-        }
-    )
-
-
-def _in_turn(world: World) -> Scripted:
-    """The insertion, then the deletions of all sources in turn, all received before the first answer."""
-    longest = max(map(len, world.scripts.values()))
-    turns = [
-        source for place in range(longest) for source, script in world.scripts.items() if place < len(script)
-    ]
-    return Scripted([f"{step} {source}" for source in turns for step in ("commit", "deliver")])
-
-
 @pytest.mark.parametrize("relations", [2, 3, 4])
 def test_compensating_queries_are_grouped_by_base_relation(relations: int) -> None:
     """§6 bounds them by (n − 1)!, which is one level of the recursion; all levels can be more for n > 3."""
-    world = _star(relations, deletions=3)
-    outcome = simulate_run(world, FAMILY["c-strobe"], NETWORKS["fifo"], _in_turn(world))
+    world = star_world(relations, deletions=3)
+    outcome = simulate_run(world, FAMILY["c-strobe"], NETWORKS["fifo"], in_turn(world))
     others = relations - 1
     levels = [factorial(others) // factorial(others - depth) for depth in range(1, others)]
     assert outcome.costs.executions - 1 == sum(levels) == {2: 0, 3: 2, 4: 9}[relations]

@@ -79,6 +79,8 @@ def test_explain_shows_the_normal_form() -> None:
     assert result.exit_code == 0, result.output
     assert "edges\n    t1.a = t2.b" in result.output
     assert "local\n    t2.a > 1" in result.output
+    assert "sweep: serves it" in result.output
+    assert "strobe: refused, the view does not keep the key of every relation" in result.output
 
 
 def _world(**changes: Any) -> dict[str, Any]:

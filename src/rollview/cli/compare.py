@@ -15,9 +15,11 @@ from rich.table import Table
 from rollview.algebra.levels import Scenario
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.cli.tables import level_text
+from rollview.simulator.counted import CountedClaim, counted_claims
+from rollview.simulator.ipda.checker import ipda_spectrum
 from rollview.simulator.network import NETWORKS
 from rollview.simulator.price import Price, measure_prices
-from rollview.simulator.report import disagreements, report
+from rollview.simulator.report import Findings, disagreements, report
 from rollview.simulator.spectrum import Cell, Effort, measure_spectrum
 
 _RELATIONS = (2, 3, 4, 5, 6)
@@ -25,7 +27,26 @@ _CONCURRENT = (0, 1, 3, 10)
 
 
 def compare(console: Console, effort: Effort, jobs: int, write: Path | None, as_json: bool) -> int:
-    """Measures all algorithms, prints both tables, and writes them as a page if asked to."""
+    """Measures all algorithms, prints the tables, and writes them as a page if asked to."""
+    found = _measure(console, effort, jobs, as_json)
+    if write is not None:
+        write.write_text(report(found), encoding="utf-8")
+    if as_json:
+        click.echo(json.dumps(_record(found), ensure_ascii=False))
+    else:
+        _print_levels(console, found.cells)
+        _print_costs(console, found.prices)
+        _print_claims(console, found.claims)
+        if write is not None:
+            console.print(f"written: {write}")
+    below = disagreements(found.cells)
+    for cell in below:
+        what = f"{cell.algorithm}, {cell.scenario}, {cell.network}: {cell.level}"
+        console.print(f"[red]below its claim[/red]: {what}\n  {cell.command}", soft_wrap=True)
+    return 1 if below else 0
+
+
+def _measure(console: Console, effort: Effort, jobs: int, as_json: bool) -> Findings:
     names = list(ALGORITHMS)
     total = len(names) * len(Scenario) * len(NETWORKS)
     with Progress(console=console, transient=True, disable=as_json or not console.is_terminal) as bar:
@@ -33,28 +54,22 @@ def compare(console: Console, effort: Effort, jobs: int, write: Path | None, as_
         cells = measure_spectrum(names, effort, jobs, lambda done: bar.advance(task, done))
         bar.add_task("costs", total=None)
         prices = measure_prices(names, _RELATIONS, _CONCURRENT)
-    if write is not None:
-        write.write_text(report(cells, prices, effort), encoding="utf-8")
-    if as_json:
-        record = {"levels": [_record(cell) for cell in cells], "costs": [asdict(price) for price in prices]}
-        click.echo(json.dumps(record, ensure_ascii=False))
-    else:
-        _print_levels(console, cells)
-        _print_costs(console, prices)
-        if write is not None:
-            console.print(f"written: {write}")
-    below = disagreements(cells)
-    for cell in below:
-        console.print(
-            f"[red]below its claim[/red]: {cell.algorithm}, {cell.scenario}, {cell.network}: {cell.level}\n"
-            f"  {cell.command}",
-            soft_wrap=True,
-        )
-    return 1 if below else 0
+        bar.add_task("IPDA", total=None)
+        return Findings(effort, cells, prices, counted_claims(), ipda_spectrum())
 
 
-def _record(cell: Cell) -> dict[str, object]:
-    return {**asdict(cell), "scenario": str(cell.scenario), "level": str(cell.level)}
+def _record(found: Findings) -> dict[str, object]:
+    return {
+        "levels": [
+            {**asdict(cell), "scenario": str(cell.scenario), "level": str(cell.level)} for cell in found.cells
+        ],
+        "costs": [asdict(price) for price in found.prices],
+        "counted": [asdict(claim) for claim in found.claims],
+        "ipda": {
+            variant: {str(each): missed is None for each, missed in row.items()}
+            for variant, row in found.ipda.items()
+        },
+    }
 
 
 def _print_levels(console: Console, cells: Sequence[Cell]) -> None:
@@ -84,4 +99,15 @@ def _print_costs(console: Console, prices: Sequence[Price]) -> None:
                 price.rows_compensated,
             )
             table.add_row(price.algorithm, str(price.concurrent), *(f"{value:.2f}" for value in measures))
+    console.print(table)
+
+
+def _print_claims(console: Console, claims: Sequence[CountedClaim]) -> None:
+    table = Table(title="counted claims of the papers", title_justify="left")
+    for title in ("paper", "what", "says", "measured"):
+        table.add_column(title)
+    for claim in claims:
+        table.add_row(
+            claim.source, claim.what, claim.says, claim.measured, style="" if claim.holds else "bold red"
+        )
     console.print(table)

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rollview.algebra.levels import Level, Scenario
+from rollview.algebra.view import View
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.cli.compare import compare
 from rollview.cli.tables import level_text, print_story, print_witness
@@ -117,7 +118,9 @@ def simulate(**given: Any) -> None:
     campaign = _campaign(options)
     if options.explain:
         world, _ = seeded_run(campaign, options.seed)
-        click.echo("\n".join(render(view) for view in world.views), nl=False)
+        for view in world.views:
+            click.echo(render(view), nl=False)
+            _echo_algorithms(view)
         return
     tally = _conduct(console, campaign, options.jobs)
     failing = None
@@ -144,6 +147,14 @@ def simulate(**given: Any) -> None:
             console.print(f"trace of {which}: {options.trace}")
     if failing is not None:
         raise SystemExit(1)
+
+
+def _echo_algorithms(view: View) -> None:
+    """Which algorithms could maintain a view, and why the others could not."""
+    click.echo("  algorithms")
+    for name, algorithm in ALGORITHMS.items():
+        reason = algorithm.refusal(view)
+        click.echo(f"    {name}: {f'refused, {reason}' if reason else 'serves it'}")
 
 
 def _campaign(options: Options) -> Campaign:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms.registry import ALGORITHMS
+from rollview.simulator.counted import CountedClaim
+from rollview.simulator.ipda.checker import Property, Witness
 from rollview.simulator.network import NETWORKS
 from rollview.simulator.price import Price
 from rollview.simulator.spectrum import Cell, Effort
@@ -24,9 +27,28 @@ _MEASURES = {
 }
 
 
-def report(cells: Sequence[Cell], prices: Sequence[Price], effort: Effort) -> str:
+@dataclass(frozen=True)
+class Findings:
+    """All that was measured."""
+
+    effort: Effort
+    cells: Sequence[Cell]
+    prices: Sequence[Price]
+    claims: Sequence[CountedClaim]
+    ipda: Mapping[str, Mapping[Property, Witness | None]]
+
+
+def report(found: Findings) -> str:
     """The whole page."""
-    return "\n".join([*_head(effort), *_spectrum(cells), *_witnesses(cells), *_prices(prices)]) + "\n"
+    parts = [
+        _head(found.effort),
+        _spectrum(found.cells),
+        _prices(found.prices),
+        _claims(found.claims),
+        _ipda(found.ipda),
+        _witnesses(found.cells),
+    ]
+    return "\n".join(line for part in parts for line in part)
 
 
 _HEAD = """\
@@ -112,6 +134,31 @@ def _prices(prices: Sequence[Price]) -> Iterator[str]:
             values = [f"{getattr(found[name, *column], measure):.2f}" for column in columns]
             yield f"| {name} | " + " | ".join(values) + " |"
         yield ""
+
+
+def _claims(claims: Sequence[CountedClaim]) -> Iterator[str]:
+    yield "## Counted claims"
+    yield ""
+    yield "| paper | what | says | measured | |"
+    yield "|---|---|---|---|---|"
+    for claim in claims:
+        mark = "✓" if claim.holds else "✗"
+        yield f"| {claim.source} | {claim.what} | {claim.says} | {claim.measured} | {mark} |"
+    yield ""
+
+
+def _ipda(found: Mapping[str, Mapping[Property, Witness | None]]) -> Iterator[str]:
+    yield "## Immediate propagate, deferred apply"
+    yield ""
+    yield "The six properties of beyer2000 §3 over all schedules of its examples, in one database. ✗: some"
+    yield "schedule violates it. Algorithm 1 is there to learn from; it is never used."
+    yield ""
+    yield "| variant | " + " | ".join(Property) + " |"
+    yield "|---|" + "---|" * len(Property)
+    for variant, row in found.items():
+        marks = ["✓" if row[each] is None else "✗" for each in Property]
+        yield f"| {variant} | " + " | ".join(marks) + " |"
+    yield ""
 
 
 def disagreements(cells: Sequence[Cell]) -> list[Cell]:

@@ -22,9 +22,9 @@ from rollview.simulator.schedule import Recorded
 class Effort:
     """How much to try per cell: seeded runs, tiny worlds, and schedules of each of those."""
 
-    runs: int = 400
-    worlds: int = 4
-    schedules: int = 1_000
+    runs: int = 300
+    worlds: int = 3
+    schedules: int = 300
 
 
 @dataclass(frozen=True)
