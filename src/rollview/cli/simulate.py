@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,44 +15,19 @@ from rollview.algebra.levels import Level, Scenario
 from rollview.algebra.view import View
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.cli.compare import compare
+from rollview.cli.options import Options, campaign_for, effort_for
 from rollview.cli.tables import level_text, print_story, print_witness
-from rollview.errors import OptionError, WorldError
-from rollview.planning import parse_view, render
-from rollview.simulator.campaign import Campaign, Tally, conduct, seeded_run, size_for
+from rollview.planning import render
+from rollview.simulator.campaign import Campaign, Tally, conduct, seeded_run
 from rollview.simulator.checker import Verdict, check
-from rollview.simulator.generate import Size, generate
 from rollview.simulator.network import NETWORKS
 from rollview.simulator.schedule import Recorded, Schedule
 from rollview.simulator.shrink import Failing, shrink
 from rollview.simulator.simulation import Outcome, simulate_run
-from rollview.simulator.spectrum import Effort
 from rollview.simulator.trace import trace_lines, verdict_to_json
-from rollview.simulator.world import World, from_json
+from rollview.simulator.world import World
 
 _DEFAULT_RUNS = 1_000
-
-
-@dataclass(frozen=True)
-class Options:
-    """What was asked for on the command line."""
-
-    algorithm: str
-    scenario: str
-    network: str
-    relations: int
-    transactions: int
-    views: int
-    runs: int
-    seed: int
-    exhaustive: bool
-    world: Path | None
-    view: str | None
-    expect: str | None
-    jobs: int
-    trace: Path | None
-    explain: bool
-    write: Path | None
-    json: bool
 
 
 def _choice(names: Iterable[object]) -> click.Choice[str]:
@@ -113,9 +86,9 @@ def simulate(**given: Any) -> None:
     options = Options(**given)
     console = Console(highlight=False, quiet=options.json)
     if options.algorithm == "all":
-        effort = Effort(runs=options.runs) if options.runs != _DEFAULT_RUNS else Effort()
+        effort = effort_for(options, _DEFAULT_RUNS)
         raise SystemExit(compare(console, effort, options.jobs, options.write, options.json))
-    campaign = _campaign(options)
+    campaign = campaign_for(options)
     if options.explain:
         world, _ = seeded_run(campaign, options.seed)
         for view in world.views:
@@ -157,44 +130,6 @@ def _echo_algorithms(view: View) -> None:
         click.echo(f"    {name}: {f'refused, {reason}' if reason else 'serves it'}")
 
 
-def _campaign(options: Options) -> Campaign:
-    """The campaign that the options describe; refuses options that contradict each other."""
-    algorithm = ALGORITHMS[options.algorithm]
-    if options.views > 1 and not algorithm.sequenced:
-        raise OptionError(
-            f"{algorithm.name} maintains one view at a time", hint="leave --views out, or use sweep"
-        )
-    if options.exhaustive and options.jobs != 1:
-        raise OptionError("--exhaustive runs in one process", hint="leave --jobs out")
-    if options.views > 1 and (options.view or options.world):
-        raise OptionError(
-            "--views draws views at random; --view and --world name them", hint="use one of both"
-        )
-    if options.trace is not None and not options.trace.parent.is_dir():
-        raise OptionError(f"the folder of {options.trace} does not exist", thing=str(options.trace))
-    scenario = Scenario(options.scenario)
-    size = size_for(algorithm, options.relations, options.transactions, options.views)
-    world = _given_world(options, scenario, size)
-    if world is not None:
-        scenario = world.scenario
-        for view in world.views:
-            if reason := algorithm.refusal(view):
-                raise OptionError(f"{algorithm.name} cannot maintain {view.name}: {reason}", thing=view.name)
-    return Campaign(
-        algorithm,
-        NETWORKS[options.network],
-        scenario,
-        size,
-        options.runs,
-        options.seed,
-        Level[options.expect.upper()]
-        if options.expect
-        else max(algorithm.claims[scenario], Level.CONVERGENCE),
-        options.exhaustive,
-        world,
-    )
-
-
 def _conduct(console: Console, campaign: Campaign, jobs: int) -> Tally:
     """Runs the campaign with a progress bar, where there is somebody to see it."""
     with Progress(
@@ -209,35 +144,6 @@ def _conduct(console: Console, campaign: Campaign, jobs: int) -> Tally:
         what = f"{campaign.algorithm.name} · {campaign.scenario} · {campaign.network.name}"
         task = bar.add_task(what, total=None if campaign.exhaustive else campaign.runs)
         return conduct(campaign, jobs, lambda done: bar.advance(task, done))
-
-
-def _given_world(options: Options, scenario: Scenario, size: Size) -> World | None:
-    """The world that the options describe; None if every run makes its own."""
-    world = None if options.world is None else _read_world(options.world)
-    if options.view is None:
-        return world
-    if world is None:
-        # Every relation a table of its own, so that any view can be written over them.
-        world = generate(random.Random(options.seed), scenario, replace(size, keyed=True))
-    return replace(world, views=(parse_view(options.view, world.tables, "v"),))
-
-
-def _read_world(file: Path) -> World:
-    """The first line of a trace, or a whole file that is one JSON object."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise WorldError(f"cannot read {file}: {error.strerror}", thing=str(file)) from error
-    try:
-        record = json.loads(text)
-    except ValueError:
-        try:
-            record = json.loads(text.splitlines()[0])
-        except (ValueError, IndexError) as error:
-            raise WorldError(f"{file} is not JSON: {error}", thing=str(file)) from error
-    if not isinstance(record, dict):
-        raise WorldError(f"{file} holds no JSON object", thing=str(file))
-    return from_json(record)
 
 
 def _told_run(campaign: Campaign, failing: Failing | None) -> tuple[World, Outcome, Verdict]:
