@@ -49,8 +49,7 @@ def interfering_change_still_valid_at_its_own_csn(patch: Patch) -> None:
 
     def mistaken(after_it: bool, conditions: tuple[Expression, ...]) -> Expression:
         bound = Column(CSN) if after_it else call("-", Column(CSN), Literal(1))
-        early = call("-", bound, Literal(1))
-        return conjunction((call("<=", Column(FROM), bound), call("<=", early, Column(UNTIL)), *conditions))
+        return conjunction((call("<=", Column(FROM), bound), call("<=", bound, Column(UNTIL)), *conditions))
 
     patch.setattr(sweep, "_at_bound", mistaken)
 

@@ -3,7 +3,7 @@
 **The law.** Let `answer` be the rows of a table R at the state that contains exactly the transactions
 `saw`, and `log` R's change log. For every csn b with first ≤ b ≤ last,
 
-    σ[_from ≤ b ≤ _until] align(answer, log, saw, first, last)  =  R at csn b
+    σ[_from ≤ b < _until] align(answer, log, saw, first, last)  =  R at csn b
 
 because R at b is the answer, less what was seen but came later (*interfering*), plus what came by then
 but was not seen (*missing*). Each log row therefore counts for an interval of csn: an interfering change
@@ -65,7 +65,7 @@ def _validities(columns: tuple[str, ...]) -> tuple[tuple[Output, ...], ...]:
     start: Output = (FROM, Literal(0))
     end: Output = (UNTIL, Literal(END))
     own = Column(CSN)
-    before: Output = (UNTIL, call("-", own, Literal(1)))
+    before: Output = (UNTIL, own)
     return (
         (*keep(columns), start, end),
         (*keep(columns), start, before),

@@ -159,8 +159,10 @@ def _align_and_join(
 @lru_cache(maxsize=1024)
 def _at_bound(after_it: bool, conditions: tuple[Expression, ...]) -> Expression:
     """The state a row needs: after its own transaction for relations before the start, else before it."""
-    bound: Expression = Column(CSN) if after_it else call("-", Column(CSN), Literal(1))
-    return conjunction((call("<=", Column(FROM), bound), call("<=", bound, Column(UNTIL)), *conditions))
+    csn = Column(CSN)
+    if after_it:
+        return conjunction((call("<=", Column(FROM), csn), call("<", csn, Column(UNTIL)), *conditions))
+    return conjunction((call("<", Column(FROM), csn), call("<=", csn, Column(UNTIL)), *conditions))
 
 
 def not_looked_for(rows: Bag, reach: Reach, parent_found: Bag) -> Bag:

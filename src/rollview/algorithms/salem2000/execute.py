@@ -190,5 +190,5 @@ def _as_of(answer: Bag, log: Bag, saw: Seen, time: int) -> Bag:
     """An answer rolled to one csn."""
     if log.is_empty():
         return answer
-    valid = call("AND", call("<=", Column(FROM), Literal(time)), call("<=", Literal(time), Column(UNTIL)))
+    valid = call("AND", call("<=", Column(FROM), Literal(time)), call("<", Literal(time), Column(UNTIL)))
     return align(answer, log, saw, time, time).select(valid).project(keep(answer.columns))
