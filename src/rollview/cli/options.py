@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,9 +50,20 @@ def effort_for(options: Options, default_runs: int) -> Effort:
             "--algorithm all makes its own worlds",
             hint="of the other options, only --runs, --jobs, --write and --json go with it",
         )
-    if options.write is not None and not options.write.parent.is_dir():
-        raise OptionError(f"the folder of {options.write} does not exist", thing=str(options.write))
+    _check_writable(options.write)
     return Effort() if options.runs == default_runs else Effort(runs=options.runs)
+
+
+def _check_writable(file: Path | None) -> None:
+    """Refuses, before any work is done, a file that cannot be written at the end of it."""
+    if file is None:
+        return
+    if file.is_dir():
+        raise OptionError(f"{file} is a folder, not a file", thing=str(file))
+    if not file.parent.is_dir():
+        raise OptionError(f"the folder of {file} does not exist", thing=str(file))
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise OptionError(f"{file} cannot be written", thing=str(file))
 
 
 def campaign_for(options: Options) -> Campaign:
@@ -69,8 +81,7 @@ def campaign_for(options: Options) -> Campaign:
         raise OptionError(
             "--views draws views at random; --view and --world name them", hint="use one of both"
         )
-    if options.trace is not None and not options.trace.parent.is_dir():
-        raise OptionError(f"the folder of {options.trace} does not exist", thing=str(options.trace))
+    _check_writable(options.trace)
     scenario = Scenario(options.scenario)
     size = size_for(algorithm, options.relations, options.transactions, options.views)
     world = _given_world(options, scenario, size)
