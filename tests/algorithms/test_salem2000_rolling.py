@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -221,15 +219,12 @@ def test_printed_pruning_comes_too_late(monkeypatch: Patch) -> None:
     monkeypatch.setattr(
         rolling,
         "roll",
-        lambda block, i, interval, progress: true_roll(block, i, interval, true_prune(progress)),
+        lambda block, i, interval, progress, cut: true_roll(block, i, interval, true_prune(progress), cut),
     )
     late = case(2, [], [8, 8])
     roll(late)
     assert mark(late) < 8
 
-
-ONE_LAYER: Any = lambda progress, i, span, has_more: [(span.after, span.upto)]  # noqa: E731
-"""As printed: one call of ComputeDelta per strip, whatever is behind Rⁱ."""
 
 SMALLEST = {"clock": [2, 3], "bounds": [1, 2, 3, 3, 3, 3], "last": 3}
 
@@ -239,7 +234,7 @@ def test_printed_compensation_takes_back_too_much_for_three_relations(monkeypatc
     server = case(3, **SMALLEST)
     assert is_timed(server)
     assert mark(server) == 3
-    monkeypatch.setattr(rolling, "layers", ONE_LAYER)
+    monkeypatch.setattr(rolling, "layers", rolling.one_layer)
     printed = case(3, **SMALLEST)
     delta = roll(printed)
     assert mark(printed) == 3
@@ -251,5 +246,5 @@ def test_printed_compensation_takes_back_too_much_for_three_relations(monkeypatc
 @given(bounds_, clocks)
 def test_printed_compensation_is_right_for_two_relations(bounds: list[int], steps: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rolling, "layers", ONE_LAYER)
+        patch.setattr(rolling, "layers", rolling.one_layer)
         assert is_timed(case(2, tick(0, steps, 8), bounds))

@@ -187,8 +187,8 @@ def lists_forgotten_in_a_crash(patch: Patch) -> None:
     """After a crash the forward queries go on from t_fwd, but what they owe is forgotten."""
     true_propagate = rolling.rolling_propagate
 
-    def forgetful(view: View, number: int, control: dict[int, Progress]) -> Process:
-        process = true_propagate(view, number, control)
+    def forgetful(view: View, number: int, control: dict[int, Progress], cut: Any) -> Process:
+        process = true_propagate(view, number, control, cut)
         effect = next(process)
         recalled = yield effect
         kept = {
@@ -207,14 +207,14 @@ def blocks_overwrite_each_other(patch: Patch) -> None:
 
     def mistaken(view: View) -> Iterator[Process]:
         for number in range(len(view.blocks)):
-            yield rolling.rolling_propagate(view, number, {})
+            yield rolling.rolling_propagate(view, number, {}, rolling.layers)
 
     patch.setattr(rolling, "processes", mistaken)
 
 
 def one_layer(patch: Patch) -> None:
     """Figure 10 as printed, for three relations and more."""
-    patch.setattr(rolling, "layers", lambda progress, i, span, has_more: [(span.after, span.upto)])
+    patch.setattr(rolling, "layers", rolling.one_layer)
 
 
 def one_strip(patch: Patch) -> None:

@@ -60,6 +60,16 @@ _SEQUENCED = [
     )
 ]
 
+_AS_PRINTED = Algorithm(
+    "rolling-as-printed",
+    rolling.processes_as_printed,
+    sweep.forward_queries,
+    _claims(NONE, NONE, NONE),
+    _serves_all,
+    sequenced=True,
+)
+"""salem2000 Figure 10 to the letter, which Theorem 4.3 says is complete: a witness that it is not."""
+
 _STROBE = [
     Algorithm(name, processes, _no_positions, claims, _needs_keys, sequenced=False)
     for name, processes, claims in (
@@ -127,7 +137,7 @@ _BASELINES = [
     ),
 ]
 
-ALGORITHMS = {
-    algorithm.name: algorithm for algorithm in (*_SEQUENCED, _VERSION_NUMBERS, *_STROBE, *_BASELINES)
-}
+_ALL = (*_SEQUENCED, _AS_PRINTED, _VERSION_NUMBERS, *_STROBE, *_BASELINES)
+
+ALGORITHMS = {algorithm.name: algorithm for algorithm in _ALL}
 """By the name that `rollview.algorithm` and `--algorithm` use."""

@@ -41,7 +41,7 @@ class Findings:
 def report(found: Findings) -> str:
     """The whole page."""
     parts = [
-        _head(found.effort),
+        _head(found),
         _spectrum(found.cells),
         _prices(found.prices),
         _claims(found.claims),
@@ -60,7 +60,8 @@ Every cell of the spectrum: {runs:,} seeded runs over 3 relations and 6 transact
 schedules, in lexical order, of each of {worlds} tiny worlds (2 relations, 2 transactions). The level is what
 *every* run reached (zhuge1996 §4.2; how it is read: [design note 4](../design/004-consistency-levels.md)).
 Worlds have what the algorithm's paper assumes: keys in the view, one source, answers that see a prefix of
-the source's commits, where it assumes them.
+the source's commits, where it assumes them. {total:,} runs in all; {explored} of {tiny} explorations of a
+tiny world came to the end of its schedules.
 """
 
 _PRICES = """\
@@ -73,8 +74,16 @@ it takes several sub-queries where the relations are at several sources.
 """
 
 
-def _head(effort: Effort) -> Iterator[str]:
-    yield _HEAD.format(runs=effort.runs, schedules=effort.schedules, worlds=effort.worlds)
+def _head(found: Findings) -> Iterator[str]:
+    effort = found.effort
+    yield _HEAD.format(
+        runs=effort.runs,
+        schedules=effort.schedules,
+        worlds=effort.worlds,
+        total=sum(cell.runs for cell in found.cells),
+        explored=sum(cell.explored for cell in found.cells),
+        tiny=effort.worlds * len(found.cells),
+    )
 
 
 def _spectrum(cells: Sequence[Cell]) -> Iterator[str]:

@@ -24,15 +24,15 @@ class Effort:
 
     runs: int = 300
     worlds: int = 3
-    schedules: int = 300
+    schedules: int = 1_000
 
 
 @dataclass(frozen=True)
 class Cell:
     """One algorithm in one scenario on one network: the level that every run reached.
 
-    `reason` says why the next level is not reached and `command` runs the witness again; both are empty
-    for a complete one.
+    `explored` counts the tiny worlds whose schedules were all tried. `reason` says why the next level is
+    not reached, and `command` runs the witness again; both are empty for a complete one.
     """
 
     algorithm: str
@@ -40,6 +40,7 @@ class Cell:
     network: str
     level: Level
     runs: int
+    explored: int = 0
     reason: str = ""
     command: str = ""
 
@@ -80,7 +81,8 @@ def _measure(wanted: tuple[str, Scenario, str, Effort]) -> Cell:
     cell = Cell(name, scenario, network, Level.COMPLETE, 0)
     for campaign in _campaigns(algorithm, scenario, network, effort):
         tally = conduct(campaign)
-        cell = replace(cell, runs=cell.runs + tally.runs)
+        explored = campaign.exhaustive and tally.finished
+        cell = replace(cell, runs=cell.runs + tally.runs, explored=cell.explored + explored)
         if tally.level < cell.level and tally.worst is not None:
             _, verdict = run_one(campaign, tally.worst.world, Recorded(tally.worst.choices))
             reason = "" if verdict.witness is None else verdict.witness.reason

@@ -35,7 +35,7 @@ query with that change was executed.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -57,15 +57,25 @@ from rollview.algorithms.salem2000.query_lists import (
     with_query,
 )
 
+Layers = Callable[[Progress, int, Interval, bool], list[tuple[int, int]]]
+"""How a compensation is cut: `layers`, or `one_layer` as the figure has it."""
+
 
 def processes(view: View) -> Iterator[Process]:
     """One process per block. They share the control record, which is one for the view."""
     control: dict[int, Progress] = {}
     for number in range(len(view.blocks)):
-        yield rolling_propagate(view, number, control)
+        yield rolling_propagate(view, number, control, layers)
 
 
-def rolling_propagate(view: View, number: int, control: dict[int, Progress]) -> Process:
+def processes_as_printed(view: View) -> Iterator[Process]:
+    """The same without layers, to show what that does for three relations and more. Never for real views."""
+    control: dict[int, Progress] = {}
+    for number in range(len(view.blocks)):
+        yield rolling_propagate(view, number, control, one_layer)
+
+
+def rolling_propagate(view: View, number: int, control: dict[int, Progress], cut: Layers) -> Process:
     """Publishes the view delta of a block, one forward query with its compensation at a time, forever."""
     block = view.blocks[number]
     recalled: dict[int, Progress] | None = yield Recall(view.name)
@@ -75,7 +85,7 @@ def rolling_propagate(view: View, number: int, control: dict[int, Progress]) -> 
         i = progress.forward.index(min(progress.forward))
         query = ForwardQuery(view.name, number, i)
         interval: Interval = yield NextInterval(query, after=progress.forward[i])
-        delta, progress = yield from roll(block, i, interval, progress)
+        delta, progress = yield from roll(block, i, interval, progress, cut)
         control[number] = progress = prune_query_lists(progress)
         moves = tuple(
             (ForwardQuery(view.name, number, position), time)
@@ -85,7 +95,7 @@ def rolling_propagate(view: View, number: int, control: dict[int, Progress]) -> 
 
 
 def roll(
-    block: Block, i: int, interval: Interval, progress: Progress
+    block: Block, i: int, interval: Interval, progress: Progress, cut: Layers
 ) -> Generator[Effect, Any, tuple[Bag, Progress]]:
     """One iteration: the forward query for Rⁱ, and the compensation that it owes to lower relations."""
     delta, executed = yield from execute(block, view_query(block).with_delta(i, interval))
@@ -93,11 +103,11 @@ def roll(
     if i < len(block.relations) - 1:
         progress = with_query(progress, i, query)
     if i > 0:
-        delta = delta.plus((yield from compensate(block, i, query, progress)))
+        delta = delta.plus((yield from compensate(block, i, query, progress, cut)))
     return delta, with_forward(progress, i, interval.upto)
 
 
-def compensate(block: Block, i: int, query: ListedQuery, progress: Progress) -> Steps:
+def compensate(block: Block, i: int, query: ListedQuery, progress: Progress, cut: Layers) -> Steps:
     """Takes back what a forward query of Rⁱ shares with the forward queries of R¹ to Rⁱ⁻¹.
 
     A layer holds the rows whose latest change is after `lower`, up to `upper`: all rows up to `upper`, less
@@ -107,7 +117,7 @@ def compensate(block: Block, i: int, query: ListedQuery, progress: Progress) -> 
     results: list[Bag] = []
     for strip in strips(progress, i, query.interval):
         shared = view_query(block).with_delta(i, strip).negated()
-        for lower, upper in layers(progress, i, Interval(strip.after, query.executed), behind > 1):
+        for lower, upper in cut(progress, i, Interval(strip.after, query.executed), behind > 1):
             back_to = tuple(comp_time(progress, j, lower) for j in range(i))
             results.append((yield from compute_delta(block, shared, back_to + (upper,) * behind, upper)))
             if lower > strip.after:
@@ -129,3 +139,8 @@ def layers(progress: Progress, i: int, span: Interval, has_more: bool) -> list[t
     """The span cut at the execution times of lower queries, if there are more relations behind Rⁱ."""
     cuts = execution_times(progress, i, span.after) if has_more else []
     return list(pairwise([span.after, *(cut for cut in cuts if cut < span.upto), span.upto]))
+
+
+def one_layer(progress: Progress, i: int, span: Interval, has_more: bool) -> list[tuple[int, int]]:  # noqa: ARG001
+    """The span as a whole, whatever is behind Rⁱ."""
+    return [(span.after, span.upto)]

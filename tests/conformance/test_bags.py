@@ -1,0 +1,70 @@
+"""Both bags agree: random programs of bag operations give the same net effect in memory and on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from rollview.algebra.bag import MemoryBag
+from rollview.algebra.expression import Column, Literal, call
+from rollview.spark import SparkBag
+
+pytestmark = pytest.mark.slow
+
+A, B = Column("r.a"), Column("r.b")
+values = st.sampled_from([None, 0, 1, 2])
+pairs = st.dictionaries(st.tuples(values, values), st.sampled_from([-2, -1, 1, 2]), max_size=6)
+
+Step = Callable[[Any, Any, Any], Any]
+"""A step of a program: from the rows so far, a second bag with the same columns, and one with others."""
+
+STEPS: dict[str, Step] = {
+    "plus": lambda r, s, t: r.plus(s),
+    "negate": lambda r, s, t: r.negate(),
+    "net effect": lambda r, s, t: r.net_effect(),
+    "select": lambda r, s, t: r.select(call("OR", call("<", A, B), call("IS NULL", A))),
+    "select in": lambda r, s, t: r.select(call("NOT", call("IN", A, Literal(1), Literal(None)))),
+    "project": lambda r, s, t: r.project(
+        [("r.a", call("COALESCE", call("+", A, B), Literal(7))), ("r.b", call("IF", call("=", A, B), A, B))]
+    ),
+    "remainder": lambda r, s, t: r.project([("r.a", call("%", call("NEGATIVE", A), Literal(2))), ("r.b", B)]),
+    "join": lambda r, s, t: r.join(t, [("r.b", "t.c")], call("<=", A, Column("t.d"))).project(
+        [("r.a", A), ("r.b", Column("t.d"))]
+    ),
+    "product": lambda r, s, t: r.join(t, []).project([("r.a", Column("t.c")), ("r.b", B)]),
+    "distinct": lambda r, s, t: r.net_effect().distinct(["r.a", "r.b"]),
+    "summarize": lambda r, s, t: r.summarize(["r.a"], [("r.b", B)]),
+    "least": lambda r, s, t: r.project([("r.a", call("LEAST", A, B)), ("r.b", call("<=>", A, B))]).project(
+        [("r.a", A), ("r.b", call("IF", B, Literal(1), Literal(0)))]
+    ),
+}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pairs, pairs, pairs, st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=5))
+def test_differential_programs(
+    spark: SparkSession, r: dict[Any, int], s: dict[Any, int], t: dict[Any, int], program: list[str]
+) -> None:
+    left, right = ("r.a", "r.b"), ("t.c", "t.d")
+    memory = [MemoryBag(left, dict(r)), MemoryBag(left, dict(s)), MemoryBag(right, dict(t))]
+    on_spark = [SparkBag.of(spark, dict.fromkeys(bag.columns, "bigint"), bag.counts) for bag in memory]
+    here, there = memory[0], on_spark[0]
+    for name in program:
+        here = STEPS[name](here, *memory[1:])
+        there = STEPS[name](there, *on_spark[1:])
+    assert there.columns == here.columns
+    assert there.collect() == here.counts
+    assert there.is_empty() == here.is_empty()
+
+
+@pytest.mark.parametrize("keys", [[], ["r.a"]])
+def test_differential_summaries_of_nothing(spark: SparkSession, keys: list[str]) -> None:
+    measures = [("n", Literal(1)), ("total", B)]
+    here = MemoryBag(("r.a", "r.b"), {}).summarize(keys, measures)
+    there = SparkBag.of(spark, {"r.a": "bigint", "r.b": "bigint"}, {}).summarize(keys, measures)
+    assert there.collect() == here.counts
