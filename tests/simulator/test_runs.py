@@ -49,6 +49,14 @@ def test_a_seed_does_not_depend_on_the_number_of_processes(name: str) -> None:
     assert (one.levels, one.failing_seed) == (two.levels, two.failing_seed)
 
 
+def test_every_view_gets_every_message() -> None:
+    """Strobe keeps each of two views; as they are installed one by one, together they only converge."""
+    size = Size(3, 6, views=2, keyed=True, snapshots=False)
+    strobe = ALGORITHMS["strobe"]
+    tally = conduct(Campaign(strobe, NETWORKS["fifo"], Scenario.SINGLE_UPDATE, size, runs=100))
+    assert Level.CONVERGENCE <= tally.level < Level.STRONG
+
+
 def test_every_schedule_is_visited_once() -> None:
     """Two binary choices, the second only after a 1: three schedules."""
     visited = []

@@ -45,9 +45,10 @@ from rollview.simulator.store import Store
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """A process, the effect it is suspended on, and the name of its forward query, if it has one."""
+    """A process of a view, the effect it is suspended on, and the name of its forward query, if any."""
 
     process: Process
+    view: str
     name: str = ""
     waits_on: Any = None
     questions: dict[int, tuple[int, Question[MemoryBag]]] = field(default_factory=dict)
@@ -71,7 +72,7 @@ class Warehouse:
         self._numbers = numbers
         self._costs = costs
         self._sequencer = Sequencer.resume(store.sources, store.history.units)
-        self._inbox: deque[Transaction] = deque()
+        self._inboxes: dict[str, deque[Transaction]] = {view: deque() for view in store.views}
         self._running: list[Running] = []
         self._forward: dict[str, Running] = {}
         self._ready: list[tuple[str, int, int]] | None = None
@@ -83,7 +84,7 @@ class Warehouse:
         self._store.apply()
         for view in self._store.views.values():
             for process in self._algorithm.processes(view):
-                self._begin(process)
+                self._begin(process, view.name)
 
     def reconnect(self) -> None:
         """Asks every source for what follows the kept history."""
@@ -145,10 +146,11 @@ class Warehouse:
 
     def _receive_update(self, transaction: Transaction, now: float) -> None:
         if not self._algorithm.sequenced:
-            self._inbox.append(transaction)
-            for running in self._running:
-                if type(running.waits_on) is Receive and self._inbox:
-                    self._advance(running, self._inbox.popleft())
+            for inbox in self._inboxes.values():
+                inbox.append(transaction)
+            for running in list(self._running):
+                if type(running.waits_on) is Receive and self._inboxes[running.view]:
+                    self._advance(running, self._inboxes[running.view].popleft())
             return
         units = self._sequencer.receive(transaction, now)
         for unit in units:
@@ -199,8 +201,8 @@ class Warehouse:
             history.touched(table, position, history.last_csn) for table in self._tables[effect.query]
         )
 
-    def _begin(self, process: Process) -> None:
-        running = Running(process)
+    def _begin(self, process: Process, view: str) -> None:
+        running = Running(process, view)
         self._running.append(running)
         self._advance(running, None)
 
@@ -249,10 +251,10 @@ class Warehouse:
             Pause: lambda *_: _WAIT,
             Publish: publish,
             Recall: lambda _, effect: store.controls.get(effect.view),
-            Receive: lambda *_: self._inbox.popleft() if self._inbox else _WAIT,
+            Receive: lambda running, _: inbox.popleft() if (inbox := self._inboxes[running.view]) else _WAIT,
             RowsOf: lambda _, effect: MemoryBag.of_pairs(effect.columns, effect.rows),
             SendAgain: lambda _, effect: self._send(effect.source, Resend(effect.first, effect.last)),
-            Spawn: lambda _, effect: self._begin(effect.process),
+            Spawn: lambda running, effect: self._begin(effect.process, running.view),
             Stored: lambda _, effect: store.states[effect.view],
         }
 
