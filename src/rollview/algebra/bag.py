@@ -64,6 +64,9 @@ class Bag(Protocol):
     def is_empty(self) -> bool:
         """Whether the net effect has no row."""
 
+    def settled(self) -> Self:
+        """The same bag, computed now, because it will be looked at more than once."""
+
 
 def keep(names: Iterable[str]) -> tuple[Output, ...]:
     """The projection that passes columns on as they are."""
@@ -206,6 +209,9 @@ class MemoryBag:
 
     def is_empty(self) -> bool:
         return not self.counts
+
+    def settled(self) -> MemoryBag:
+        return self
 
 
 def _net(pairs: Iterable[tuple[Row, int]]) -> dict[Row, int]:

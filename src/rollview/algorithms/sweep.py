@@ -86,6 +86,7 @@ def evaluate_forward(query: Forward) -> Steps:
     """What the changes did to the block, with the csn of each."""
     block, interval = query.block, query.interval
     rows = yield from local_changes(block, query.start, interval.after, interval.upto)
+    rows = rows.settled()
     if not rows.is_empty():
         yield Execute()
     for sub_queries in access_path(block, query.start).rounds:
@@ -96,6 +97,7 @@ def evaluate_forward(query: Forward) -> Steps:
         sights: tuple[Seen, ...] = yield Await(answers)
         for sub_query, answer, saw in zip(sub_queries, answers, sights, strict=True):
             rows = yield from _hop(query, rows, sub_query, answer, saw)
+        rows = rows.settled()
     if rows.is_empty():
         # The path may have ended early, so the columns of the relations not reached are not there.
         return rows.project((*((name, Literal(None)) for name in block.output_columns), (CSN, Column(CSN))))

@@ -1,8 +1,8 @@
 """Bags on Spark: the same protocol as in memory, each operation a step of a DataFrame's plan.
 
-A bag is a DataFrame with its columns and `_count`. Nothing runs until somebody looks: `is_empty` and
-`collect` are the only jobs. Counts need not be net in between; `net_effect` is a shuffle, so algorithms ask
-for it only where they must. Laws: as in `algebra.bag`, up to net effect.
+A bag is a DataFrame with its columns and `_count`. Nothing runs until somebody looks: `settled`, `is_empty`
+and `collect` are the only jobs. Counts need not be net in between; `net_effect` is a shuffle, so algorithms
+ask for it only where they must. Laws: as in `algebra.bag`, up to net effect.
 """
 
 from __future__ import annotations
@@ -86,6 +86,9 @@ class SparkBag:
 
     def is_empty(self) -> bool:
         return bool(self.net_effect().frame.isEmpty())
+
+    def settled(self) -> SparkBag:
+        return SparkBag(self.net_effect().frame.localCheckpoint(eager=True))
 
     def _with(self, *columns: SparkColumn, count: SparkColumn) -> SparkBag:
         return SparkBag(self.frame.select(*columns, count.alias(COUNT)))
