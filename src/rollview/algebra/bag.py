@@ -49,13 +49,17 @@ class Bag(Protocol):
         """
 
     def distinct(self, names: Sequence[str]) -> Self:
-        """The support: the values of these columns in rows with a count other than zero, each once."""
+        """The support: the values of these columns, each once, whatever the counts.
+
+        Rows that cancel are in the support of a bag that is not net, and not in that of its net effect.
+        """
 
     def summarize(self, keys: Sequence[str], measures: Sequence[Output]) -> Self:
         """One row per group, with each measure summed count-weighted over it; NULLs are left out.
 
-        Zeros are kept: a group whose rows cancel still is a group of a summary delta. Without keys there
-        is exactly one group, even of nothing.
+        Zeros are kept: a group whose rows cancel still is a group of a summary delta; adding it changes
+        nothing. As for `distinct`, equal rows that cancel make such a group only if the bag is not net.
+        Without keys there is exactly one group, even of nothing.
         """
 
     def net_effect(self) -> Self:
