@@ -100,7 +100,7 @@ class _Path:
         return SubQuery(source, tuple(reaches))
 
     def _source(self, relation: int) -> str:
-        return self.block.relations[relation].table.source
+        return self.block.relations[relation].table.site
 
     def _neighbours(self, relation: int) -> list[int]:
         """Relations not yet joined that share an edge with this one, in the view's order."""

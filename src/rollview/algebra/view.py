@@ -29,18 +29,30 @@ class ForeignKey:
 
 @dataclass(frozen=True)
 class Table:
-    """A base table at a source, with what is declared about it."""
+    """A base table at a source, with what is declared about it.
+
+    `types` are the columns' Spark SQL types, where they are known. A view that another view reads is a
+    table without a source. `own_log` says that the table commits and answers on its own (a Delta table, a
+    folder of dumps, a view), so that its source is no more than a folder of such tables.
+    """
 
     source: str
     name: str
     columns: tuple[str, ...]
     key: tuple[str, ...] = ()
     foreign_keys: tuple[ForeignKey, ...] = ()
+    types: tuple[str, ...] = ()
+    own_log: bool = False
 
     @cached_property
     def qualified(self) -> str:
-        """`source.table`, the name that views use."""
-        return f"{self.source}.{self.name}"
+        """`source.table`, the name that views use; a view's name has no source."""
+        return f"{self.source}.{self.name}" if self.source else self.name
+
+    @cached_property
+    def site(self) -> str:
+        """What commits its changes in one order and answers sub-queries as one: mostly the source."""
+        return self.qualified if self.own_log else self.source
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Sources: autonomous databases that are captured, asked and read, and never locked."""

@@ -1,0 +1,142 @@
+"""What every source can do. One suite in `tests/conformance` holds for all of them, the simulated one too.
+
+A *site* is what commits in one order and answers as one: for most databases the whole source, for Delta
+tables and folders of dumps each table (`Table.site`). A source numbers its transactions as it likes, by a
+`mark` that grows with every commit or merely tells them apart; the warehouse numbers what it captured
+1, 2, 3 … per site. What an answer saw is told in the source's own terms, a *sight*, and `seen` translates
+it once enough has been captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from rollview.algebra.expression import columns_of
+from rollview.algebra.history import Seen
+from rollview.algebra.view import Block, Table
+from rollview.algorithms.effects import Question
+from rollview.rows import Rows
+
+COUNT = "_count"
+"""The column that carries a row's multiplicity: +1 inserted, −1 deleted. An update is one of each."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """One transaction of a site. `rows` holds, by `source.table`, the changed rows with `_count`."""
+
+    mark: int
+    commit_time: float
+    rows: Mapping[str, Rows]
+    transaction_id: str = ""
+    global_id: str = ""
+    participants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Transactions in commit order, and where the next batch begins. Both may stand still."""
+
+    transactions: tuple[Captured, ...]
+    bookmark: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """Rows that were read, one `Rows` per relation asked for, and what the reading saw, as JSON text."""
+
+    rows: tuple[Rows, ...]
+    sight: str
+
+
+class Marks(Protocol):
+    """What has been captured of one site, for translating a sight."""
+
+    @property
+    def bookmark(self) -> str:
+        """How far capture has looked."""
+
+    def latest(self, mark: int) -> int:
+        """The greatest version (1, 2, 3 …) whose mark is ≤ this one; 0 if there is none."""
+
+    def versions(self, marks: Sequence[int]) -> dict[int, int]:
+        """The versions of these marks, of those that have been captured."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What `setup` did or what an administrator must do, as sentences and statements to show."""
+
+    done: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    needed: tuple[str, ...] = field(default=())
+
+
+class Source(Protocol):
+    """An autonomous database. Methods may be called from several threads of one process."""
+
+    @property
+    def name(self) -> str:
+        """As the project file calls it."""
+
+    @property
+    def kind(self) -> str:
+        """The `type` in the project file."""
+
+    def tables(self) -> tuple[Table, ...]:
+        """Every table that views may use, with columns, types, key and foreign keys, as of now."""
+
+    def setup(self, tables: Sequence[Table]) -> Prepared:
+        """Prepares the capture of these tables; again and again without harm. Others are let go."""
+
+    def remove(self) -> Prepared:
+        """Takes back all that `setup` left at the source."""
+
+    def describe(self) -> Mapping[str, str]:
+        """For `status`: how capture works here, in a word or two per item; no secrets."""
+
+    def origin(self, site: str) -> str:
+        """The bookmark of the present: capture from there misses nothing that commits from now on."""
+
+    def capture(self, site: str, after: str, limit: int) -> Batch:
+        """What was committed after a bookmark, about `limit` changed rows of it (one transaction at least)."""
+
+    def again(self, site: str, after: str, marks: Sequence[int], upto: str) -> Batch:
+        """The same batch once more: it had these marks and ended at this bookmark."""
+
+    def forget(self, site: str, upto: str) -> None:
+        """All up to this bookmark is kept safely elsewhere; the source may drop what it holds of it."""
+
+    def ask(self, question: Question[pa.Table]) -> Found:
+        """The rows that a sub-query looks for: `columns_to_read` of each reach's relation and `_count`.
+
+        Columns have the table's own names. More rows than asked for are harmless, fewer are wrong: local
+        conditions and keys are tested again by the caller, as Spark understands them. A shipped reach
+        looks for its key values (`question.keys`, in the order of the shipped reaches, columns called as
+        the parent's in the block); another one looks for the rows of its parent in this same answer. All
+        relations are read at one state.
+        """
+
+    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> Found:
+        """Whole tables of one site, these columns of each, at one state. Large ones go to files in `scratch`."""
+
+    def seen(self, site: str, sight: str, marks: Marks) -> Seen | None:
+        """The versions that a reading saw; None while not all of them have been captured."""
+
+    def close(self) -> None:
+        """Lets go of connections and files."""
+
+
+def columns_to_read(block: Block, position: int) -> tuple[str, ...]:
+    """The columns of a relation, by the table's own names, that its local conditions or the block use."""
+    relation = block.relations[position]
+    used = set(block.needed[position])
+    for condition in block.local[position]:
+        used.update(columns_of(condition))
+    names = zip(relation.table.columns, relation.columns, strict=True)
+    return tuple(own for own, inside in names if inside in used)
