@@ -1,6 +1,23 @@
 """rollview: materialized views on Apache Spark that stay true to databases we do not own."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from rollview.errors import RollviewError
 
+if TYPE_CHECKING:
+    from rollview.service.project import Project
+
 __version__ = "0.1.0"
-__all__ = ["RollviewError", "__version__"]
+__all__ = ["Project", "RollviewError", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """`Project` is loaded when it is first asked for, because it brings Spark with it."""
+    if name != "Project":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Not at the top: whoever only wants the version should not wait for Spark.
+    from rollview.service.project import Project  # noqa: PLC0415
+
+    return Project

@@ -28,6 +28,7 @@ TABLES = (
     Table("shop", "returns", ("sale_id", "amount", "reason")),
     Table("crm", "customer", ("cust_id", "name", "State"), ("cust_id",)),
     Table("crm", "visit", ("cust_id", "day")),
+    Table("", "daily", ("day", "n"), ("day",), own_log=True),
 )
 
 

@@ -1,8 +1,8 @@
 """Scalar expressions: conditions and projections that mean the same on every bag.
 
 An expression is a small tree of `Column`, `Literal` and `Call`. The in-memory bag compiles it to a
-function of a row; a Spark bag renders it with `to_sql`. The meaning is Spark SQL's with ANSI mode on:
-NULL is unknown, AND and OR follow three-valued logic, division by zero is an error.
+function of a row; a Spark bag renders it with `to_sql`. The meaning is Spark SQL's with ANSI mode on and UTC
+as the session time zone: NULL is unknown, AND and OR follow three-valued logic, division by zero is an error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from rollview.algebra.functions import FUNCTIONS, Value
+from rollview.algebra.functions import Date, Timestamp, Value, coercing_function, function_named
+from rollview.algebra.functions.casts import cast_type
+from rollview.algebra.functions.dates import in_utc
 
 Row = tuple[Any, ...]
 
@@ -46,13 +48,20 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A constant: NULL, a boolean, a number or a string. TRUE and 1 are different literals."""
+    """A constant: NULL, a boolean, a number, a text, a date or a timestamp.
 
-    value: bool | int | float | Decimal | str | None
+    TRUE and 1 are different literals, and so are 1.5 and 1.50, decimals of different types. A timestamp may
+    have a zone; without one it means the session's.
+    """
+
+    value: bool | int | float | Decimal | str | Date | Timestamp | None
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Literal) and type(self.value) is type(other.value) and self.value == other.value
+            isinstance(other, Literal)
+            and type(self.value) is type(other.value)
+            and self.value == other.value
+            and (type(self.value) is not Decimal or str(self.value) == str(other.value))
         )
 
     def __hash__(self) -> int:
@@ -61,7 +70,11 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An operator or function applied to arguments; `function` is one of `FUNCTIONS` or AND, OR, IF."""
+    """An operator or function applied to arguments.
+
+    `function` is one of `FUNCTIONS`, AND, OR, IF, COALESCE, or a cast, called by its type as in
+    `CAST AS DECIMAL(15,2)`.
+    """
 
     function: str
     arguments: tuple[Expression, ...]
@@ -129,7 +142,7 @@ def compile_expression(expression: Expression, columns: tuple[str, ...]) -> Comp
     if isinstance(expression, Column):
         return operator.itemgetter(columns.index(expression.name))
     if isinstance(expression, Literal):
-        value = expression.value
+        value = in_utc(expression.value)
         return lambda row: value
     compiled = tuple(compile_expression(argument, columns) for argument in expression.arguments)
     if expression.function == "AND":
@@ -138,6 +151,8 @@ def compile_expression(expression: Expression, columns: tuple[str, ...]) -> Comp
         return _compile_connective(compiled, decisive=True)
     if expression.function == "IF":
         return _compile_if(compiled)
+    if expression.function == "COALESCE":
+        return _compile_coalesce(compiled)
     return _compile_function(expression, compiled, columns)
 
 
@@ -162,23 +177,46 @@ def _compile_if(parts: tuple[Compiled, ...]) -> Compiled:
     return lambda row: positive(row) if condition(row) is True else negative(row)
 
 
+def _compile_coalesce(parts: tuple[Compiled, ...]) -> Compiled:
+    def coalesce(row: Row) -> Value:
+        for part in parts:
+            value = part(row)
+            if value is not None:
+                return value
+        return None
+
+    return coalesce
+
+
 def _compile_function(expression: Call, parts: tuple[Compiled, ...], columns: tuple[str, ...]) -> Compiled:
     """Calls of two columns, or a column and a constant, are what joins test; they go the short way."""
-    function = FUNCTIONS[expression.function]
+    plain = all(isinstance(part, Column) or _is_whole(part) for part in expression.arguments)
+    function = (function_named if plain else coercing_function)(expression.function)
     match expression.arguments:
         case (Column() as one, Column() as other):
             left, right = columns.index(one.name), columns.index(other.name)
             return lambda row: function(row[left], row[right])
         case (Column() as one, Literal() as constant):
-            left, value = columns.index(one.name), constant.value
+            left, value = columns.index(one.name), in_utc(constant.value)
             return lambda row: function(row[left], value)
         case (_, _):
             first, second = parts
             return lambda row: function(first(row), second(row))
+        case (_,):
+            only = parts[0]
+            return lambda row: function(only(row))
     return lambda row: function(*[part(row) for part in parts])
 
 
-_INFIX = {"=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "||", "AND", "OR", "<=>"}
+def _is_whole(expression: Expression) -> bool:
+    """Whether it is a constant that compares with what it is compared with as it stands."""
+    return isinstance(expression, Literal) and (
+        expression.value is None or isinstance(expression.value, int | bool)
+    )
+
+
+_INFIX = {"=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "||", "AND", "OR", "<=>", "LIKE"}
+_INTERVALS = {"PLUS DAYS": "DAY", "PLUS MONTHS": "MONTH"}
 
 
 def to_sql(expression: Expression) -> str:
@@ -196,6 +234,10 @@ def to_sql(expression: Expression) -> str:
         return f"({parts[0]} IN ({', '.join(parts[1:])}))"
     if expression.function == "NOT":
         return f"(NOT {parts[0]})"
+    if expression.function in _INTERVALS:
+        return f"({parts[0]} + INTERVAL '{parts[1]}' {_INTERVALS[expression.function]})"
+    if (kind := cast_type(expression.function)) is not None:
+        return f"CAST({parts[0]} AS {kind})"
     return f"{expression.function}({', '.join(parts)})"
 
 
@@ -209,4 +251,8 @@ def _literal_sql(value: Value) -> str:
         return f"'{escaped}'"
     if isinstance(value, Decimal):
         return f"{value:f}BD"
+    if isinstance(value, Timestamp):
+        return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+    if isinstance(value, Date):
+        return f"DATE '{value.isoformat()}'"
     return f"{value!r}D" if isinstance(value, float) else str(value)

@@ -134,3 +134,22 @@ class _Path:
             self.conditions.remove(condition)
         equalities = [call("=", Column(edge.left_column), Column(edge.right_column)) for edge in closing]
         return (*equalities, *ready)
+
+
+def connected_order(block: Block) -> tuple[int, ...]:
+    """All relations, each next to one before it where the graph is connected, so that no product is made."""
+    rest = dict.fromkeys(range(len(block.relations)))
+    order: list[int] = []
+    while rest:
+        joined = set(order)
+        touching = (
+            i
+            for i in rest
+            if any(
+                (e.left == i and e.right in joined) or (e.right == i and e.left in joined) for e in block.edges
+            )
+        )
+        chosen = next(touching, next(iter(rest)))
+        del rest[chosen]
+        order.append(chosen)
+    return tuple(order)

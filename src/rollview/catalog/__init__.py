@@ -1,1 +1,52 @@
-"""catalog"""
+"""The catalog: control tables that say what is captured, what has been done, and who may do more."""
+
+from rollview.catalog.catalog import Catalog
+from rollview.catalog.effects import (
+    Materialized,
+    Moved,
+    Refreshed,
+    Retained,
+    Sequenced,
+    StepEffect,
+    ViewAdded,
+    ViewDropped,
+)
+from rollview.catalog.errors import (
+    CatalogError,
+    CatalogUnavailable,
+    CatalogUrlError,
+    HistoryPruned,
+    LeaseHeld,
+    LeaseLost,
+    SchemaChanged,
+)
+from rollview.catalog.history import SiteMarks
+from rollview.catalog.leases import Lease
+from rollview.catalog.records import Part, Refresh, Site, Step, Unit, ViewRecord
+
+__all__ = [
+    "Catalog",
+    "CatalogError",
+    "CatalogUnavailable",
+    "CatalogUrlError",
+    "HistoryPruned",
+    "Lease",
+    "LeaseHeld",
+    "LeaseLost",
+    "Materialized",
+    "Moved",
+    "Part",
+    "Refresh",
+    "Refreshed",
+    "Retained",
+    "SchemaChanged",
+    "Sequenced",
+    "Site",
+    "SiteMarks",
+    "Step",
+    "StepEffect",
+    "Unit",
+    "ViewAdded",
+    "ViewDropped",
+    "ViewRecord",
+]

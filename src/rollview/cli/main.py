@@ -1,44 +1,114 @@
-"""`rollview`: the group of commands, and how errors reach the user."""
+"""`rollview`: the group of commands. Each command is loaded when it is called, because most bring Spark along."""
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Callable
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
 
 import click
 
 from rollview import __version__
-from rollview.cli.demo import demo
-from rollview.cli.simulate import simulate
-from rollview.errors import InputError, RollviewError
+from rollview.cli.failures import fail
+
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start here": {
+        "demo": ("rollview.cli.demo:demo", "The whole story on two small databases in a temporary folder."),
+        "init": ("rollview.cli.init:init", "Write a small, commented, working project."),
+        "setup": ("rollview.cli.setup:setup", "Prepare sources for capture and load views."),
+    },
+    "Keep views true": {
+        "run": ("rollview.cli.run:run", "Capture, propagate and apply, by policy, until stopped."),
+        "capture": ("rollview.cli.drivers:capture", "Take what the sources committed into the change logs."),
+        "propagate": ("rollview.cli.drivers:propagate", "Make the delta of a view from the change logs."),
+        "apply": ("rollview.cli.drivers:apply", "Roll a stored view along its delta."),
+        "refresh": ("rollview.cli.refresh:refresh", "Roll views, all of them, to one time."),
+        "condense": ("rollview.cli.condense:condense", "Replace a range of a view delta by its net effect."),
+    },
+    "Look": {
+        "status": ("rollview.cli.status:status", "Where sources and views stand."),
+        "read": ("rollview.cli.read:read", "The rows of a view, now or as of any time that it covers."),
+        "deltas": ("rollview.cli.read:deltas", "What each transaction did to a view."),
+        "query": ("rollview.cli.query:query", "An answer from views and relations that are valid together."),
+        "explain": ("rollview.cli.explain:explain", "How a view is maintained, and why so."),
+        "verify": ("rollview.cli.verify:verify", "Recompute views and compare; say which rows differ."),
+    },
+    "Try algorithms": {
+        "simulate": (
+            "rollview.cli.simulate:simulate",
+            "Run an algorithm through many interleavings; name the level it reached.",
+        ),
+    },
+}
+"""By section: the command's name, where it is, and what `rollview --help` says of it."""
 
 
-class _Group(click.Group):
-    """Turns rollview's errors into a message and an exit code: 2 for bad input, 1 otherwise."""
+def _remember(name: str) -> Callable[[click.Context, click.Parameter, bool], None]:
+    def callback(context: click.Context, _: click.Parameter, value: bool) -> None:
+        context.find_root().meta[f"rollview.{name}"] = value
 
-    def invoke(self, ctx: click.Context) -> object:
+    return callback
+
+
+DEBUG = click.Option(
+    ["--debug"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_remember("debug"),
+    help="Show Spark's own messages, and the whole trace of an unexpected error.",
+)
+
+
+class _Commands(click.Group):
+    """Loads commands by name, and turns errors into a message and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for section in COMMANDS.values() for name in section]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        places = {name: place for section in COMMANDS.values() for name, (place, _) in section.items()}
+        if cmd_name not in places:
+            return None
+        module, _, attribute = places[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        if DEBUG not in command.params:
+            command.params.append(DEBUG)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self.list_commands(ctx) and not name.startswith("-"):
+            close = get_close_matches(name, self.list_commands(ctx), 1)
+            hint = f"did you mean `rollview {close[0]}`?" if close else "`rollview --help` lists them"
+            raise click.UsageError(f"there is no command `{name}`; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, commands in COMMANDS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, summary) for name, (_, summary) in commands.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except RollviewError as error:
-            if "--json" in sys.argv:
-                record = {"error": error.message, "thing": error.thing, "hint": error.hint}
-                click.echo(json.dumps(record, ensure_ascii=False), err=True)
-            else:
-                click.secho("error: ", fg="red", bold=True, nl=False, err=True)
-                click.echo(error.message, err=True)
-                if error.hint:
-                    click.secho(f"  hint: {error.hint}", fg="cyan", err=True)
-            raise SystemExit(2 if isinstance(error, InputError) else 1) from error
+        except (Exception, KeyboardInterrupt) as error:
+            fail(error, ctx)
+            raise
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="rollview")
 def main() -> None:
     """Materialized views that stay true to databases you do not own.
 
-    Exit codes: 0 done, 1 a check failed, 2 bad input (nothing was changed).
+    \b
+    rollview demo                 # see it work
+    rollview init shop            # a project of your own to play with
+
+    `rollview COMMAND --help` explains a command. Exit codes: 0 done, 1 a check or the work failed, 2 bad input
+    (nothing was changed).
     """
-
-
-main.add_command(demo)
-main.add_command(simulate)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from rollview.planning.literal import is_adjacent_strings, is_typed_number
+from rollview.planning.cast import check_cast
+from rollview.planning.functions import FUNCTIONS, IGNORED, unstable_hint
+from rollview.planning.literal import is_adjacent_strings
 from rollview.planning.place import DIALECT, NodeError, refusal
 
 _BINARY = ("this", "expression")
@@ -22,7 +24,7 @@ SUPPORTED: dict[type[exp.Expr], tuple[str, ...]] = {
     exp.From: ("this",),
     exp.Table: ("this", "db", "catalog", "alias"),
     exp.TableAlias: ("this",),
-    exp.Join: ("this", "on", "using", "kind"),
+    exp.Join: ("this", "on", "using", "kind", "method"),
     exp.Where: ("this",),
     exp.Group: ("expressions", "all"),
     exp.Alias: ("this", "alias"),
@@ -33,10 +35,12 @@ SUPPORTED: dict[type[exp.Expr], tuple[str, ...]] = {
     exp.Literal: ("this", "is_string"),
     exp.Boolean: ("this",),
     exp.Null: (),
-    # 1.5D, 3L and 1.5BD arrive as casts of constants; `is_typed_number` tells them from others.
-    exp.TryCast: ("this", "to", "safe"),
+    # 1.5D, 3L and DATE '2024-01-31' arrive as casts of constants.
+    **dict.fromkeys((exp.Cast, exp.TryCast), ("this", "to")),
     exp.DataType: ("this", "nested", "expressions"),
     exp.DataTypeParam: ("this",),
+    exp.Interval: ("this", "unit"),
+    exp.Var: ("this",),
     # Operators.
     **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), _BINARY),
     **dict.fromkeys((exp.NullSafeEQ, exp.NullSafeNEQ, exp.And, exp.Or), _BINARY),
@@ -44,17 +48,20 @@ SUPPORTED: dict[type[exp.Expr], tuple[str, ...]] = {
     # What happens on a zero divisor is decided by our own expressions: an error, as in ANSI mode.
     exp.Div: (*_BINARY, "typed", "safe"),
     exp.DPipe: (*_BINARY, "safe"),
-    **dict.fromkeys((exp.Neg, exp.Not, exp.Paren), ("this",)),
+    **dict.fromkeys((exp.Neg, exp.Paren), ("this",)),
     exp.Is: (*_BINARY, "negate"),
     exp.In: ("this", "expressions"),
     exp.Between: ("this", "low", "high"),
+    exp.Like: (*_BINARY, "negate"),
     # Functions.
     exp.Case: ("this", "ifs", "default"),
     exp.If: ("this", "true", "false"),
-    exp.Coalesce: ("this", "expressions", "is_nvl"),
     exp.Nullif: _BINARY,
-    exp.Concat: ("expressions", "safe"),
-    **dict.fromkeys((exp.Abs, exp.Upper, exp.Lower, exp.Length), ("this",)),
+    exp.Trim: ("this", "position"),
+    exp.Extract: _BINARY,
+    exp.TimestampTrunc: ("this", "unit"),
+    exp.TsOrDsToDate: ("this", "safe"),
+    **{kind: (*arguments, *IGNORED.get(kind, ())) for kind, (_, arguments) in FUNCTIONS.items()},
     exp.Count: ("this", "big_int"),
     **dict.fromkeys((exp.Sum, exp.Avg), ("this",)),
 }
@@ -89,6 +96,13 @@ _CLAUSES = {
     "symmetric": "BETWEEN SYMMETRIC",
     "except_": "* EXCEPT",
     "catalog": "access to a field of a column",
+    "format": "a format of dates",
+}
+_HINTS = {
+    "order": "a view is a bag of rows without an order: order them where the view is read",
+    "limit": "a view holds all its rows: limit them where the view is read",
+    "offset": "a view holds all its rows: skip some where the view is read",
+    "having": "conditions on group keys can go to WHERE; others can be applied where the view is read",
 }
 
 _CONSTRUCTS: dict[type[exp.Expr], str] = {
@@ -102,13 +116,11 @@ _CONSTRUCTS: dict[type[exp.Expr], str] = {
     exp.Cube: "CUBE",
     exp.Rollup: "ROLLUP",
     exp.GroupingSets: "GROUPING SETS",
-    exp.Cast: "CAST",
-    exp.TryCast: "CAST",
     exp.Tuple: "a row value",
-    exp.Like: "LIKE",
+    exp.Escape: "ESCAPE after LIKE",
+    exp.ILike: "ILIKE",
     exp.RegexpLike: "RLIKE",
     exp.IntDiv: "the operator DIV",
-    exp.Interval: "INTERVAL",
     exp.QueryTransform: "TRANSFORM",
 }
 
@@ -120,15 +132,15 @@ def check_supported(query: exp.Expr) -> None:
     for node in query.walk(bfs=False):
         if node is not query and isinstance(node, _QUERIES):
             _check_subquery(node)
-        if isinstance(node, exp.Subquery) and node.alias and not isinstance(node.parent, exp.From):
-            raise refusal(node.args["alias"], "an alias of a query inside parentheses")
+        if isinstance(node, exp.Subquery) and node.alias:
+            _check_alias(node)
         allowed = SUPPORTED.get(type(node))
-        if allowed is None or (isinstance(node, exp.TryCast) and not is_typed_number(node)):
-            # The first words of a set operation are its left side; the right side is nearer to the operator.
-            at = node.expression if isinstance(node, exp.SetOperation) else node
-            raise refusal(at, _construct(node))
+        if allowed is None:
+            raise _refused(node)
         if isinstance(node, exp.Join):
             _check_join(node)
+        if isinstance(node, exp.Cast):
+            check_cast(node)
         if isinstance(node, exp.Concat) and is_adjacent_strings(node):
             # Spark 3 reads 'a''b' as ab, Spark 4 as a'b.
             raise refusal(
@@ -137,15 +149,16 @@ def check_supported(query: exp.Expr) -> None:
         if isinstance(node, exp.Union) and node.args.get("distinct"):
             raise refusal(node.expression, "UNION without ALL", hint="UNION ALL is supported")
         for name, value in node.args.items():
+            if name == "joins" and is_parenthesised(node):
+                continue
             if value and name not in allowed:
                 raise _refused_argument(node, name, value)
 
 
 def _check_subquery(node: exp.Expr) -> None:
     """Queries may stand inside UNION ALL and as the only item of FROM, where alone they may have a name."""
-    if isinstance(node, exp.Subquery) and not isinstance(node.this, _QUERIES):
-        # To the parser a parenthesised join is a subquery without a SELECT.
-        raise refusal(node, "a parenthesised JOIN", hint="write the joins one after the other")
+    if is_parenthesised(node) and isinstance(node.parent, exp.From | exp.Join | exp.Subquery):
+        return
     if isinstance(node.parent, exp.Join):
         raise refusal(node, "a subquery (SELECT) in a JOIN", hint="join the base relations themselves")
     if isinstance(node.parent, exp.From) and isinstance(node, exp.Subquery):
@@ -154,14 +167,18 @@ def _check_subquery(node: exp.Expr) -> None:
         raise refusal(node, "a subquery (SELECT) in an expression")
 
 
+def _check_alias(node: exp.Subquery) -> None:
+    if is_parenthesised(node):
+        raise refusal(node.args["alias"], "an alias of joined relations")
+    if not isinstance(node.parent, exp.From):
+        raise refusal(node.args["alias"], "an alias of a query inside parentheses")
+
+
 def _check_join(join: exp.Join) -> None:
     words = [str(join.args.get(part) or "") for part in ("method", "side", "kind")]
-    if words[0] or words[1] or words[2] not in ("", "INNER", "CROSS"):
+    if words[0] not in ("", "NATURAL") or words[1] or words[2] not in ("", "INNER", "CROSS"):
         kind = " ".join(word for word in words if word)
         raise refusal(join, f"{kind} JOIN", hint="INNER JOIN and CROSS JOIN are supported")
-    nested = join.this.args.get("joins")
-    if nested:
-        raise refusal(nested[0], "a nested JOIN", hint="write the joins one after the other")
 
 
 def _refused_argument(node: exp.Expr, name: str, value: object) -> NodeError:
@@ -170,7 +187,13 @@ def _refused_argument(node: exp.Expr, name: str, value: object) -> NodeError:
     if isinstance(node, exp.Count) and name == "expressions":
         return refusal(node, "COUNT of several arguments")
     construct = _CLAUSES.get(name, f"{name.strip('_').upper()} in {type(node).__name__.upper()}")
-    return refusal(at, construct)
+    return refusal(at, construct, hint=_HINTS.get(name, ""))
+
+
+def _refused(node: exp.Expr) -> NodeError:
+    # The first words of a set operation are its left side; the right side is nearer to the operator.
+    at = node.expression if isinstance(node, exp.SetOperation) else node
+    return refusal(at, _construct(node), hint=unstable_hint(_function_name(node)))
 
 
 def _construct(node: exp.Expr) -> str:
@@ -180,8 +203,22 @@ def _construct(node: exp.Expr) -> str:
     if type(node) in _CONSTRUCTS:
         return _CONSTRUCTS[type(node)]
     if isinstance(node, exp.Func):
-        name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
+        name = _function_name(node)
         kind = "aggregate function" if isinstance(node, exp.AggFunc) else "function"
         return f"the {'table function' if isinstance(node.parent, exp.Table) else kind} {name}"
     sql = node.sql(dialect=DIALECT)
     return f"`{sql if len(sql) <= 60 else sql[:57] + '...'}`"
+
+
+def _function_name(node: exp.Expr) -> str:
+    """The name of a function; empty for what is none."""
+    if isinstance(node, exp.Anonymous):
+        return node.name
+    return node.sql_name() if isinstance(node, exp.Func) else ""
+
+
+def is_parenthesised(node: exp.Expr) -> bool:
+    """Whether it is joined relations in parentheses; to the parser they are a subquery without a SELECT."""
+    while isinstance(node, exp.Subquery):
+        node = node.this
+    return isinstance(node, exp.Table)

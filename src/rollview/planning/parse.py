@@ -25,7 +25,10 @@ _CREATE_ARGUMENTS = {"this", "kind", "expression", "properties", "replace", "ref
 
 
 def parse_view(sql: str, tables: Iterable[Table], name: str = "") -> View:
-    """The view that the SQL defines over these tables; `name` is for a SELECT, which has none."""
+    """The view that the SQL defines over these tables; `name` is for a SELECT, which has none.
+
+    Another view that it reads is a table without a source.
+    """
     statement = _statement(sql)
     try:
         query = _query(statement)
@@ -37,6 +40,30 @@ def parse_view(sql: str, tables: Iterable[Table], name: str = "") -> View:
         return View(statement.this.name, root, sql.strip(), properties)
     except NodeError as fault:
         raise Text(sql).located(fault) from None
+
+
+def referenced_names(sql: str) -> tuple[str, ...]:
+    """What the view reads, as FROM names it: `source.table`, or a bare name for another view; each once.
+
+    Names are case-insensitive. Nothing is looked up, so that views can be put in order before that.
+    """
+    try:
+        query = _query(_statement(sql))
+        check_supported(query)
+    except NodeError as fault:
+        raise Text(sql).located(fault) from None
+    tables = query.find_all(exp.Table, bfs=False)
+    return tuple(dict.fromkeys(".".join(part.name for part in table.parts) for table in tables))
+
+
+def view_name(sql: str) -> str | None:
+    """The name after CREATE MATERIALIZED VIEW; None for a SELECT alone."""
+    statement = _statement(sql)
+    try:
+        _query(statement)
+    except NodeError as fault:
+        raise Text(sql).located(fault) from None
+    return statement.this.name if isinstance(statement, exp.Create) else None
 
 
 def _statement(sql: str) -> exp.Expr:

@@ -36,7 +36,7 @@ def mistake(node: exp.Expr, message: str, *, thing: str = "", hint: str = "") ->
 def refusal(node: exp.Expr, construct: str, *, hint: str = "") -> NodeError:
     """The SQL is right, but the construct cannot be maintained yet."""
     error = UnsupportedError(f"{construct} is not supported yet", thing=construct, hint=hint)
-    return NodeError(node, error, re.findall(r"\b[A-Z]{2,}\b", construct))
+    return NodeError(node, error, re.findall(r"\b[A-Z_]{2,}\b", construct))
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
 """Scalar expressions: from the parser's syntax tree to our own small algebra.
 
-Everything is reduced to few functions: BETWEEN to two comparisons, CASE to nested IF, IS NOT NULL to NOT.
+Everything is reduced to few functions: BETWEEN to two comparisons, CASE to nested IF, NULLIF to IF.
 `check_supported` has run before, so a class that is missing here cannot arrive.
 """
 
@@ -12,8 +12,12 @@ from decimal import Decimal
 from sqlglot import exp
 
 from rollview.algebra.expression import Call, Column, Expression, Literal, call
+from rollview.algebra.functions.casts import cast_to, cast_type
+from rollview.planning.calendar import extracted_part, is_interval, plus_interval, truncation_unit
+from rollview.planning.cast import cast
+from rollview.planning.functions import BOOLEAN, FUNCTIONS, OF_THEIR_ARGUMENTS
 from rollview.planning.literal import NULL, literal
-from rollview.planning.place import DIALECT, mistake
+from rollview.planning.place import DIALECT, mistake, refusal
 from rollview.planning.scope import Scope
 
 AggregateRule = Callable[[exp.AggFunc], Expression]
@@ -34,24 +38,25 @@ _OPERATORS: dict[type[exp.Expr], str] = {
     exp.Mod: "%",
 }
 _CHAINS: dict[type[exp.Expr], str] = {exp.And: "AND", exp.Or: "OR", exp.DPipe: "||"}
-_FUNCTIONS: dict[type[exp.Expr], str] = {
-    exp.Not: "NOT",
-    exp.Abs: "ABS",
-    exp.Upper: "UPPER",
-    exp.Lower: "LOWER",
-    exp.Length: "LENGTH",
-}
-_NOT_BOOLEAN = {"+", "-", "*", "/", "%", "NEGATIVE", "||", "ABS", "UPPER", "LOWER", "LENGTH"}
+_TRIMS = {"LEADING": "LTRIM", "TRAILING": "RTRIM"}
 
 
 def condition(node: exp.Expr, scope: Scope) -> Expression:
     """A condition of WHERE or ON; what can be seen not to be one is refused."""
     result = scalar(node, scope)
-    constant = isinstance(result, Literal) and not isinstance(result.value, bool | None)
-    if constant or (isinstance(result, Call) and result.function in _NOT_BOOLEAN):
+    if not _may_be_boolean(result):
         message = f"`{node.sql(dialect=DIALECT)}` is not a condition"
         raise mistake(node, message, hint="compare it with something")
     return result
+
+
+def _may_be_boolean(expression: Expression) -> bool:
+    if isinstance(expression, Literal):
+        return isinstance(expression.value, bool | None)
+    if isinstance(expression, Column):
+        return True
+    function = expression.function
+    return function in BOOLEAN or function in OF_THEIR_ARGUMENTS or cast_type(function) == "BOOLEAN"
 
 
 def scalar(node: exp.Expr, scope: Scope, aggregate: AggregateRule | None = None) -> Expression:
@@ -68,12 +73,15 @@ class _Translation:
 
     def of(self, node: exp.Expr) -> Expression:
         kind = type(node)
+        if kind in (exp.Add, exp.Sub) and (is_interval(node.this) or is_interval(node.expression)):
+            return self._interval(node)
         if kind in _OPERATORS:
             return call(_OPERATORS[kind], self.of(node.this), self.of(node.expression))
         if kind in _CHAINS:
             return Call(_CHAINS[kind], tuple(self.of(part) for part in _links(node, kind)))
-        if kind in _FUNCTIONS:
-            return call(_FUNCTIONS[kind], self.of(node.this))
+        if kind in FUNCTIONS:
+            function, arguments = FUNCTIONS[kind]
+            return self._checked(node, Call(function, tuple(self._arguments(node, arguments))))
         if isinstance(node, exp.AggFunc):
             return self._aggregate(node)
         if kind not in _RULES:
@@ -123,15 +131,64 @@ class _Translation:
     def if_(self, node: exp.Expr) -> Expression:
         return call("IF", self.of(node.this), self.of(node.args["true"]), self._or_null(node, "false"))
 
-    def coalesce(self, node: exp.Expr) -> Expression:
-        return call("COALESCE", self.of(node.this), *map(self.of, node.expressions))
-
     def null_if(self, node: exp.Expr) -> Expression:
         value = self.of(node.this)
         return call("IF", call("=", value, self.of(node.expression)), NULL, value)
 
-    def concat(self, node: exp.Expr) -> Expression:
-        return call("||", *map(self.of, node.expressions))
+    def like(self, node: exp.Expr) -> Expression:
+        pattern = node.expression
+        if not isinstance(pattern, exp.Literal) or not pattern.is_string or "\\" in pattern.name:
+            raise refusal(pattern, "LIKE with a pattern that is no constant, or has a backslash in it")
+        result = call("LIKE", self.of(node.this), Literal(pattern.name))
+        return call("NOT", result) if node.args.get("negate") else result
+
+    def cast(self, node: exp.Expr) -> Expression:
+        assert isinstance(node, exp.Cast)
+        return cast(node, self.of(node.this))
+
+    def to_date(self, node: exp.Expr) -> Expression:
+        # The parser puts one around arguments that must be dates; a user's own is marked.
+        value = self.of(node.this)
+        return call(cast_to("DATE"), value) if node.args.get("safe") else value
+
+    def trim(self, node: exp.Expr) -> Expression:
+        return call(_TRIMS.get(str(node.args.get("position")), "TRIM"), self.of(node.this))
+
+    def extract(self, node: exp.Expr) -> Expression:
+        assert isinstance(node, exp.Extract)
+        return call(extracted_part(node), self.of(node.expression))
+
+    def truncate(self, node: exp.Expr) -> Expression:
+        assert isinstance(node, exp.TimestampTrunc)
+        return call("DATE_TRUNC", truncation_unit(node), self.of(node.this))
+
+    def interval(self, node: exp.Expr) -> Expression:
+        raise refusal(node, "an INTERVAL on its own", hint="add it to a date, or subtract it from one")
+
+    def _interval(self, node: exp.Expr) -> Expression:
+        """A date plus or minus an interval; plus goes both ways."""
+        if is_interval(node.expression):
+            sign = -1 if isinstance(node, exp.Sub) else 1
+            return plus_interval(self.of(node.this), node.expression, sign)
+        if isinstance(node, exp.Sub):
+            return self.interval(node.this)
+        return plus_interval(self.of(node.expression), node.this, 1)
+
+    @staticmethod
+    def _checked(node: exp.Expr, result: Call) -> Call:
+        """Spark wants to know how many places ROUND leaves before it sees a row."""
+        if result.function == "ROUND" and len(result.arguments) == 2:
+            places = result.arguments[1]
+            if not isinstance(places, Literal) or type(places.value) is not int:
+                hint = "write the places as a number"
+                raise mistake(node.args["decimals"], "ROUND to places that are no whole constant", hint=hint)
+        return result
+
+    def _arguments(self, node: exp.Expr, names: tuple[str, ...]) -> Iterator[Expression]:
+        for name in names:
+            part = node.args.get(name)
+            if part is not None:
+                yield from map(self.of, part if isinstance(part, list) else [part])
 
     def _aggregate(self, node: exp.AggFunc) -> Expression:
         if self.aggregate is None:
@@ -153,11 +210,17 @@ _RULES: dict[type[exp.Expr], Callable[[_Translation, exp.Expr], Expression]] = {
     exp.In: _Translation.in_,
     exp.Case: _Translation.case,
     exp.If: _Translation.if_,
-    exp.Coalesce: _Translation.coalesce,
     exp.Nullif: _Translation.null_if,
-    exp.Concat: _Translation.concat,
+    exp.Like: _Translation.like,
+    exp.Cast: _Translation.cast,
+    exp.TryCast: _Translation.cast,
+    exp.TsOrDsToDate: _Translation.to_date,
+    exp.Trim: _Translation.trim,
+    exp.Extract: _Translation.extract,
+    exp.TimestampTrunc: _Translation.truncate,
+    exp.Interval: _Translation.interval,
     exp.Paren: lambda translation, node: translation.of(node.this),
-    **dict.fromkeys((exp.Literal, exp.Boolean, exp.Null, exp.TryCast), lambda _, node: literal(node)),
+    **dict.fromkeys((exp.Literal, exp.Boolean, exp.Null), lambda _, node: literal(node)),
 }
 
 

@@ -52,26 +52,42 @@ class Scope:
     items: tuple[Item, ...] = ()
     visible: tuple[Visible, ...] = ()
 
-    def join(self, item: Item, node: exp.Expr) -> Scope:
-        """The scope with one more item."""
-        if any(_same(item.alias, other.alias) for other in self.items):
-            message = f"the relation name `{item.alias}` occurs twice in FROM"
-            raise mistake(node, message, thing=item.alias, hint="give each occurrence its own alias with AS")
-        added = tuple(Visible(name, item) for name in item.columns)
-        return Scope((*self.items, item), (*self.visible, *added))
+    @staticmethod
+    def of(item: Item) -> Scope:
+        """The scope of one item alone."""
+        return Scope((item,), tuple(Visible(name, item) for name in item.columns))
 
-    def join_using(self, item: Item, node: exp.Join) -> tuple[Scope, tuple[tuple[str, str], ...]]:
-        """The scope after JOIN ... USING, and the pairs of columns that must be equal.
+    def join(self, right: Scope, node: exp.Expr) -> Scope:
+        """The scope with more items to the right."""
+        for item in right.items:
+            if any(_same(item.alias, other.alias) for other in self.items):
+                message = f"the relation name `{item.alias}` occurs twice in FROM"
+                hint = "give each occurrence its own alias with AS"
+                raise mistake(node, message, thing=item.alias, hint=hint)
+        return Scope((*self.items, *right.items), (*self.visible, *right.visible))
+
+    def join_using(
+        self, right: Scope, node: exp.Join, names: Iterable[exp.Expr]
+    ) -> tuple[Scope, tuple[tuple[str, str], ...]]:
+        """The scope after JOIN ... USING these names, and the pairs of columns that must be equal.
 
         `*` then shows the common columns first, which is what Spark does.
         """
-        alone = Scope().join(item, node)
-        lefts = list(dict.fromkeys(self._unqualified(name) for name in node.args["using"]))
-        rights = list(dict.fromkeys(alone._unqualified(name) for name in node.args["using"]))
+        names = tuple(names)
+        lefts = list(dict.fromkeys(self._unqualified(name) for name in names))
+        rights = list(dict.fromkeys(right._unqualified(name) for name in names))
         rest = [column for column in self.visible if column not in lefts]
-        added = [column for column in alone.visible if column not in rights]
-        joined = replace(self.join(item, node.this), visible=(*lefts, *rest, *added))
-        return joined, tuple((left.column, right.column) for left, right in zip(lefts, rights, strict=True))
+        added = [column for column in right.visible if column not in rights]
+        joined = replace(self.join(right, node.this), visible=(*lefts, *rest, *added))
+        return joined, tuple((one.column, other.column) for one, other in zip(lefts, rights, strict=True))
+
+    def common(self, right: Scope, node: exp.Join) -> list[exp.Expr]:
+        """The names that NATURAL JOIN joins on, placed where the join is."""
+        shared = [seen.name for seen in self.visible if any(_same(seen.name, r.name) for r in right.visible)]
+        names: list[exp.Expr] = [exp.to_identifier(name) for name in dict.fromkeys(shared)]
+        for name in names:
+            name.parent = node
+        return names
 
     def names(self, column: exp.Column) -> bool:
         """Whether an unqualified column is the name of a column here."""
@@ -120,9 +136,9 @@ class Scope:
 def find_relation(node: exp.Table, tables: Iterable[Table]) -> Relation:
     """The occurrence of a base table that a FROM item names; by default called as the table."""
     tables = tuple(tables)
-    if not node.db:
-        raise _bare_name(node, tables)
     name = ".".join(part.name for part in node.parts)
+    if not node.db and not any(_same(name, table.qualified) for table in tables):
+        raise _unknown_view(node, tables)
     by_name = {table.qualified: table for table in tables}
     table = by_name[_only(node, name, by_name, "relation")]
     dotted = next((column for column in table.columns if "." in column), None)
@@ -132,17 +148,17 @@ def find_relation(node: exp.Table, tables: Iterable[Table]) -> Relation:
     return Relation(node.alias or table.name, table)
 
 
-def _bare_name(node: exp.Table, tables: tuple[Table, ...]) -> NodeError:
-    """A name without a source is another view's, unless a table is called so."""
+def _unknown_view(node: exp.Table, tables: tuple[Table, ...]) -> NodeError:
+    """A name without a source is another view's; perhaps a relation of that name is meant."""
     namesakes = [table.qualified for table in tables if _same(table.name, node.name)]
     if namesakes:
         message = f"unknown relation `{node.name}`: a relation is named source.table"
         return mistake(node, message, thing=node.name, hint=f"did you mean {' or '.join(namesakes)}?")
-    message = f"`{node.name}` without a source is another view: views over views are not supported yet"
     by_table = {table.name: table.qualified for table in tables}
     near = nearest(node.name, by_table)
     hint = f"did you mean {by_table[near]}?" if near else "a relation is named source.table"
-    return NodeError(node, UnsupportedError(message, thing=node.name, hint=hint))
+    message = f"unknown view `{node.name}`: a name without a source is another view's"
+    return mistake(node, message, thing=node.name, hint=hint)
 
 
 def check_outputs(names: Iterable[tuple[str, exp.Expr]], reserved: Iterable[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from sqlglot import exp
 
@@ -11,6 +12,7 @@ from rollview.algebra.expression import Column, Expression, call
 from rollview.algebra.history import CSN
 from rollview.algebra.view import Aggregate, Block, Node, Relation, Table, UnionAll
 from rollview.planning.aggregate import SelectItem, aggregate, is_aggregate
+from rollview.planning.grammar import is_parenthesised
 from rollview.planning.normalize import Draft, normalize
 from rollview.planning.place import DIALECT, mistake, refusal
 from rollview.planning.scalar import condition, scalar
@@ -18,6 +20,15 @@ from rollview.planning.scope import Item, Scope, check_outputs, find_relation
 
 _RESERVED = (CSN, "_count")
 """Columns that change logs and view deltas add to a view's own."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Relations in order of appearance, what can be named of them, and the conditions of ON and USING."""
+
+    scope: Scope
+    relations: tuple[Relation, ...]
+    conditions: tuple[Expression, ...]
 
 
 class Translation:
@@ -80,10 +91,12 @@ class Translation:
         clause = select.args.get("from_")
         if clause is None:
             raise refusal(select, "SELECT without FROM")
-        if isinstance(clause.this, exp.Subquery):
+        if isinstance(clause.this, exp.Subquery) and not is_parenthesised(clause.this):
             scope, drafts = self._derived(clause.this, select)
         else:
-            scope, drafts = self._joined(clause.this, select.args.get("joins") or [])
+            joined = self._joined(self._item(clause.this), select.args.get("joins") or [])
+            columns = [column for relation in joined.relations for column in relation.columns]
+            scope, drafts = joined.scope, (Draft(joined.relations, joined.conditions, keep(columns)),)
         where = select.args.get("where")
         return scope, (condition(where.this, scope),) if where else (), drafts
 
@@ -94,30 +107,36 @@ class Translation:
         drafts = self._drafts(subquery.this)
         names = [name for name, _ in drafts[0].outputs]
         item = Item(subquery.alias, tuple(names))
-        return Scope().join(item, subquery), tuple(draft.renamed(map(item.column, names)) for draft in drafts)
+        return Scope.of(item), tuple(draft.renamed(map(item.column, names)) for draft in drafts)
 
-    def _joined(self, first: exp.Expr, joins: list[exp.Join]) -> tuple[Scope, tuple[Draft, ...]]:
-        """FROM with joins: relations in order of appearance and the conditions of ON and USING."""
-        relations: list[Relation] = []
-        conditions: list[Expression] = []
-        scope = Scope()
-        for join in (None, *joins):
-            table = first if join is None else join.this
-            if not isinstance(table, exp.Table):
-                raise refusal(table, "a FROM item other than source.table")
-            relation = find_relation(table, self._tables)
-            relations.append(relation)
-            source = "" if table.alias else relation.table.source
-            item = Item(relation.alias, relation.table.columns, source)
-            if join is not None and join.args.get("using"):
-                scope, pairs = scope.join_using(item, join)
-                conditions += [call("=", Column(left), Column(right)) for left, right in pairs]
+    def _joined(self, left: Joined, joins: list[exp.Join]) -> Joined:
+        """One join after the other; what is joined in parentheses sees only what is inside."""
+        for join in joins:
+            right = self._item(join.this)
+            names = join.args.get("using")
+            if join.args.get("method") == "NATURAL":
+                names = left.scope.common(right.scope, join)
+            conditions = [*left.conditions, *right.conditions]
+            if names:
+                scope, pairs = left.scope.join_using(right.scope, join, names)
+                conditions += [call("=", Column(one), Column(other)) for one, other in pairs]
             else:
-                scope = scope.join(item, table)
-            if join is not None and join.args.get("on"):
+                scope = left.scope.join(right.scope, join.this)
+            if join.args.get("on"):
                 conditions.append(condition(join.args["on"], scope))
-        columns = [column for relation in relations for column in relation.columns]
-        return scope, (Draft(tuple(relations), tuple(conditions), keep(columns)),)
+            left = Joined(scope, (*left.relations, *right.relations), tuple(conditions))
+        return left
+
+    def _item(self, node: exp.Expr) -> Joined:
+        """A relation, or several that are joined with each other first."""
+        if is_parenthesised(node) and isinstance(node, exp.Subquery):
+            return self._joined(self._item(node.this), node.args.get("joins") or [])
+        if not isinstance(node, exp.Table):
+            raise refusal(node, "a FROM item other than source.table")
+        relation = find_relation(node, self._tables)
+        source = "" if node.alias else relation.table.source
+        alone = Joined(Scope.of(Item(relation.alias, relation.table.columns, source)), (relation,), ())
+        return self._joined(alone, node.args.get("joins") or [])
 
     def _items(self, select: exp.Select, scope: Scope, named: bool) -> list[SelectItem]:
         """The output columns, `*` expanded; each has a name if they are `named`."""

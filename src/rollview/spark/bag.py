@@ -1,23 +1,29 @@
 """Bags on Spark: the same protocol as in memory, each operation a step of a DataFrame's plan.
 
-A bag is a DataFrame with its columns and `_count`. Nothing runs until somebody looks: `settled`, `is_empty`
-and `collect` are the only jobs. Counts need not be net in between; `net_effect` is a shuffle, so algorithms
-ask for it only where they must. Laws: as in `algebra.bag`, up to net effect.
+A bag is a DataFrame with its columns and `_count`, or an Arrow table with the same at the driver. Nothing
+runs until somebody looks: `settled`, `is_empty`, `table` and `collect` are the only jobs, one each. What
+has been looked at stays at the driver as long as it is small, where the operations that need no expression
+cost no job. Counts need not be net in between. Laws: as in `algebra.bag`, up to net effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from rollview.algebra.bag import Output
 from rollview.algebra.expression import Column, Expression, Row, call, conjunction, to_sql
+from rollview.rows import Rows
+from rollview.spark import driver_side
+from rollview.spark.driver_side import COUNT
+from rollview.spark.scan import frame_of
 
-COUNT = "_count"
-"""The column that carries a row's multiplicity."""
+DRIVER_ROWS = 1_000_000
+"""Up to so many rows a bag is kept at the driver; a larger one stays on the executors."""
 
 _RIGHT_COUNT = "_count_right"
 
@@ -25,12 +31,19 @@ _RIGHT_COUNT = "_count_right"
 class SparkBag:
     """The protocol on a DataFrame."""
 
-    __slots__ = ("columns", "frame")
+    __slots__ = ("_frame", "_spark", "_table", "columns")
 
     def __init__(self, frame: DataFrame) -> None:
         """`frame` has the bag's columns and, last, `_count`."""
-        self.frame = frame
+        self._spark = frame.sparkSession
+        self._frame: DataFrame | None = frame
+        self._table: pa.Table | None = None
         self.columns = tuple(name for name in frame.columns if name != COUNT)
+
+    @classmethod
+    def of_rows(cls, spark: SparkSession, rows: Rows) -> SparkBag:
+        """A bag of rows that are at the driver, or in files."""
+        return cls._at_driver(spark, rows) if isinstance(rows, pa.Table) else cls(frame_of(spark, rows))
 
     @classmethod
     def of(cls, spark: SparkSession, schema: Mapping[str, str], counts: Mapping[Row, int]) -> SparkBag:
@@ -40,20 +53,59 @@ class SparkBag:
         rows = [(*row, count) for row, count in counts.items()]
         return cls(spark.createDataFrame(rows, fields))
 
+    @classmethod
+    def _at_driver(cls, spark: SparkSession, table: pa.Table) -> SparkBag:
+        bag = cls.__new__(cls)
+        bag._spark, bag._frame, bag._table = spark, None, driver_side.normal(table)
+        bag.columns = tuple(name for name in table.column_names if name != COUNT)
+        return bag
+
+    @property
+    def frame(self) -> DataFrame:
+        """The bag as a DataFrame."""
+        if self._frame is None:
+            self._frame = frame_of(self._spark, self._table)
+        return self._frame
+
+    @property
+    def is_at_driver(self) -> bool:
+        """Whether the rows are at the driver, so that looking at them costs no job."""
+        return self._table is not None
+
+    def table(self) -> pa.Table:
+        """The rows, brought to the driver whatever their number."""
+        if self._table is None:
+            self._table = driver_side.normal(self.frame.toArrow())
+            self._frame = None
+        return self._table
+
+    def rows(self) -> pa.Table | DataFrame:
+        """The rows where they are."""
+        return self.frame if self._table is None else self._table
+
     def collect(self) -> dict[Row, int]:
         """The net effect, brought to the driver: for small results, and for tests."""
         return {tuple(row[:-1]): row[-1] for row in self.net_effect().frame.collect()}
 
     def plus(self, other: SparkBag) -> SparkBag:
+        mine, others = self._table, other._table
+        if mine is not None and others is not None and others.schema.equals(mine.schema):
+            return self._at_driver(self._spark, pa.concat_tables([mine, others]))
         return SparkBag(self.frame.unionByName(other.frame))
 
     def negate(self) -> SparkBag:
+        if self._table is not None:
+            return self._at_driver(self._spark, driver_side.negate(self._table))
         return self._with(*_kept(self.columns), count=-f.col(COUNT))
 
     def select(self, condition: Expression) -> SparkBag:
         return SparkBag(self.frame.where(f.expr(to_sql(condition))))
 
     def project(self, outputs: Sequence[Output]) -> SparkBag:
+        if self._table is not None:
+            names = [(name, each.name) for name, each in outputs if isinstance(each, Column)]
+            if len(names) == len(outputs):
+                return self._at_driver(self._spark, driver_side.renamed(self._table, names))
         return self._with(*(_computed(output) for output in outputs), count=f.col(COUNT))
 
     def join(
@@ -68,6 +120,8 @@ class SparkBag:
         return SparkBag(joined.select(*columns, count.alias(COUNT)))
 
     def distinct(self, names: Sequence[str]) -> SparkBag:
+        if self._table is not None and driver_side.can_group(self._table, names):
+            return self._at_driver(self._spark, driver_side.distinct(self._table, names))
         support = self.frame.select(*_kept(names)).distinct()
         return SparkBag(support.select(*_kept(names), f.lit(1).cast("bigint").alias(COUNT)))
 
@@ -81,14 +135,30 @@ class SparkBag:
         return SparkBag(groups.select(*_kept(names), f.lit(1).cast("bigint").alias(COUNT)))
 
     def net_effect(self) -> SparkBag:
+        if self._table is not None and driver_side.can_group(self._table, self.columns):
+            return self._at_driver(self._spark, driver_side.net_effect(self._table))
         total = self.frame.groupBy(*_kept(self.columns)).agg(f.sum(COUNT).alias(COUNT))
         return SparkBag(total.where(f.col(COUNT) != 0))
 
     def is_empty(self) -> bool:
-        return bool(self.net_effect().frame.isEmpty())
+        self.look()
+        net = self.net_effect()
+        return bool(net._table.num_rows == 0 if net._table is not None else net.frame.isEmpty())
 
     def settled(self) -> SparkBag:
-        return SparkBag(self.net_effect().frame.localCheckpoint(eager=True))
+        self.look()
+        net = self.net_effect()
+        if net._table is None:
+            net = SparkBag(net.frame.localCheckpoint(eager=True))
+        return net
+
+    def look(self) -> None:
+        """Brings the rows to the driver if they are few: one job, and none for whoever looks again."""
+        if self._table is None:
+            table = self.frame.limit(DRIVER_ROWS + 1).toArrow()
+            if table.num_rows <= DRIVER_ROWS:
+                self._table = driver_side.normal(table)
+                self._frame = None
 
     def _with(self, *columns: SparkColumn, count: SparkColumn) -> SparkBag:
         return SparkBag(self.frame.select(*columns, count.alias(COUNT)))

@@ -1,0 +1,137 @@
+"""What is captured: the tables, as they were registered, and the sites that commit them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from rollview.algebra.view import ForeignKey, Table
+from rollview.catalog import schema
+from rollview.catalog.errors import CatalogError, SchemaChanged
+from rollview.catalog.records import Site
+
+
+def register(connection: Connection, tables: Sequence[Table], origins: Mapping[str, tuple[str, str]]) -> None:
+    """Adds new tables and their sites. A known table may change its keys, but nothing else."""
+    known = read_tables(connection)
+    sites = read_sites(connection)
+    for table in tables:
+        if table.site not in sites:
+            if table.site not in origins:
+                raise CatalogError(
+                    f"table {table.qualified} belongs to site {table.site}, of which no origin is given",
+                    thing=table.qualified,
+                    hint="ask the source for the site's origin before its tables are registered",
+                )
+            source, bookmark = origins[table.site]
+            site = Site(table.site, source, 0, bookmark, None)
+            connection.execute(insert(schema.site).values(**asdict(site), marks_grow=True))
+            sites[site.name] = site
+        names = schema.captured_table
+        if table.qualified in known:
+            kept = _reconciled(known[table.qualified], table)
+            statement = update(names).where(names.c.name == table.qualified).values(definition=_encode(kept))
+            connection.execute(statement)
+        else:
+            kept = table
+            row = {"name": table.qualified, "site": table.site, "definition": _encode(table)}
+            connection.execute(insert(names).values(**row))
+        known[table.qualified] = kept
+
+
+def unregister(connection: Connection, tables: Sequence[str]) -> None:
+    """Forgets tables, and sites of which no table is left, with all their history."""
+    names, touch = schema.captured_table, schema.touch
+    for name in tables:
+        connection.execute(delete(names).where(names.c.name == name))
+        connection.execute(delete(touch).where(touch.c.table_name == name))
+    used = set(connection.scalars(select(names.c.site)))
+    for name in set(read_sites(connection)) - used:
+        connection.execute(delete(schema.part).where(schema.part.c.site == name))
+        connection.execute(delete(schema.site).where(schema.site.c.name == name))
+
+
+def read_tables(connection: Connection) -> dict[str, Table]:
+    """All registered tables by qualified name."""
+    names = schema.captured_table
+    rows = connection.execute(select(names.c.name, names.c.definition).order_by(names.c.name))
+    return {name: _decode(definition) for name, definition in rows}
+
+
+def read_sites(connection: Connection) -> dict[str, Site]:
+    """All sites by name."""
+    site = schema.site.c
+    statement = select(site.name, site.source, site.version, site.bookmark, site.captured_at)
+    return {row.name: Site(*row) for row in connection.execute(statement.order_by(site.name))}
+
+
+def read_site(connection: Connection, name: str) -> Site:
+    """One site; refuses a name that is none."""
+    site = schema.site.c
+    statement = select(site.name, site.source, site.version, site.bookmark, site.captured_at)
+    row = connection.execute(statement.where(site.name == name)).one_or_none()
+    if row is None:
+        raise CatalogError(
+            f"site {name} is not captured", thing=name, hint="run setup, which registers all sites in use"
+        )
+    return Site(*row)
+
+
+def require_tables(connection: Connection, tables: Sequence[str]) -> None:
+    """Refuses names of tables that are not registered."""
+    names = schema.captured_table.c.name
+    known = set(connection.scalars(select(names).where(names.in_(tables))))
+    for table in tables:
+        if table not in known:
+            raise CatalogError(
+                f"table {table} is not captured",
+                thing=table,
+                hint="run setup, which registers all tables in use",
+            )
+
+
+def _reconciled(old: Table, new: Table) -> Table:
+    """The new definition, if it has the old one's columns and types as far as both are known."""
+    if old.own_log != new.own_log:
+        raise CatalogError(
+            f"table {new.qualified} was captured as a part of site {old.site} and is now one of {new.site}",
+            thing=new.qualified,
+            hint="drop the views that use it, and set them up again",
+        )
+    types = new.types or old.types
+    if old.columns != new.columns or (old.types and old.types != types):
+        raise SchemaChanged(
+            f"table {new.qualified} has changed: it was ({_columns(old)}) and is now ({_columns(new)})",
+            thing=new.qualified,
+            hint="drop the views that use it, and set them up again",
+        )
+    return replace(new, types=types)
+
+
+def _columns(table: Table) -> str:
+    if not table.types:
+        return ", ".join(table.columns)
+    return ", ".join(f"{name} {kind}" for name, kind in zip(table.columns, table.types, strict=True))
+
+
+def _encode(table: Table) -> str:
+    return json.dumps(asdict(table))
+
+
+def _decode(text: str) -> Table:
+    fields = json.loads(text)
+    foreign_keys = tuple(
+        ForeignKey(tuple(each["columns"]), each["references"]) for each in fields["foreign_keys"]
+    )
+    return Table(
+        source=fields["source"],
+        name=fields["name"],
+        columns=tuple(fields["columns"]),
+        key=tuple(fields["key"]),
+        foreign_keys=foreign_keys,
+        types=tuple(fields["types"]),
+        own_log=fields["own_log"],
+    )

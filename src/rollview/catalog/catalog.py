@@ -1,0 +1,197 @@
+"""The catalog: every method is one transaction, so a process may end at any instruction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from sqlalchemy import select
+
+from rollview.algebra.history import Seen
+from rollview.algebra.view import Table
+from rollview.algorithms.effects import ForwardQuery
+from rollview.catalog import captured, history, schema, steps, views
+from rollview.catalog.database import Database
+from rollview.catalog.effects import StepEffect
+from rollview.catalog.history import SiteMarks
+from rollview.catalog.leases import Lease, Leases, fence
+from rollview.catalog.records import Refresh, Site, Step, ViewRecord
+
+LEASE_SECONDS = 30.0
+"""How long a lease lasts without renewal."""
+
+
+class Catalog:
+    """The control tables of a project. Threads may share it; processes open it each for themselves."""
+
+    def __init__(self, database: Database, clock: Callable[[], float], lease_seconds: float) -> None:
+        """Of a database that has been migrated; `open` does both."""
+        self._database = database
+        self._clock = clock
+        self._leases = Leases(database, clock, lease_seconds)
+
+    @classmethod
+    def open(
+        cls, url: str, clock: Callable[[], float] = time.time, *, lease_seconds: float = LEASE_SECONDS
+    ) -> Catalog:
+        """Opens the catalog at a SQLAlchemy URL; creates or migrates it first where that is needed."""
+        database = Database(url)
+        try:
+            database.migrate(clock())
+        except BaseException:
+            database.close()
+            raise
+        return cls(database, clock, lease_seconds)
+
+    def close(self) -> None:
+        """Closes all connections to the database."""
+        self._database.close()
+
+    @property
+    def identity(self) -> str:
+        """A name that no other catalog has. Step ids are only unique together with it."""
+        with self._database.reading() as connection:
+            return str(connection.scalars(select(schema.catalog.c.identity)).one())
+
+    # What is captured
+
+    def register(self, tables: Sequence[Table], origins: Mapping[str, tuple[str, str]]) -> None:
+        """Adds tables; `origins` gives source and first bookmark of every site that may be new.
+
+        The keys of a known table may change; other columns or types are refused with SchemaChanged.
+        """
+        with self._database.writing() as connection:
+            captured.register(connection, tables, origins)
+
+    def unregister(self, tables: Sequence[str]) -> None:
+        """Forgets tables with what is known of their changes, and sites of which none is left."""
+        with self._database.writing() as connection:
+            captured.unregister(connection, tables)
+
+    def tables(self) -> dict[str, Table]:
+        """The captured tables by qualified name, as they were registered."""
+        with self._database.reading() as connection:
+            return captured.read_tables(connection)
+
+    def sites(self) -> dict[str, Site]:
+        """The sites by name, each with how far it has been captured."""
+        with self._database.reading() as connection:
+            return captured.read_sites(connection)
+
+    # History
+
+    def last_csn(self) -> int:
+        """The newest csn; 0 before all history."""
+        with self._database.reading() as connection:
+            return history.last_csn(connection)
+
+    def commit_time(self, csn: int) -> float | None:
+        """When a unit was committed; None for csn 0 and for what was pruned."""
+        with self._database.reading() as connection:
+            return history.commit_time(connection, csn)
+
+    def csn_at(self, commit_time: float) -> int:
+        """The greatest csn that was committed at this time or before; 0 if none is kept."""
+        with self._database.reading() as connection:
+            return history.csn_at(connection, commit_time)
+
+    def next_csn_touching(self, tables: Sequence[str], after: int, transactions: int) -> int:
+        """The csn of the n-th unit after `after` that touched any of the tables; else the last csn."""
+        with self._database.reading() as connection:
+            return history.next_csn_touching(connection, tables, after, transactions)
+
+    def version_at(self, site: str, csn: int) -> int:
+        """The version of a site that the history has reached at a csn."""
+        with self._database.reading() as connection:
+            return history.version_at(connection, site, csn)
+
+    def in_csn(self, site: str, seen: Seen) -> Seen:
+        """A set of a site's versions as a set of csn."""
+        with self._database.reading() as connection:
+            return history.in_csn(connection, site, seen)
+
+    def marks(self, site: str) -> SiteMarks:
+        """What has been captured of a site, as of now, in the source's own numbers."""
+        with self._database.reading() as connection:
+            return SiteMarks(self._database, site, captured.read_site(connection, site).bookmark)
+
+    def touched(self, table: str, after: int, upto: int) -> int:
+        """How many rows of a table changed with after < csn ≤ upto."""
+        with self._database.reading() as connection:
+            return history.touched(connection, table, after, upto)
+
+    def prune_history(self, upto: int) -> None:
+        """Forgets the units before `upto`; unit `upto` stays, for later ones to follow on.
+
+        Questions about later csn are answered as before; those about earlier ones raise HistoryPruned.
+        """
+        with self._database.writing() as connection:
+            history.forget(connection, upto)
+
+    # Steps
+
+    def begin(self, lease: Lease, kind: str, subject: str, bounds: dict[str, Any]) -> Step:
+        """Records what is about to be done. Ids grow with every step, for ever."""
+        with self._database.writing() as connection:
+            fence(connection, lease)
+            return steps.begin_step(connection, kind, subject, bounds, self._clock())
+
+    def pending(self, kind: str, subject: str | None = None) -> list[Step]:
+        """The steps that were begun and neither finished nor abandoned, the oldest first."""
+        with self._database.reading() as connection:
+            return steps.pending_steps(connection, kind, subject)
+
+    def finish(self, lease: Lease, step: Step, *effects: StepEffect) -> None:
+        """Ends a step and makes all its effects true, in order: at once, or not at all.
+
+        The step may have been begun by an earlier holder of the lease.
+        """
+        with self._database.writing() as connection:
+            fence(connection, lease)
+            steps.finish_step(connection, step, effects, self._clock())
+
+    def abandon(self, lease: Lease, step: Step) -> None:
+        """Ends a step without effects."""
+        with self._database.writing() as connection:
+            fence(connection, lease)
+            steps.end_step(connection, step)
+
+    # Views
+
+    def views(self) -> dict[str, ViewRecord]:
+        """The loaded views by name."""
+        with self._database.reading() as connection:
+            return views.read_views(connection)
+
+    def positions(self, view: str) -> dict[ForwardQuery, int]:
+        """How far each forward query of a view has come."""
+        with self._database.reading() as connection:
+            return views.read_positions(connection, view)
+
+    def high_water(self, view: str) -> int:
+        """The csn up to which a view's delta is complete; without positions, what is materialized."""
+        with self._database.reading() as connection:
+            return views.high_water(connection, view)
+
+    def control(self, view: str) -> Any:
+        """What the view's algorithm keeps for itself, as JSON has it; None at first."""
+        with self._database.reading() as connection:
+            return views.read_control(connection, view)
+
+    def refreshes(self, view: str, limit: int = 10) -> list[Refresh]:
+        """The last refreshes of a view, the newest first."""
+        with self._database.reading() as connection:
+            return views.read_refreshes(connection, view, limit)
+
+    # Leases
+
+    def lease(self, name: str, wait_seconds: float = 0) -> AbstractContextManager[Lease]:
+        """Holds a lease while the context lasts; LeaseHeld if someone else does and waiting was in vain."""
+        return self._leases.hold(name, wait_seconds)
+
+    def confirm(self, lease: Lease) -> None:
+        """Raises LeaseLost if the lease has passed to someone else."""
+        with self._database.writing() as connection:
+            fence(connection, lease)

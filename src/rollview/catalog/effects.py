@@ -1,0 +1,72 @@
+"""What a step has done, told to the catalog when it is finished: all of it becomes true at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rollview.algorithms.effects import ForwardQuery
+from rollview.catalog.records import Refresh, Unit, ViewRecord
+
+
+@dataclass(frozen=True)
+class Sequenced:
+    """Units of work got their csn, and sites were captured up to these bookmarks."""
+
+    units: tuple[Unit, ...]
+    bookmarks: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ViewAdded:
+    """A view was loaded; its forward queries begin at these positions."""
+
+    record: ViewRecord
+    positions: Mapping[ForwardQuery, int]
+
+
+@dataclass(frozen=True)
+class ViewDropped:
+    """A view is no longer kept; all that is known of it is forgotten."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Forward queries of a view have come so far. They never go back.
+
+    `control` replaces what the algorithm keeps for itself; None leaves that as it is.
+    """
+
+    view: str
+    moves: tuple[tuple[ForwardQuery, int], ...]
+    control: Any = None
+
+
+@dataclass(frozen=True)
+class Materialized:
+    """The stored state of a view now shows this csn, which never goes back."""
+
+    view: str
+    csn: int
+    lake_version: int
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """A refresh, for the view's record of refreshes."""
+
+    refresh: Refresh
+
+
+@dataclass(frozen=True)
+class Retained:
+    """The view's delta was pruned: the oldest csn that can still be read. It never goes back."""
+
+    view: str
+    oldest_csn: int
+
+
+StepEffect = Sequenced | ViewAdded | ViewDropped | Moved | Materialized | Refreshed | Retained

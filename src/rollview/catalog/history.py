@@ -1,0 +1,181 @@
+"""The history of captured units of work: csn, versions, marks and times, each found by an index.
+
+It agrees with `algebra.history.History` on everything that has not been pruned. `forget` leaves the
+newest unit it was told to forget, and for every site and table the newest entry up to there: they are
+the floor that later questions stand on. What lies below the floor is refused, never answered wrongly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, func, select
+
+from rollview.algebra.history import Seen
+from rollview.catalog import schema
+from rollview.catalog.captured import read_site, require_tables
+from rollview.catalog.database import Database
+from rollview.catalog.errors import CatalogError, HistoryPruned
+
+_unit, _part, _touch = schema.unit_of_work.c, schema.part.c, schema.touch.c
+
+_AT_ONCE = 500
+"""Numbers in one IN list; databases limit the parameters of a statement."""
+
+
+def last_csn(connection: Connection) -> int:
+    """The newest csn; 0 before all history."""
+    return connection.scalar(select(func.max(_unit.csn))) or 0
+
+
+def commit_time(connection: Connection, csn: int) -> float | None:
+    """When a unit of work was committed; None if it is not known, or not any more."""
+    return connection.scalar(select(_unit.commit_time).where(_unit.csn == csn))
+
+
+def csn_at(connection: Connection, time: float) -> int:
+    """The greatest csn with at most this commit time. Commit times never fall as csn grow."""
+    until = select(_unit.csn).where(_unit.commit_time <= time)
+    return connection.scalar(until.order_by(_unit.commit_time.desc(), _unit.csn.desc()).limit(1)) or 0
+
+
+def next_csn_touching(connection: Connection, tables: Sequence[str], after: int, transactions: int) -> int:
+    """The csn of the n-th unit after a csn that touched any of the tables; the last csn if fewer did."""
+    require_tables(connection, tables)
+    _require_kept(connection, after)
+    touching: set[int] = set()
+    for table in set(tables):
+        of_table = select(_touch.csn).where(_touch.table_name == table, _touch.csn > after)
+        touching.update(connection.scalars(of_table.order_by(_touch.csn).limit(transactions)))
+    if len(touching) < transactions:
+        return last_csn(connection)
+    return sorted(touching)[transactions - 1]
+
+
+def touched(connection: Connection, table: str, after: int, upto: int) -> int:
+    """How many rows of a table changed with after < csn ≤ upto."""
+    require_tables(connection, [table])
+    if after >= upto:
+        return 0
+    _require_kept(connection, after)
+    return _total_at(connection, table, upto) - _total_at(connection, table, after)
+
+
+def version_at(connection: Connection, site: str, csn: int) -> int:
+    """The version of a site that the warehouse's order has reached at a csn."""
+    of_site = select(_part.version).where(_part.site == site, _part.csn <= csn)
+    version = connection.scalar(of_site.order_by(_part.csn.desc(), _part.version.desc()).limit(1))
+    return _require_first(connection, site) if version is None else version
+
+
+def in_csn(connection: Connection, site: str, seen: Seen) -> Seen:
+    """A set of a site's versions as a set of csn, valid for this site's tables."""
+    wanted = {seen.upto, *seen.holes} - {0}
+    csns = dict(_look_up(connection, site, "version", "csn", wanted))
+    if missing := wanted - csns.keys():
+        if max(missing) > read_site(connection, site).version:
+            raise CatalogError(
+                f"version {max(missing)} of site {site} has not been captured yet",
+                thing=site,
+                hint="capture first; an answer can only be placed once all that it saw is known",
+            )
+        raise _pruned(site)
+    return Seen(csns.get(seen.upto, 0), frozenset(csns[hole] for hole in seen.holes))
+
+
+def forget(connection: Connection, upto: int) -> None:
+    """Forgets units up to a csn, except what later questions need."""
+    upto = min(upto, last_csn(connection))
+    connection.execute(delete(schema.unit_of_work).where(_unit.csn < upto))
+    # The greatest csn up to there of every site and table stays, so a site's versions and a table's
+    # running total keep a place to continue from.
+    for table, name in ((schema.part, _part.site), (schema.touch, _touch.table_name)):
+        last = select(name, func.max(table.c.csn)).where(table.c.csn <= upto).group_by(name)
+        for owner, csn in connection.execute(last).all():
+            connection.execute(delete(table).where(name == owner, table.c.csn < csn))
+
+
+@dataclass(frozen=True)
+class SiteMarks:
+    """What has been captured of one site, for translating what an answer saw.
+
+    The bookmark is the one of the moment this was made. What `latest` and `versions` tell is at least as
+    new, so whatever lies before the bookmark is known to them.
+    """
+
+    database: Database
+    site: str
+    bookmark: str
+
+    def latest(self, mark: int) -> int:
+        """The greatest version whose mark is ≤ this one; 0 if there is none."""
+        with self.database.reading() as connection:
+            below = select(_part.version).where(_part.site == self.site, _part.mark <= mark)
+            grows = select(schema.site.c.marks_grow).where(schema.site.c.name == self.site)
+            if connection.scalar(grows):
+                version = connection.scalar(below.order_by(_part.mark.desc()).limit(1))
+            else:
+                version = connection.scalar(select(func.max(below.subquery().c.version)))
+            return _require_first(connection, self.site) if version is None else version
+
+    def versions(self, marks: Sequence[int]) -> dict[int, int]:
+        """The versions of these marks, of those that have been captured."""
+        with self.database.reading() as connection:
+            return versions_of(connection, self.site, marks)
+
+
+def versions_of(connection: Connection, site: str, marks: Iterable[int]) -> dict[int, int]:
+    """The versions of a site's marks, of those that are kept."""
+    return dict(_look_up(connection, site, "mark", "version", marks))
+
+
+def _look_up(
+    connection: Connection, site: str, given: str, wanted: str, numbers: Iterable[int]
+) -> Iterator[tuple[int, int]]:
+    """Pairs of a given number and the wanted one beside it, of the parts of a site."""
+    ordered = sorted(set(numbers))
+    for first in range(0, len(ordered), _AT_ONCE):
+        some = ordered[first : first + _AT_ONCE]
+        pairs = select(_part[given], _part[wanted]).where(_part.site == site, _part[given].in_(some))
+        for number, beside in connection.execute(pairs):
+            yield number, beside
+
+
+def _total_at(connection: Connection, table: str, csn: int) -> int:
+    """The table's running total after a csn that is not below the floor."""
+    of_table = select(_touch.total).where(_touch.table_name == table)
+    total = connection.scalar(of_table.where(_touch.csn <= csn).order_by(_touch.csn.desc()).limit(1))
+    if total is None:
+        before_first = select(_touch.total - _touch.changed).where(_touch.table_name == table)
+        total = connection.scalar(before_first.order_by(_touch.csn).limit(1))
+    return total or 0
+
+
+def _require_kept(connection: Connection, after: int) -> None:
+    """Refuses a range that begins below the floor."""
+    floor = connection.scalar(select(func.min(_unit.csn))) or 1
+    if after < floor - 1:
+        raise HistoryPruned(
+            f"the history after csn {after} is not kept any more: it begins with csn {floor}",
+            thing=f"csn {after}",
+            hint="load the view again, or keep the history for longer",
+        )
+
+
+def _require_first(connection: Connection, site: str) -> int:
+    """Version 0, for what lies before all kept versions of a site; refused if some have been forgotten."""
+    first = connection.scalar(select(func.min(_part.version)).where(_part.site == site))
+    if first is None:
+        read_site(connection, site)
+    elif first > 1:
+        raise _pruned(site)
+    return 0
+
+
+def _pruned(site: str) -> HistoryPruned:
+    return HistoryPruned(
+        f"the versions of site {site} that were asked about are not kept any more",
+        thing=site,
+        hint="ask the source again: a new answer sees versions that are kept",
+    )

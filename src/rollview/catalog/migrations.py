@@ -1,0 +1,126 @@
+"""How the control tables come to be what `schema` says: one numbered migration after the other.
+
+A migration that was ever released is never changed; a new one is added at the end. The statements are
+the part of SQL that SQLite and PostgreSQL share. All that are missing are made in one transaction.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from sqlalchemy import Connection, func, insert, inspect, select, text
+
+from rollview.catalog import schema
+from rollview.catalog.errors import CatalogError
+
+_FIRST_TABLES = (
+    "CREATE TABLE catalog (identity TEXT NOT NULL, last_step BIGINT NOT NULL)",
+    """CREATE TABLE site (
+        name TEXT PRIMARY KEY, source TEXT NOT NULL, version BIGINT NOT NULL, bookmark TEXT NOT NULL,
+        captured_at DOUBLE PRECISION)""",
+    "CREATE TABLE captured_table (name TEXT PRIMARY KEY, site TEXT NOT NULL, definition TEXT NOT NULL)",
+    "CREATE TABLE unit_of_work (csn BIGINT PRIMARY KEY, commit_time DOUBLE PRECISION NOT NULL)",
+    "CREATE INDEX unit_of_work_by_time ON unit_of_work (commit_time, csn)",
+    """CREATE TABLE part (
+        site TEXT NOT NULL, version BIGINT NOT NULL, csn BIGINT NOT NULL, mark BIGINT NOT NULL,
+        transaction_id TEXT NOT NULL, global_id TEXT NOT NULL, PRIMARY KEY (site, version))""",
+    "CREATE UNIQUE INDEX part_by_mark ON part (site, mark)",
+    "CREATE INDEX part_by_csn ON part (site, csn, version)",
+    """CREATE TABLE touch (
+        table_name TEXT NOT NULL, csn BIGINT NOT NULL, changed BIGINT NOT NULL, total BIGINT NOT NULL,
+        PRIMARY KEY (table_name, csn))""",
+    """CREATE TABLE materialized_view (
+        name TEXT PRIMARY KEY, sql_text TEXT NOT NULL, digest TEXT NOT NULL, shown_columns TEXT NOT NULL,
+        stored_columns TEXT NOT NULL, loaded_csn BIGINT NOT NULL, oldest_csn BIGINT NOT NULL,
+        materialized_csn BIGINT NOT NULL, lake_version BIGINT NOT NULL, policy TEXT NOT NULL)""",
+    """CREATE TABLE forward_position (
+        view_name TEXT NOT NULL, block BIGINT NOT NULL, relation BIGINT NOT NULL, csn BIGINT NOT NULL,
+        PRIMARY KEY (view_name, block, relation))""",
+    "CREATE TABLE control (view_name TEXT PRIMARY KEY, content TEXT NOT NULL)",
+    """CREATE TABLE refresh (
+        step BIGINT NOT NULL, ordinal BIGINT NOT NULL, view_name TEXT NOT NULL, kind TEXT NOT NULL,
+        from_csn BIGINT NOT NULL, to_csn BIGINT NOT NULL, changed BIGINT NOT NULL,
+        seconds DOUBLE PRECISION NOT NULL, reason TEXT NOT NULL, finished_at DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (view_name, step, ordinal))""",
+    """CREATE TABLE step (
+        id BIGINT PRIMARY KEY, kind TEXT NOT NULL, subject TEXT NOT NULL, bounds TEXT NOT NULL,
+        started DOUBLE PRECISION NOT NULL)""",
+    """CREATE TABLE lease (
+        name TEXT PRIMARY KEY, epoch BIGINT NOT NULL, beat BIGINT NOT NULL, host TEXT NOT NULL,
+        kernel TEXT NOT NULL, pid BIGINT, process_start TEXT NOT NULL,
+        acquired_at DOUBLE PRECISION NOT NULL, renewed_at DOUBLE PRECISION NOT NULL,
+        expires_at DOUBLE PRECISION NOT NULL)""",
+)
+
+# A site whose marks grow can find the latest version under a mark by one look at an index. Where a mark
+# once fell, every smaller mark must be looked at, because any of them may be the latest.
+_MARKS_GROW = (
+    "ALTER TABLE site ADD COLUMN marks_grow BOOLEAN NOT NULL DEFAULT TRUE",
+    """UPDATE site SET marks_grow = FALSE WHERE EXISTS (
+        SELECT 1 FROM part JOIN part earlier ON earlier.site = part.site
+        AND earlier.version = part.version - 1 AND earlier.mark > part.mark WHERE part.site = site.name)""",
+)
+
+
+def _first_tables(connection: Connection) -> None:
+    _run(connection, _FIRST_TABLES)
+    connection.execute(insert(schema.catalog).values(identity=uuid.uuid4().hex, last_step=0))
+
+
+def _marks_grow(connection: Connection) -> None:
+    _run(connection, _MARKS_GROW)
+
+
+def _run(connection: Connection, statements: tuple[str, ...]) -> None:
+    for statement in statements:
+        connection.execute(text(statement))
+
+
+MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
+    (1, _first_tables),
+    (2, _marks_grow),
+)
+NEWEST = MIGRATIONS[-1][0]
+
+
+def version_of(connection: Connection) -> int:
+    """The schema version of a database; 0 for an empty one. Refuses what is no catalog, or a newer one."""
+    names = inspect(connection).get_table_names()
+    if "schema_version" in names:
+        version = connection.scalar(select(func.coalesce(func.max(schema.schema_version.c.version), 0))) or 0
+        if version > NEWEST:
+            raise CatalogError(
+                f"the catalog has schema version {version}, but this rollview knows only up to {NEWEST}",
+                thing=_place(connection),
+                hint="a newer rollview has used it; install that version or a later one",
+            )
+        return version
+    if names:
+        found = ", ".join(sorted(names)[:3])
+        raise CatalogError(
+            f"the database {_place(connection)} is no catalog: it holds other tables ({found} …)",
+            thing=_place(connection),
+            hint="give the catalog a database of its own in the project file",
+        )
+    return 0
+
+
+def migrate(connection: Connection, now: float) -> None:
+    """Makes every migration that the database does not have yet."""
+    version = version_of(connection)
+    if version == 0:
+        connection.execute(
+            text(
+                "CREATE TABLE schema_version "
+                "(version BIGINT PRIMARY KEY, applied_at DOUBLE PRECISION NOT NULL)"
+            )
+        )
+    for number, migration in MIGRATIONS:
+        if number > version:
+            migration(connection)
+            connection.execute(insert(schema.schema_version).values(version=number, applied_at=now))
+
+
+def _place(connection: Connection) -> str:
+    return connection.engine.url.render_as_string(hide_password=True)

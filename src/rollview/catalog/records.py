@@ -1,0 +1,91 @@
+"""What the catalog keeps, as plain records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Site:
+    """What commits in one order, and how far it has been captured.
+
+    `version` is the last version with a csn, `bookmark` the source's own word for the place after it;
+    `captured_at` is None before the first capture.
+    """
+
+    name: str
+    source: str
+    version: int
+    bookmark: str
+    captured_at: float | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """One site's part of a unit of work; `mark` is the site's own number for the transaction."""
+
+    site: str
+    version: int
+    mark: int
+    transaction_id: str = ""
+    global_id: str = ""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit of work; `rows` gives the number of changed rows for each table that it touched."""
+
+    csn: int
+    commit_time: float
+    parts: tuple[Part, ...]
+    rows: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A piece of work with its exact bounds, which never change however often it is begun anew.
+
+    Ids grow for as long as the catalog lives. `bounds` is JSON and comes back as JSON has it.
+    """
+
+    id: int
+    kind: str
+    subject: str
+    bounds: dict[str, Any]
+    started: float
+
+
+@dataclass(frozen=True)
+class ViewRecord:
+    """A view that has been loaded. `columns` is what a reader sees, `stored` what its state consists of.
+
+    Both come with Spark SQL types. The view was loaded at `loaded_csn`; every csn from `oldest_csn` on can
+    be read; the stored state shows `materialized_csn` and is version `lake_version` of its lake table.
+    """
+
+    name: str
+    sql: str
+    digest: str
+    columns: tuple[tuple[str, str], ...]
+    stored: tuple[tuple[str, str], ...]
+    loaded_csn: int
+    oldest_csn: int
+    materialized_csn: int
+    lake_version: int
+    policy: str
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """One refresh of a view: what it did, how long it took, and why it was done this way."""
+
+    view: str
+    kind: str
+    from_csn: int
+    to_csn: int
+    rows: int
+    seconds: float
+    reason: str
+    finished_at: float

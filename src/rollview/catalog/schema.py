@@ -1,0 +1,91 @@
+"""The control tables as they are now (salem2000 §5). `migrations` makes them; a test compares the two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, MetaData, Table, Text
+from sqlalchemy.types import TypeEngine
+
+metadata = MetaData()
+
+
+def _table(name: str, /, **columns: type[TypeEngine[Any]]) -> Table:
+    return Table(name, metadata, *(Column(column, kind) for column, kind in columns.items()))
+
+
+# One row for each migration that was made, and one row about the catalog itself. Every step takes the
+# next number from `last_step`, so that ids grow in the order of commits on any database.
+schema_version = _table("schema_version", version=BigInteger, applied_at=Double)
+catalog = _table("catalog", identity=Text, last_step=BigInteger)
+
+# What is captured. `marks_grow` says that a greater version had a greater mark so far.
+site = _table(
+    "site",
+    name=Text,
+    source=Text,
+    version=BigInteger,
+    bookmark=Text,
+    captured_at=Double,
+    marks_grow=Boolean,
+)
+captured_table = _table("captured_table", name=Text, site=Text, definition=Text)
+
+# History. `total` adds up `changed` from the table's beginning, so that any range is a difference of two.
+unit_of_work = _table("unit_of_work", csn=BigInteger, commit_time=Double)
+part = _table(
+    "part",
+    site=Text,
+    version=BigInteger,
+    csn=BigInteger,
+    mark=BigInteger,
+    transaction_id=Text,
+    global_id=Text,
+)
+touch = _table("touch", table_name=Text, csn=BigInteger, changed=BigInteger, total=BigInteger)
+
+# Views. A forward query of a whole block has relation −1.
+view = _table(
+    "materialized_view",
+    name=Text,
+    sql_text=Text,
+    digest=Text,
+    shown_columns=Text,
+    stored_columns=Text,
+    loaded_csn=BigInteger,
+    oldest_csn=BigInteger,
+    materialized_csn=BigInteger,
+    lake_version=BigInteger,
+    policy=Text,
+)
+position = _table("forward_position", view_name=Text, block=BigInteger, relation=BigInteger, csn=BigInteger)
+control = _table("control", view_name=Text, content=Text)
+refresh = _table(
+    "refresh",
+    step=BigInteger,
+    ordinal=BigInteger,
+    view_name=Text,
+    kind=Text,
+    from_csn=BigInteger,
+    to_csn=BigInteger,
+    changed=BigInteger,
+    seconds=Double,
+    reason=Text,
+    finished_at=Double,
+)
+
+# Work. A lease is free while it has no pid; its epoch is the fencing token, its beat counts renewals.
+step = _table("step", id=BigInteger, kind=Text, subject=Text, bounds=Text, started=Double)
+lease = _table(
+    "lease",
+    name=Text,
+    epoch=BigInteger,
+    beat=BigInteger,
+    host=Text,
+    kernel=Text,
+    pid=BigInteger,
+    process_start=Text,
+    acquired_at=Double,
+    renewed_at=Double,
+    expires_at=Double,
+)

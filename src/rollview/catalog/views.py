@@ -1,0 +1,214 @@
+"""What is known of the views: their records, the positions of their forward queries, their refreshes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import Connection, Update, delete, insert, select, update
+
+from rollview.algorithms.effects import ForwardQuery
+from rollview.catalog import schema
+from rollview.catalog.effects import Materialized, Moved, Retained, ViewAdded, ViewDropped
+from rollview.catalog.errors import CatalogError
+from rollview.catalog.records import Refresh, ViewRecord
+
+_view, _position, _refresh = schema.view.c, schema.position.c, schema.refresh.c
+
+_WHOLE_BLOCK = -1
+"""Stands for the relation of a forward query that has none; a key cannot hold NULL."""
+
+_REFRESHES_KEPT = 1000
+"""Of each view; the record of refreshes is for reading, not for ever."""
+
+
+def read_views(connection: Connection) -> dict[str, ViewRecord]:
+    """All views by name."""
+    return {
+        row.name: ViewRecord(
+            name=row.name,
+            sql=row.sql_text,
+            digest=row.digest,
+            columns=_columns(row.shown_columns),
+            stored=_columns(row.stored_columns),
+            loaded_csn=row.loaded_csn,
+            oldest_csn=row.oldest_csn,
+            materialized_csn=row.materialized_csn,
+            lake_version=row.lake_version,
+            policy=row.policy,
+        )
+        for row in connection.execute(select(schema.view).order_by(_view.name))
+    }
+
+
+def read_positions(connection: Connection, view: str) -> dict[ForwardQuery, int]:
+    """How far each forward query of a view has come; none for an unknown view."""
+    ordered = select(schema.position).where(_position.view_name == view)
+    return {
+        ForwardQuery(view, row.block, None if row.relation == _WHOLE_BLOCK else row.relation): row.csn
+        for row in connection.execute(ordered.order_by(_position.block, _position.relation))
+    }
+
+
+def high_water(connection: Connection, view: str) -> int:
+    """The csn up to which a view's delta is complete: the least position, or what is materialized."""
+    materialized = connection.scalar(select(_view.materialized_csn).where(_view.name == view))
+    if materialized is None:
+        raise _unknown(view)
+    return min(read_positions(connection, view).values(), default=materialized)
+
+
+def read_control(connection: Connection, view: str) -> Any:
+    """What the view's algorithm keeps for itself, as JSON has it; None at first."""
+    control = schema.control.c
+    content = connection.scalar(select(control.content).where(control.view_name == view))
+    return None if content is None else json.loads(content)
+
+
+def read_refreshes(connection: Connection, view: str, limit: int) -> list[Refresh]:
+    """The last refreshes of a view, the newest first."""
+    newest = select(schema.refresh).where(_refresh.view_name == view).limit(limit)
+    return [
+        Refresh(
+            view=row.view_name,
+            kind=row.kind,
+            from_csn=row.from_csn,
+            to_csn=row.to_csn,
+            rows=row.changed,
+            seconds=row.seconds,
+            reason=row.reason,
+            finished_at=row.finished_at,
+        )
+        for row in connection.execute(newest.order_by(_refresh.step.desc(), _refresh.ordinal.desc()))
+    ]
+
+
+def add_view(connection: Connection, effect: ViewAdded) -> None:
+    """A new view with its positions; refuses a name that is taken."""
+    record = effect.record
+    if connection.scalar(select(_view.name).where(_view.name == record.name)) is not None:
+        raise CatalogError(
+            f"view {record.name} exists already",
+            thing=record.name,
+            hint="drop it first; both may be effects of one step",
+        )
+    connection.execute(
+        insert(schema.view).values(
+            name=record.name,
+            sql_text=record.sql,
+            digest=record.digest,
+            shown_columns=json.dumps(record.columns),
+            stored_columns=json.dumps(record.stored),
+            loaded_csn=record.loaded_csn,
+            oldest_csn=record.oldest_csn,
+            materialized_csn=record.materialized_csn,
+            lake_version=record.lake_version,
+            policy=record.policy,
+        )
+    )
+    for query, csn in effect.positions.items():
+        _require_own(record.name, query)
+        connection.execute(insert(schema.position).values(**_key(query), csn=csn))
+
+
+def drop_view(connection: Connection, effect: ViewDropped) -> None:
+    """Forgets a view and all that belongs to it."""
+    if connection.execute(delete(schema.view).where(_view.name == effect.name)).rowcount == 0:
+        raise _unknown(effect.name)
+    for table in (schema.position, schema.control, schema.refresh):
+        connection.execute(delete(table).where(table.c.view_name == effect.name))
+
+
+def move(connection: Connection, effect: Moved) -> None:
+    """Moves positions forward and replaces the control record, if there is one."""
+    known = read_positions(connection, effect.view)
+    for query, csn in effect.moves:
+        _require_own(effect.view, query)
+        if query not in known:
+            raise CatalogError(
+                f"view {effect.view} has no forward query {tuple(query)[1:]}",
+                thing=effect.view,
+                hint="a view's forward queries are named when it is added",
+            )
+        _require_forward(f"the position of {tuple(query)}", known[query], csn)
+        known[query] = csn
+        at = [schema.position.c[name] == value for name, value in _key(query).items()]
+        connection.execute(update(schema.position).where(*at).values(csn=csn))
+    if effect.control is not None:
+        control = schema.control
+        connection.execute(delete(control).where(control.c.view_name == effect.view))
+        row = {"view_name": effect.view, "content": json.dumps(effect.control)}
+        connection.execute(insert(control).values(**row))
+
+
+def materialize(connection: Connection, effect: Materialized) -> None:
+    """Notes which csn the stored state shows, and which version of the lake table it is."""
+    known = connection.scalar(select(_view.materialized_csn).where(_view.name == effect.view))
+    _require_forward(f"the materialization time of view {effect.view}", known, effect.csn)
+    _change(
+        connection,
+        effect.view,
+        update(schema.view).values(materialized_csn=effect.csn, lake_version=effect.lake_version),
+    )
+
+
+def retain(connection: Connection, effect: Retained) -> None:
+    """Notes the oldest csn that can be read."""
+    known = connection.scalar(select(_view.oldest_csn).where(_view.name == effect.view))
+    _require_forward(f"the oldest csn of view {effect.view}", known, effect.oldest_csn)
+    _change(connection, effect.view, update(schema.view).values(oldest_csn=effect.oldest_csn))
+
+
+def note_refresh(connection: Connection, refresh: Refresh, step: int, ordinal: int) -> None:
+    """Adds to the view's record of refreshes, of which only the newest are kept."""
+    connection.execute(
+        insert(schema.refresh).values(
+            step=step,
+            ordinal=ordinal,
+            view_name=refresh.view,
+            kind=refresh.kind,
+            from_csn=refresh.from_csn,
+            to_csn=refresh.to_csn,
+            changed=refresh.rows,
+            seconds=refresh.seconds,
+            reason=refresh.reason,
+            finished_at=refresh.finished_at,
+        )
+    )
+    of_view = select(_refresh.step).where(_refresh.view_name == refresh.view)
+    oldest = connection.scalar(of_view.order_by(_refresh.step.desc()).offset(_REFRESHES_KEPT).limit(1))
+    if oldest is not None:
+        old = delete(schema.refresh).where(_refresh.view_name == refresh.view, _refresh.step <= oldest)
+        connection.execute(old)
+
+
+def _change(connection: Connection, view: str, statement: Update) -> None:
+    if connection.execute(statement.where(_view.name == view)).rowcount == 0:
+        raise _unknown(view)
+
+
+def _require_forward(what: str, known: int | None, csn: int) -> None:
+    if known is not None and csn < known:
+        raise CatalogError(
+            f"{what} cannot go back from csn {known} to csn {csn}",
+            thing=what,
+            hint="the same piece of work may have been done twice with different bounds",
+        )
+
+
+def _require_own(view: str, query: ForwardQuery) -> None:
+    if query.view != view:
+        raise CatalogError(f"a forward query of view {query.view} cannot move view {view}", thing=view)
+
+
+def _key(query: ForwardQuery) -> dict[str, str | int]:
+    relation = _WHOLE_BLOCK if query.relation is None else query.relation
+    return {"view_name": query.view, "block": query.block, "relation": relation}
+
+
+def _columns(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, kind) for name, kind in json.loads(text))
+
+
+def _unknown(view: str) -> CatalogError:
+    return CatalogError(f"view {view} is not in the catalog", thing=view, hint="load it first, with setup")

@@ -1,0 +1,139 @@
+"""`rollview capture`, `propagate` and `apply`: the three drivers, one by one.
+
+Each can run alone in a process of its own: they share nothing but the lake and the catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.text import Text
+
+from rollview.cli.opening import Opened, opened, project_options
+from rollview.cli.terminal import print_json, results
+from rollview.errors import OptionError
+from rollview.service.run import POLL_SECONDS, keep_trying, stopping_on_signals
+
+F = TypeVar("F", bound=Callable[..., Any])
+Report = Callable[[str, dict[str, Any]], None]
+
+
+def _follow_option(function: F) -> F:
+    help_text = "Go on until stopped by Ctrl-C or SIGTERM, which finish the step that runs."
+    return click.option("--follow", is_flag=True, help=help_text)(function)
+
+
+def _drive(project_file: Path, follow: bool, as_json: bool, step: Callable[[Opened], tuple[bool, str, Any]]) -> None:
+    """Runs a step once, or again and again, and reports what it did.
+
+    The step returns whether there was anything to do, a sentence and a record.
+    """
+
+    def report(sentence: str, record: Any) -> None:
+        if as_json:
+            print_json(record)
+        else:
+            results().print(Text(sentence))
+
+    if not follow:
+        with opened(project_file) as at:
+            _, sentence, record = step(at)
+        report(sentence, record)
+        return
+    with opened(project_file, "waiting for changes") as at, stopping_on_signals() as stop:
+
+        def attempt() -> bool:
+            busy, sentence, record = step(at)
+            if busy:
+                report(sentence, record)
+            return busy
+
+        while not stop.asked():
+            trouble: Callable[[str], None] = lambda what: report(what, {"trouble": what})  # noqa: E731
+            if not keep_trying(stop, False, attempt, trouble):
+                stop.wait(POLL_SECONDS)
+
+
+def _refuse_both(follow: bool, to: str) -> None:
+    if follow and to != "latest":
+        raise OptionError("--follow goes on for ever, --to ends somewhere", hint="use one of both")
+
+
+@click.command()
+@_follow_option
+@project_options
+def capture(follow: bool, project_file: Path, as_json: bool) -> None:
+    """Take what the sources committed into the change logs.
+
+    Every transaction gets its place in one order over all sources, the csn, and its changed rows go to the
+    lake. Views do not move.
+
+    \b
+    rollview capture
+    """
+
+    def step(at: Opened) -> tuple[bool, str, Any]:
+        before = at.warehouse.catalog.last_csn()
+        at.project.capture()
+        csn = at.warehouse.catalog.last_csn()
+        found = csn - before
+        what = "nothing new" if not found else "1 transaction" if found == 1 else f"{found:,} transactions"
+        return csn > before, f"captured {what}, csn {csn}", {"transactions": found, "csn": csn}
+
+    _drive(project_file, follow, as_json, step)
+
+
+@click.command()
+@click.argument("view")
+@click.option("--to", default="latest", metavar="T", help="Not beyond this time.  [default: latest]")
+@_follow_option
+@project_options
+def propagate(view: str, to: str, follow: bool, project_file: Path, as_json: bool) -> None:
+    """Make the delta of a view from the change logs.
+
+    Asks the sources for the rows that the captured changes join with, corrects the answers to the state that
+    each transaction saw, and appends what every transaction did to the view delta. The high-water mark moves;
+    the stored view does not.
+
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (yours, unless it names a zone), or `latest`.
+
+    \b
+    rollview propagate sale_lines
+    """
+    _refuse_both(follow, to)
+
+    def step(at: Opened) -> tuple[bool, str, Any]:
+        before = at.warehouse.catalog.high_water(at.warehouse.record(view).name)
+        csn = at.project.propagate(view, to)
+        return csn > before, f"{view}: high-water mark at csn {csn}", {"view": view, "high_water": csn}
+
+    _drive(project_file, follow, as_json, step)
+
+
+@click.command()
+@click.argument("view")
+@click.option("--to", default="latest", metavar="T", help="The time to roll to.  [default: latest]")
+@_follow_option
+@project_options
+def apply(view: str, to: str, follow: bool, project_file: Path, as_json: bool) -> None:
+    """Roll a stored view along its delta.
+
+    Forward, to any time up to the high-water mark; sources are not asked.
+
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (yours, unless it names a zone), or `latest`, which
+    is the high-water mark here.
+
+    \b
+    rollview apply sale_lines
+    """
+    _refuse_both(follow, to)
+
+    def step(at: Opened) -> tuple[bool, str, Any]:
+        before = at.warehouse.record(view).materialized_csn
+        csn = at.project.apply(view, to)
+        return csn > before, f"{view} at csn {csn}", {"view": view, "csn": csn}
+
+    _drive(project_file, follow, as_json, step)

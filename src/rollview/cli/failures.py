@@ -1,0 +1,57 @@
+"""How failures reach the user: what, why, the way out; the exit code; a long trace only if asked for."""
+
+from __future__ import annotations
+
+import errno
+import json
+import traceback
+from typing import NoReturn
+
+import click
+
+from rollview.errors import InputError, RollviewError
+
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+_LONGEST_LINE = 400
+
+
+def fail(error: BaseException, context: click.Context) -> None:
+    """Reports an error and exits; returns if click itself knows best what to do with it."""
+    if isinstance(error, click.exceptions.Exit | click.Abort | click.ClickException):
+        return
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        return
+    if isinstance(error, KeyboardInterrupt):
+        raise SystemExit(INTERRUPTED) from error
+    meta = context.find_root().meta
+    if meta.get("rollview.debug"):
+        click.echo("".join(traceback.format_exception(error)), err=True)
+    as_json = bool(meta.get("rollview.json"))
+    if isinstance(error, RollviewError):
+        code = BAD_INPUT if isinstance(error, InputError) else FAILED
+        _end(error.message, error.thing, error.hint, code, as_json, error)
+    hint = "" if meta.get("rollview.debug") else "--debug shows the whole trace"
+    _end(plain_line(error), type(error).__name__, hint, FAILED, as_json, error)
+
+
+def _end(message: str, thing: str, hint: str, code: int, as_json: bool, error: BaseException) -> NoReturn:
+    if as_json:
+        record = {"error": message, "thing": thing, "hint": hint}
+        click.echo(json.dumps(record, ensure_ascii=False), err=True)
+    else:
+        click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+        click.echo(message, err=True)
+        if hint:
+            click.secho(f"  hint: {hint}", fg="cyan", err=True)
+    raise SystemExit(code) from error
+
+
+def plain_line(error: BaseException) -> str:
+    """The one line of an unexpected error that says most: of a Java trace the innermost cause."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    named = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
+    line = (causes[-1:] or named[:1] or lines[:1] or [""])[0]
+    if not line or not (causes or named):
+        line = f"{type(error).__name__}: {line}".rstrip(": ")
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"

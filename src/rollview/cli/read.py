@@ -1,0 +1,86 @@
+"""`rollview read` and `rollview deltas`: a view at any time that it covers, and what led from one to another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from rollview.algebra.history import CSN
+from rollview.cli.opening import opened, project_options
+from rollview.cli.rows import limit_option, page, print_page, rows_shown
+from rollview.cli.terminal import print_json, results
+from rollview.service.points import iso, resolve
+from rollview.spark import COUNT
+
+
+@click.command()
+@click.argument("view")
+@click.option("--as-of", metavar="T", help="The time to show the view at.  [default: as it is stored]")
+@limit_option
+@project_options
+def read(view: str, as_of: str | None, limit: int | None, project_file: Path, as_json: bool) -> None:
+    """The rows of a view, now or as of any time that it covers.
+
+    Without --as-of the stored table is read, which shows the csn that `rollview status` names. Any other time
+    between the oldest one kept and the high-water mark works as well, before or after what is stored: the
+    stored rows are rolled along the view delta for this one answer. Nothing is changed.
+
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (yours, unless it names a zone), or `latest`.
+
+    \b
+    rollview read sales_by_state
+    rollview read sales_by_state --as-of csn:2
+    rollview read sale_lines --limit 5 --json
+    """
+    with opened(project_file, "reading") as at:
+        record, catalog = at.warehouse.record(view), at.warehouse.catalog
+        csn = record.materialized_csn
+        if as_of is not None:
+            csn = resolve(catalog, as_of, catalog.high_water(view))
+        shown = page(at.project.read(view, csn), rows_shown(limit, as_json))
+        when = iso(catalog.commit_time(csn))
+    if as_json:
+        head = {"view": view, "csn": csn, "commit_time": when, "columns": shown.columns}
+        print_json({**head, "rows": shown.records(), "total": shown.total})
+        return
+    console = results()
+    rows = "1 row" if shown.total == 1 else f"{shown.total:,} rows"
+    at_time = f" ({when})" if when else ""
+    console.print(Text.assemble((view, "bold"), f" at csn {csn}{at_time}: {rows}\n"))
+    print_page(console, shown)
+
+
+@click.command()
+@click.argument("view")
+@click.option("--from", "start", metavar="T", help="After this time.  [default: the oldest kept]")
+@click.option("--to", default="latest", metavar="T", help="Up to this time.  [default: latest]")
+@limit_option
+@project_options
+def deltas(
+    view: str, start: str | None, to: str, limit: int | None, project_file: Path, as_json: bool
+) -> None:
+    """What each transaction did to a view.
+
+    One line per changed row: the csn of the transaction, how often the row was added (+) or taken away (−), and
+    the row. Adding up the lines after one csn up to another leads from the one state of the view to the other.
+
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (yours, unless it names a zone), or `latest`, which
+    is the high-water mark here.
+
+    \b
+    rollview deltas sales_by_state
+    rollview deltas sales_by_state --from csn:1 --to csn:2
+    """
+    with opened(project_file, "reading") as at:
+        frame = at.project.deltas(view, start, to)
+        shown = page(frame, rows_shown(limit, as_json), first=(CSN, COUNT))
+    if as_json:
+        head = {"view": view, "from": start, "to": to, "columns": shown.columns}
+        print_json({**head, "rows": shown.records(), "total": shown.total})
+        return
+    console = results()
+    changes = "1 change" if shown.total == 1 else f"{shown.total:,} changes"
+    console.print(Text.assemble((view, "bold"), f": {changes}\n"))
+    print_page(console, shown)

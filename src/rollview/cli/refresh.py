@@ -1,0 +1,40 @@
+"""`rollview refresh`: several views, rolled to one time in one logical step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from rollview.cli.opening import opened, project_options
+from rollview.cli.terminal import print_json, results
+from rollview.service.points import iso
+
+
+@click.command()
+@click.argument("views", nargs=-1, metavar="[VIEW]...")
+@click.option("--to", default="latest", metavar="T", help="The time to roll to.  [default: latest]")
+@project_options
+def refresh(views: tuple[str, ...], to: str, project_file: Path, as_json: bool) -> None:
+    """Roll views, all of them, to one time.
+
+    Captures what is new, makes the view deltas as far as needed, and rolls the named views (all, if none is
+    named) to exactly the same csn, in one step that readers see at once. Views are rolled forward only; `read
+    --as-of` looks back.
+
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (yours, unless it names a zone), or `latest`.
+
+    \b
+    rollview refresh
+    rollview refresh sale_lines sales_by_state --to latest
+    """
+    with opened(project_file, "refreshing") as at:
+        csn = at.project.refresh(*views, to=to, progress=at.tell)
+        when = iso(at.warehouse.catalog.commit_time(csn))
+        names = list(dict.fromkeys(views)) or list(at.project.views)
+    if as_json:
+        print_json({"views": names, "csn": csn, "commit_time": when})
+        return
+    at_time = f" ({when})" if when else ""
+    results().print(Text.assemble((", ".join(names), "bold"), f" at csn {csn}{at_time}"))

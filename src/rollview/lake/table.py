@@ -1,0 +1,289 @@
+"""A table of the lake: an ordinary Delta table that knows csn, steps and its own files.
+
+Change logs and view deltas are appended to; views have files replaced. Every change is one commit, made once
+however often it is tried, and readers of any kind see all of it or nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyspark.sql import DataFrame
+
+from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
+from rollview.lake.commit import Commit, properties_of
+from rollview.lake.data_files import Layout, write_rows
+from rollview.lake.disk import discard, explained, sync
+from rollview.lake.errors import ConflictError, LakeError
+from rollview.lake.file import CSN, LakeFile, within
+from rollview.lake.file import holding as files_holding
+from rollview.lake.log import DeltaLog
+from rollview.lake.maintenance import clear_staging, delete_files, groups_to_compact, needless_files
+from rollview.lake.transaction import settle, transact
+from rollview.lake.untouched import check_untouched
+from rollview.rows import FileScan, ScanFile, arrow_schema, spark_type
+
+PROPERTIES = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 1 hours"}
+"""Tables get a commit every second or so: checkpoints keep opening fast, cleaning keeps the log short."""
+
+REMEMBERED_SECONDS = 7 * 86_400.0
+"""So long does Delta remember when a file was removed (`delta.deletedFileRetentionDuration`)."""
+
+Rewrite = Callable[[FileScan], pa.Table | DataFrame]
+
+
+class LakeTable:
+    """A Delta table in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        self._log = DeltaLog(self.folder)
+        self._columns: tuple[tuple[str, str], ...] = ()
+
+    def exists(self) -> bool:
+        """Whether the table has been created."""
+        return self._log.exists()
+
+    def create(self, columns: Sequence[tuple[str, str]], properties: Mapping[str, str] | None = None) -> None:
+        """Makes the table, with no rows; does nothing if it is there with the same columns."""
+        if "%" in str(self.folder.absolute()):
+            # deltalake takes it for the beginning of an escaped character and looks elsewhere.
+            raise LakeError(
+                f"{self.folder.absolute()}: a lake cannot lie in a folder with % in its path",
+                thing=str(self.folder),
+                hint="choose another folder",
+            )
+        for name, kind in columns:
+            if kind == "void":
+                raise LakeError(
+                    f"{self.folder.name}: the column {name} has no type", thing=name, hint="cast it to a type"
+                )
+        if not self.exists():
+            with explained(self.folder.name, "creating the table"):
+                self._create(columns, {**PROPERTIES, **(properties or {})})
+        if self.columns != tuple(columns):
+            there = ", ".join(f"{name} {kind}" for name, kind in self.columns)
+            raise LakeError(
+                f"{self.folder.name} exists with other columns: {there}",
+                thing=self.folder.name,
+                hint="delete the table's folder, or give the new table another name",
+            )
+
+    def _create(self, columns: Sequence[tuple[str, str]], properties: Mapping[str, str]) -> None:
+        schema = arrow_schema(columns)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        first = Commit(writer="create", step=1, csn=0, commit_time=time.time(), operation="create")
+        try:
+            DeltaTable.create(
+                self.folder.absolute().as_uri(),
+                schema,
+                configuration=dict(properties),
+                commit_properties=properties_of(first),
+                raise_if_key_not_exists=False,
+            )
+        except DeltaError:
+            # Another process may have been faster; whether it made the same table is checked next.
+            if not self.exists():
+                raise
+        for path in (*(self.folder / "_delta_log").glob("*.json"), self.folder / "_delta_log", self.folder):
+            sync(path)
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """The columns with their Spark SQL types; they never change."""
+        if not self._columns:
+            schema = pa.schema(self._log.table().schema().to_arrow())
+            self._columns = tuple((field.name, spark_type(field.type)) for field in schema)
+        return self._columns
+
+    def version(self) -> int:
+        """The newest version on disk."""
+        return self._log.version()
+
+    def last_step(self, writer: str) -> int:
+        """The last step that this writer committed; 0 if there is none."""
+        return self._log.last_step(writer)
+
+    def commit_at(self, version: int) -> Commit | None:
+        """What the commit of a version says of itself; None if rollview did not make it."""
+        if not self._log.actions(version):
+            raise LakeError(
+                f"{self.folder.name}: the log says nothing about version {version} (any more)",
+                thing=self.folder.name,
+                hint=f"the newest version is {self.version()}; entries are kept for a limited time",
+            )
+        return self._log.commit_at(version)
+
+    def check_untouched(self, since: int) -> None:
+        """Refuses a table that somebody else changed after this version, or that has lost data files."""
+        check_untouched(self._log, since)
+
+    def append(self, rows: pa.Table | DataFrame, commit: Commit) -> int:
+        """Adds rows; the version that has them. No rows are a commit, too: the csn moves on."""
+        return self._change((), rows, commit, Layout())
+
+    def replace(
+        self,
+        removed: Sequence[LakeFile],
+        rows: pa.Table | DataFrame | None,
+        commit: Commit,
+        sort_by: Sequence[str] = (),
+        file_rows: int = 1_000_000,
+    ) -> int:
+        """Takes files away and adds rows in one commit; the rows are sorted and split into files."""
+        expected = sum(file.rows for file in removed)
+        return self._change(removed, rows, commit, Layout(tuple(sort_by), file_rows, expected))
+
+    def _change(
+        self,
+        removed: Sequence[LakeFile],
+        rows: pa.Table | DataFrame | None,
+        commit: Commit,
+        layout: Layout,
+    ) -> int:
+        if self.last_step(commit.writer) >= commit.step:
+            return self.version()
+        added = [] if rows is None else write_rows(self.folder, self.columns, rows, layout)
+        version = self._commit(added, removed, commit, data_change=True)
+        return self.version() if version is None else version
+
+    def _commit(
+        self, added: Sequence[Any], removed: Sequence[LakeFile], commit: Commit, data_change: bool
+    ) -> int | None:
+        """Commits files that have just been written. They go again only if it is certain that no commit has
+        them; an interrupt in between leaves them to vacuum.
+        """
+        try:
+            version = transact(self._log, added, [file.path for file in removed], commit, data_change)
+        except LakeError:
+            discard(file.path for file in added)
+            raise
+        if version is None:
+            discard(file.path for file in added)
+        else:
+            settle(self._log, version)
+        return version
+
+    def files(
+        self,
+        csn: tuple[int, int] | None = None,
+        holding: tuple[str, Sequence[Any]] | None = None,
+        version: int | None = None,
+    ) -> tuple[LakeFile, ...]:
+        """The files that may hold rows of (after, upto] and with one of the values in a column."""
+        chosen: tuple[LakeFile, ...] = tuple(self._log.files(version).values())
+        if csn is not None:
+            chosen = within(chosen, csn)
+        return chosen if holding is None else files_holding(chosen, *holding)
+
+    def rows_in(self, csn: tuple[int, int]) -> int:
+        """At most so many rows belong to (after, upto]: those of the files that overlap it."""
+        return sum(file.rows for file in self.files(csn=csn))
+
+    def load(
+        self,
+        files: Iterable[LakeFile],
+        columns: Sequence[str] | None = None,
+        csn: tuple[int, int] | None = None,
+    ) -> pa.Table:
+        """The rows of files, of (after, upto] if given, read here and now."""
+        schema = arrow_schema(self.columns)
+        names = schema.names if columns is None else list(columns)
+        paths = [str(self._full(file.path)) for file in files]
+        if not paths:
+            return schema.empty_table().select(names)
+        wanted = None if csn is None else (ds.field(CSN) > csn[0]) & (ds.field(CSN) <= csn[1])
+        with explained(self.folder.name, "reading data files"):
+            dataset = ds.dataset(paths, schema=schema, format="parquet")
+            return dataset.to_table(columns=names, filter=wanted).replace_schema_metadata(None)
+
+    def scan(
+        self,
+        files: Iterable[LakeFile],
+        columns: Sequence[str] | None = None,
+        csn: tuple[int, int] | None = None,
+    ) -> FileScan:
+        """The rows of files, of (after, upto] if given, to be read by Spark."""
+        types = dict(self.columns)
+        schema = tuple((name, types[name]) for name in (types if columns is None else columns))
+        if csn is not None and CSN not in dict(schema):
+            raise LakeError(
+                f"{self.folder.name}: a range of {CSN} was asked for without the column",
+                thing=CSN,
+                hint=f"add {CSN} to the columns to be read",
+            )
+        found = tuple(ScanFile(str(self._full(file.path))) for file in files)
+        return FileScan(found, schema, None if csn is None else _between(*csn))
+
+    def compact(
+        self,
+        commit: Commit,
+        target_rows: int = 1_000_000,
+        upto: int | None = None,
+        rewrite: Rewrite | None = None,
+    ) -> int | None:
+        """Puts small files together, those with csn ≤ `upto`; None if that is not worthwhile.
+
+        The rows stay the same, only sorted by csn. They go through this process's memory, a group of about
+        `target_rows` at a time, unless `rewrite` gives them as a DataFrame.
+        """
+        groups = groups_to_compact(self.files(), target_rows, upto)
+        if not groups or self.last_step(commit.writer) >= commit.step:
+            return None
+        read = rewrite or _read_here
+        added: list[Any] = []
+        try:
+            for group in groups:
+                order = (CSN,) if CSN in dict(self.columns) else ()
+                layout = Layout(order, target_rows, sum(file.rows for file in group))
+                added += write_rows(self.folder, self.columns, read(self.scan(group)), layout)
+        except BaseException:
+            discard(file.path for file in added)
+            raise
+        removed = [file for group in groups for file in group]
+        try:
+            return self._commit(added, removed, commit, data_change=False)
+        except ConflictError:
+            return None
+
+    def prune(self, upto: int, commit: Commit) -> int:
+        """Drops the files whose every row has a csn ≤ `upto`; the number of rows that went."""
+        old = [file for file in self.files() if file.maximum.get(CSN, upto + 1) <= upto]
+        if not old:
+            return 0
+        version = self._commit((), old, commit, data_change=True)
+        return 0 if version is None else sum(file.rows for file in old)
+
+    def vacuum(self, keep_seconds: float) -> None:
+        """Deletes files that no version of the last `keep_seconds` needs, and what failed writes left."""
+        if keep_seconds > REMEMBERED_SECONDS:
+            raise LakeError(
+                f"{self.folder.name}: removed files cannot be kept for {keep_seconds:.0f} seconds",
+                thing=self.folder.name,
+                hint=f"keep them for {REMEMBERED_SECONDS:.0f} seconds at most",
+            )
+        now = time.time()
+        found = list(self.folder.glob("*.parquet"))
+        present, removals = self._log.files(), dict(self._log.removals())
+        delete_files(list(needless_files(found, present, removals, now, keep_seconds)))
+        clear_staging(self.folder, now)
+
+    def _full(self, path: str) -> Path:
+        return self.folder.absolute() / path
+
+
+def _between(after: int, upto: int) -> Expression:
+    column = Column(CSN)
+    return conjunction((call(">", column, Literal(after)), call("<=", column, Literal(upto))))
+
+
+def _read_here(scan: FileScan) -> pa.Table:
+    paths = [file.path for file in scan.files]
+    return ds.dataset(paths, schema=arrow_schema(scan.schema), format="parquet").to_table()

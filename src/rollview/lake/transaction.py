@@ -1,0 +1,109 @@
+"""One atomic commit: files added and removed together, once, however often the step is tried.
+
+A commit is prepared for one version of the table. If another writer took the next version, everything is looked
+at again: whether this very step has been made meanwhile, and whether the files to be removed are still there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from rollview.lake.commit import Commit, properties_of
+from rollview.lake.data_files import DataFile
+from rollview.lake.disk import hint_for, sync
+from rollview.lake.errors import ConflictError, LakeError
+from rollview.lake.log import DeltaLog
+
+_ATTEMPTS = 100
+_PAUSE_SECONDS = 0.005
+
+
+def transact(
+    log: DeltaLog, added: Sequence[DataFile], removed: Sequence[str], commit: Commit, data_change: bool
+) -> int | None:
+    """Adds and removes files in one commit; the new version, or None if this step was made before.
+
+    A LakeError means that no commit has the added files.
+    """
+    for attempt in range(_ATTEMPTS):
+        # Nothing between here and the commit may look at the disk again: all is decided on one version.
+        with log.lock:
+            if log.last_step(commit.writer) >= commit.step:
+                return None
+            table = log.seen()
+            version = table.version() + 1
+            actions = _removals(log, table, removed, data_change)
+            try:
+                _commit(table, [*actions, *_additions(added, data_change)], commit)
+            except (DeltaError, OSError) as error:
+                log.forget()
+                # A checkpoint that failed after the commit is no failure of the commit.
+                if _made(log, version, added, commit):
+                    return version
+                if not log.entry(version).exists():
+                    raise LakeError(
+                        f"{log.folder.name}: the commit failed: {error}",
+                        thing=log.folder.name,
+                        hint=hint_for(error),
+                    ) from error
+            else:
+                return version
+        time.sleep(_PAUSE_SECONDS * (attempt + 1))
+    raise ConflictError(
+        f"{log.folder.name}: other writers were always faster",
+        thing=log.folder.name,
+        hint="stop the other processes that write to this table",
+    )
+
+
+def settle(log: DeltaLog, version: int) -> None:
+    """Waits until a commit is on disk."""
+    try:
+        sync(log.entry(version))
+        sync(log.entries)
+    except OSError as error:
+        raise LakeError(
+            f"{log.folder.name}: version {version} was committed, but may not be on disk: {error}",
+            thing=log.folder.name,
+            hint="look after the disk, then run the same command again: the step is not made twice",
+        ) from error
+
+
+def _commit(table: DeltaTable, actions: list[AddAction | RemoveAction], commit: Commit) -> None:
+    table.create_write_transaction(
+        actions, mode="append", schema=table.schema(), commit_properties=properties_of(commit)
+    )
+
+
+def _additions(added: Sequence[DataFile], data_change: bool) -> list[AddAction]:
+    now = int(time.time() * 1000)
+    return [
+        AddAction(file.path.name, file.path.stat().st_size, {}, now, data_change, file.statistics)
+        for file in added
+    ]
+
+
+def _removals(
+    log: DeltaLog, table: DeltaTable, removed: Sequence[str], data_change: bool
+) -> list[RemoveAction]:
+    now = int(time.time() * 1000)
+    present = log.files_of(table) if removed else {}
+    for path in removed:
+        if path not in present:
+            raise ConflictError(
+                f"{log.folder.name}: {path} was to be replaced, but is no longer part of the table",
+                thing=log.folder.name,
+                hint="another process changed the table meanwhile: read it again and repeat the step",
+            )
+    return [RemoveAction(path, data_change, now, present[path].size) for path in removed]
+
+
+def _made(log: DeltaLog, version: int, added: Sequence[DataFile], commit: Commit) -> bool:
+    """Whether the entry of this version is this very commit, with these very files."""
+    paths = {action["add"]["path"] for action in log.actions(version) if "add" in action}
+    return paths == {file.path.name for file in added} and log.commit_at(version) == commit

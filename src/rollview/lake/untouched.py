@@ -1,0 +1,51 @@
+"""Notices a table that another program has changed, before a view is computed from it.
+
+A commit that changes no rows (a vacuum, an optimize) is let pass. Entries that the log has forgotten cannot
+be checked; drivers look at every version soon after it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rollview.lake.errors import LakeError
+from rollview.lake.log import DeltaLog
+
+
+def check_untouched(log: DeltaLog, since: int) -> None:
+    """Refuses a table that somebody else changed after this version, or that has lost data files."""
+    name = log.folder.name
+    for version in range(since + 1, log.version() + 1):
+        actions = log.actions(version)
+        if actions and log.commit_at(version) is None and _changes(actions):
+            raise LakeError(
+                f"{name} was changed by another program: version {version}, {_operation(actions)}",
+                thing=name,
+                hint="rollview cannot follow such changes: delete the table's folder and load it again",
+            )
+    there = {path.name for path in log.folder.glob("*.parquet")}
+    missing = [path for path in log.files() if path not in there and not (log.folder / path).exists()]
+    if missing:
+        raise LakeError(
+            f"{name} has lost {len(missing)} of its data files, {missing[0]} for one",
+            thing=name,
+            hint="put the files back, or delete the table's folder and load it again",
+        )
+
+
+def _changes(actions: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a log entry changes rows, columns or the way they are to be read."""
+    for action in actions:
+        if "metaData" in action or "protocol" in action:
+            return True
+        if any(action.get(kind, {}).get("dataChange") for kind in ("add", "remove")):
+            return True
+    return False
+
+
+def _operation(actions: Sequence[Mapping[str, Any]]) -> str:
+    for action in actions:
+        if "commitInfo" in action:
+            return str(action["commitInfo"].get("operation", "an unnamed operation"))
+    return "an unnamed operation"

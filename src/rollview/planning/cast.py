@@ -1,0 +1,100 @@
+"""Casts and typed constants: CAST, `::`, DATE '…', 1.5D all arrive as casts.
+
+A cast of a constant that cannot change the value is the constant itself, so that sources can use it.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from sqlglot import exp
+
+from rollview.algebra.expression import Expression, Literal, call
+from rollview.algebra.functions.casts import cast_to
+from rollview.algebra.functions.dates import read_date, read_timestamp
+from rollview.planning.place import DIALECT, NodeError, mistake, refusal
+
+_Type = exp.DataType.Type
+_NAMES: dict[Any, str] = {
+    _Type.BIGINT: "BIGINT",
+    _Type.INT: "INT",
+    _Type.SMALLINT: "SMALLINT",
+    _Type.TINYINT: "TINYINT",
+    _Type.DOUBLE: "DOUBLE",
+    _Type.FLOAT: "FLOAT",
+    _Type.TEXT: "STRING",
+    _Type.DATE: "DATE",
+    _Type.BOOLEAN: "BOOLEAN",
+    # The parser has several names for Spark's one timestamp, which is a moment.
+    _Type.TIMESTAMP: "TIMESTAMP",
+    _Type.TIMESTAMPTZ: "TIMESTAMP",
+    _Type.TIMESTAMPLTZ: "TIMESTAMP",
+}
+
+
+def check_cast(node: exp.Cast) -> None:
+    """Refuses casts that cannot be maintained, and typed constants that cannot be read."""
+    if node.args.get("safe"):
+        raise refusal(node, "TRY_CAST", hint="CAST is supported; it fails where TRY_CAST gives NULL")
+    kind = _type(node.to)
+    constant = node.this
+    if not isinstance(node, exp.TryCast) and isinstance(constant, exp.Literal) and kind in _READERS:
+        example = "2024-01-31" if kind == "DATE" else "2024-01-31 12:30:00"
+        if _READERS[kind](constant.name) is None:
+            message = f"{kind} '{constant.name}' is no {kind.lower()}"
+            raise mistake(constant, message, thing=constant.name, hint=f"write {kind} '{example}'")
+
+
+def cast(node: exp.Cast, value: Expression) -> Expression:
+    """The value cast to the type; `value` is what the cast's argument became."""
+    kind = _type(node.to)
+    if isinstance(value, Literal):
+        same = _constant(value.value, kind)
+        if same is not None:
+            return same
+    return call(cast_to(kind), value)
+
+
+def _type(node: exp.DataType) -> str:
+    """Spark's name of the type."""
+    if node.this == _Type.DECIMAL:
+        limits = [int(limit.name) for limit in node.expressions]
+        precision, scale = (*limits, *(10, 0)[len(limits) :])
+        if not 0 <= scale <= precision <= 38 or precision == 0:
+            message = f"DECIMAL({precision},{scale}): at most 38 digits, and of these the scale"
+            raise mistake(node, message, thing=node.sql(dialect=DIALECT))
+        return f"DECIMAL({precision},{scale})"
+    if node.this not in _NAMES or node.expressions:
+        raise _unknown(node)
+    return _NAMES[node.this]
+
+
+def _unknown(node: exp.DataType) -> NodeError:
+    known = ", ".join([*dict.fromkeys(_NAMES.values()), "DECIMAL(p,s)"])
+    return refusal(node, f"CAST to {node.sql(dialect=DIALECT)}", hint=f"supported: {known}")
+
+
+def _constant(value: Any, kind: str) -> Literal | None:
+    """The constant that the cast of a constant is, where both are sure to be the same."""
+    if value is None or isinstance(value, bool):
+        return None
+    if kind == "DOUBLE" and isinstance(value, int | Decimal):
+        return Literal(float(value))
+    if isinstance(value, str) and kind in _READERS:
+        found = _READERS[kind](value)
+        return None if found is None else Literal(found)
+    if isinstance(value, str) and kind.startswith("DECIMAL"):
+        return _decimal(value, kind)
+    return None
+
+
+def _decimal(text: str, kind: str) -> Literal | None:
+    """How the parser spells 1.5BD: digits in quotes, and the type that these digits need."""
+    whole, _, fraction = text.partition(".")
+    if (whole + fraction).isdigit() and kind == f"DECIMAL({len(whole + fraction)},{len(fraction)})":
+        return Literal(Decimal(text))
+    return None
+
+
+_READERS = {"DATE": read_date, "TIMESTAMP": read_timestamp}

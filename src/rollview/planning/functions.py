@@ -1,0 +1,86 @@
+"""Which of the parser's functions become which of ours, and from which of their arguments.
+
+All of these depend on their arguments alone. What depends on anything else (a clock, chance, the session)
+cannot be maintained: the same rows would give another view whenever they are looked at.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+_ONE, _TWO, _MANY = ("this",), ("this", "expression"), ("this", "expressions")
+
+FUNCTIONS: dict[type[exp.Expr], tuple[str, tuple[str, ...]]] = {
+    exp.Not: ("NOT", _ONE),
+    exp.Abs: ("ABS", _ONE),
+    exp.Round: ("ROUND", ("this", "decimals")),
+    exp.Floor: ("FLOOR", _ONE),
+    exp.Ceil: ("CEIL", _ONE),
+    exp.Coalesce: ("COALESCE", _MANY),
+    exp.Least: ("LEAST", _MANY),
+    exp.Greatest: ("GREATEST", _MANY),
+    exp.Concat: ("||", ("expressions",)),
+    exp.Upper: ("UPPER", _ONE),
+    exp.Lower: ("LOWER", _ONE),
+    exp.Length: ("LENGTH", _ONE),
+    exp.Substring: ("SUBSTRING", ("this", "start", "length")),
+    exp.Year: ("YEAR", _ONE),
+    exp.Quarter: ("QUARTER", _ONE),
+    exp.Month: ("MONTH", _ONE),
+    exp.Day: ("DAY", _ONE),
+    exp.DayOfMonth: ("DAY", _ONE),
+    exp.TsOrDsAdd: ("DATE_ADD", _TWO),
+    exp.DateDiff: ("DATEDIFF", _TWO),
+}
+
+IGNORED: dict[type[exp.Expr], tuple[str, ...]] = {
+    # These repeat what is so in Spark anyway.
+    exp.Coalesce: ("is_nvl",),
+    exp.Least: ("ignore_nulls",),
+    exp.Greatest: ("ignore_nulls",),
+    exp.Concat: ("safe",),
+    exp.TsOrDsAdd: ("unit",),
+}
+
+BOOLEAN = {"=", "<>", "<", "<=", ">", ">=", "<=>", "AND", "OR", "NOT", "IS NULL", "IN", "LIKE"}
+"""Functions of ours whose value is a condition."""
+
+OF_THEIR_ARGUMENTS = {"IF", "COALESCE", "LEAST", "GREATEST"}
+"""Functions of ours whose value is a condition if their arguments are."""
+
+_UNSTABLE = {
+    "NOW",
+    "CURDATE",
+    "CURRENT_DATE",
+    "CURRENT_TIME",
+    "CURRENT_TIMESTAMP",
+    "CURRENT_TIMEZONE",
+    "CURRENT_USER",
+    "CURRENT_CATALOG",
+    "CURRENT_SCHEMA",
+    "CURRENT_DATABASE",
+    "SESSION_USER",
+    "USER",
+    "LOCALTIMESTAMP",
+    "UNIX_TIMESTAMP",
+    "RAND",
+    "RANDN",
+    "RANDOM",
+    "RANDSTR",
+    "UNIFORM",
+    "SHUFFLE",
+    "UUID",
+    "MONOTONICALLY_INCREASING_ID",
+    "SPARK_PARTITION_ID",
+    "INPUT_FILE_NAME",
+}
+
+
+def unstable_hint(name: str) -> str:
+    """Why a function cannot be in a view, if it is one whose value changes while its arguments do not."""
+    if name.upper() not in _UNSTABLE:
+        return ""
+    return (
+        f"{name.upper()} gives another value whenever the view is computed, and no source tells of that; "
+        "use a column, or apply it when the view is read"
+    )

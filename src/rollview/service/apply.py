@@ -1,0 +1,125 @@
+"""apply: rolls stored views along their deltas, several to one csn in one logical step.
+
+Only the files that may hold a changed row are rewritten. The catalog says for all views of the step at once
+that they show the new csn, and readers go by the catalog; a step that was begun is finished first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import functions as f
+
+from rollview.algebra.lift import roll
+from rollview.catalog import Lease, Materialized, Refresh, Refreshed, Step
+from rollview.errors import RollviewError
+from rollview.lake import Commit, LakeFile
+from rollview.service.stored_view import StoredView
+from rollview.service.warehouse import Warehouse
+from rollview.spark import COUNT, SparkBag
+
+LEASE = "apply"
+
+
+class CorruptView(RollviewError):
+    """A stored view and its delta contradict each other."""
+
+
+def apply(
+    warehouse: Warehouse, targets: Mapping[str, int], reason: str, wait_seconds: float = 0.0
+) -> dict[str, int]:
+    """Rolls views to the given csn, which their deltas cover; returns the changed rows of each."""
+    catalog = warehouse.catalog
+    with catalog.lease(LEASE, wait_seconds) as lease:
+        recover(warehouse, lease)
+        records = catalog.views()
+        moving = {name: csn for name, csn in targets.items() if csn > records[name].materialized_csn}
+        if not moving:
+            return {}
+        bounds = {
+            "views": {name: [records[name].materialized_csn, csn] for name, csn in moving.items()},
+            "reason": reason,
+        }
+        step = catalog.begin(lease, "apply", ",".join(moving), bounds)
+        return _run(warehouse, lease, step)
+
+
+def recover(warehouse: Warehouse, lease: Lease) -> None:
+    """Finishes a step that was begun."""
+    for step in warehouse.catalog.pending("apply"):
+        _run(warehouse, lease, step)
+
+
+def _run(warehouse: Warehouse, lease: Lease, step: Step) -> dict[str, int]:
+    """Rolls every view of the step, then makes all of them known."""
+    started = time.monotonic()
+
+    def one(name: str) -> tuple[int, int]:
+        after, upto = step.bounds["views"][name]
+        return _roll(warehouse, name, step.id, after, upto)
+
+    names = list(step.bounds["views"])
+    rolled = dict(zip(names, warehouse.threads.map(one, names), strict=True))
+    effects: list[Any] = []
+    for name, (version, rows) in rolled.items():
+        after, upto = step.bounds["views"][name]
+        seconds = time.monotonic() - started
+        refresh = Refresh(name, "incremental", after, upto, rows, seconds, step.bounds["reason"], time.time())
+        effects += [Materialized(name, upto, version), Refreshed(refresh)]
+    warehouse.catalog.finish(lease, step, *effects)
+    return {name: rows for name, (_, rows) in rolled.items()}
+
+
+def _roll(warehouse: Warehouse, name: str, step: int, after: int, upto: int) -> tuple[int, int]:
+    """Rolls one view's table; returns its new version and the number of changed rows."""
+    stored = StoredView.open(warehouse, name)
+    table, layout = warehouse.view_table(name), stored.layout
+    if table.last_step("apply") >= step:
+        return table.version(), 0
+    table.check_untouched(stored.record.lake_version)
+    delta = stored.delta(after, upto)
+    if delta.is_empty():
+        return stored.record.lake_version, 0
+    files = _affected(stored, delta)
+    rolled = roll(stored.view.root, stored.state(files), delta)
+    rows = _checked(name, layout.to_stored(rolled))
+    when = warehouse.catalog.commit_time(upto) or 0.0
+    order = [layout.stored_name[column] for column in layout.order]
+    commit = Commit("apply", step, upto, when, "apply")
+    version = table.replace(files, rows, commit, sort_by=order)
+    return version, delta.table().num_rows if delta.is_at_driver else -1
+
+
+def _affected(stored: StoredView, delta: SparkBag) -> tuple[LakeFile, ...]:
+    """The files that may hold a row that the delta changes."""
+    order = stored.layout.order
+    if not order or not delta.is_at_driver:
+        return stored.files()
+    values = delta.distinct(order[:1]).table()[order[0]].to_pylist()
+    known: Sequence[Any] = sorted(value for value in values if value is not None)
+    whole = [*known, None] if len(known) < len(values) else known
+    return stored.files(holding=(stored.layout.stored_name[order[0]], whole))
+
+
+def _checked(name: str, rows: Any) -> pa.Table:
+    """The rows to write; a count below one means that the view is not what its delta was made for."""
+    bag = SparkBag(rows)
+    bag.look()
+    if bag.is_at_driver:
+        table = bag.table()
+        wrong = table.filter(pa.compute.less(table[COUNT], 1))
+        if wrong.num_rows:
+            _refuse(name, wrong.slice(0, 1).to_pylist()[0])
+        return table
+    return rows.withColumn(
+        COUNT, f.when(f.col(COUNT) >= 1, f.col(COUNT)).otherwise(f.raise_error(f.lit(name)))
+    )
+
+
+def _refuse(name: str, row: Mapping[str, Any]) -> None:
+    message = f"view {name}: rolling it would leave {row[COUNT]} of a row: {row}"
+    hint = f"run `rollview verify {name}`; `rollview setup --reload {name}` computes it anew"
+    raise CorruptView(message, thing=name, hint=hint)

@@ -1,0 +1,173 @@
+"""capture: what sources committed becomes one history in the lake.
+
+One step takes a batch from every site, lets the sequencer put all of it in one order, records that order in
+the catalog (bounds), appends the rows to the change logs (write), and then makes the new csn known (commit).
+A step that was begun is always redone with the same bounds: the source gives the same transactions again,
+and a change log that already has the step's commit id takes nothing twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from heapq import merge
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import functions as f
+
+from rollview.algebra.history import CSN, Transaction, UnitOfWork
+from rollview.algebra.sequencer import Sequencer
+from rollview.catalog import Lease, Part, Sequenced, Site, Step, Unit
+from rollview.lake import Commit
+from rollview.rows import Rows, arrow_schema
+from rollview.service.warehouse import Warehouse
+from rollview.sources.source import Batch, Captured
+from rollview.spark import COUNT, SparkBag
+
+LEASE = "capture"
+BATCH_ROWS = 200_000
+"""About so many changed rows are taken from a site in one step."""
+
+
+def capture(warehouse: Warehouse, wait_seconds: float = 0.0) -> int:
+    """Takes everything that is new; returns the number of units of work."""
+    captured = 0
+    with warehouse.catalog.lease(LEASE, wait_seconds) as lease:
+        captured += recover(warehouse, lease)
+        while units := capture_step(warehouse, lease):
+            captured += units
+    return captured
+
+
+def recover(warehouse: Warehouse, lease: Lease) -> int:
+    """Finishes a step that was begun."""
+    units = 0
+    for step in warehouse.catalog.pending("capture"):
+        batches = {
+            site: warehouse.source_at(site).again(site, bounds["after"], bounds["marks"], bounds["upto"])
+            for site, bounds in step.bounds["sites"].items()
+        }
+        units += _write(warehouse, lease, step, batches)
+    return units
+
+
+def capture_step(warehouse: Warehouse, lease: Lease) -> int:
+    """One batch from every site; returns the number of units of work, 0 if nothing was new."""
+    catalog = warehouse.catalog
+    sites = catalog.sites()
+    taken = warehouse.threads.map(
+        lambda site: warehouse.source_at(site.name).capture(site.name, site.bookmark, BATCH_ROWS),
+        sites.values(),
+    )
+    batches = {
+        name: batch
+        for name, batch in zip(sites, taken, strict=True)
+        if batch.transactions or batch.bookmark != sites[name].bookmark
+    }
+    if not batches:
+        return 0
+    units = _sequence(catalog.last_csn(), catalog.commit_time(catalog.last_csn()), sites, batches)
+    bounds: dict[str, Any] = {
+        "sites": {
+            name: {
+                "after": sites[name].bookmark,
+                "upto": batch.bookmark,
+                "marks": [each.mark for each in batch.transactions],
+            }
+            for name, batch in batches.items()
+        },
+        "units": [
+            [unit.csn, unit.commit_time, [[part.source, part.version] for part in unit.parts]]
+            for unit in units
+        ],
+        "versions": {name: sites[name].version for name in batches},
+    }
+    step = catalog.begin(lease, "capture", "", bounds)
+    return _write(warehouse, lease, step, batches)
+
+
+def _sequence(
+    last_csn: int, last_time: float | None, sites: Mapping[str, Site], batches: Mapping[str, Batch]
+) -> list[UnitOfWork]:
+    """The units of work that the batches make, in one order close to that of their commit times."""
+    positions = {name: site.version for name, site in sites.items()}
+    sequencer = Sequencer(positions, last_csn, float("-inf") if last_time is None else last_time)
+    now = time.time()
+    queues = []
+    for name, batch in batches.items():
+        latest, queue = float("-inf"), []
+        for number, each in enumerate(batch.transactions, positions[name] + 1):
+            # A source's own order goes before its clock, and no clock goes before ours.
+            latest = max(latest, min(each.commit_time, now))
+            header = Transaction(name, number, (), latest, each.global_id, each.participants)
+            queue.append((latest, name, number, header))
+        queues.append(queue)
+    return [
+        unit
+        for commit_time, _, _, header in merge(*queues)
+        for unit in sequencer.receive(header, commit_time)
+    ]
+
+
+def _write(warehouse: Warehouse, lease: Lease, step: Step, batches: Mapping[str, Batch]) -> int:
+    """Appends the rows of a step and makes its csn known."""
+    recorded: list[list[Any]] = step.bounds["units"]
+    versions: dict[str, int] = step.bounds["versions"]
+    units = []
+    changed: dict[str, list[tuple[int, Rows]]] = defaultdict(list)
+    for csn, commit_time, parts in recorded:
+        touched: dict[str, int] = {}
+        named = []
+        for site, version in parts:
+            each = batches[site].transactions[version - versions[site] - 1]
+            named.append(Part(site, version, each.mark, each.transaction_id, each.global_id))
+            _collect(each, csn, changed, touched)
+        units.append(Unit(csn, commit_time, tuple(named), touched))
+    last_csn, last_time = (recorded[-1][0], recorded[-1][1]) if recorded else (0, 0.0)
+    commit = Commit("capture", step.id, last_csn, last_time, "capture")
+    tables = warehouse.catalog.tables()
+    for name, pieces in changed.items():
+        log = warehouse.change_log(tables[name])
+        log.append(_timed(warehouse, tables[name].columns, tables[name].types, pieces), commit)
+    bookmarks = {site: bounds["upto"] for site, bounds in step.bounds["sites"].items()}
+    warehouse.catalog.finish(lease, step, Sequenced(tuple(units), bookmarks))
+    for site, bookmark in bookmarks.items():
+        warehouse.source_at(site).forget(site, bookmark)
+    return max(len(units), 1)
+
+
+def _collect(
+    transaction: Captured, csn: int, changed: dict[str, list[tuple[int, Rows]]], touched: dict[str, int]
+) -> None:
+    for table, rows in transaction.rows.items():
+        if isinstance(rows, pa.Table) and not rows.num_rows:
+            continue
+        changed[table].append((csn, rows))
+        # Rows in files have not been counted; that there are some is what matters.
+        touched[table] = touched.get(table, 0) + (rows.num_rows if isinstance(rows, pa.Table) else 1)
+
+
+def _timed(
+    warehouse: Warehouse, names: Sequence[str], types: Sequence[str], pieces: Sequence[tuple[int, Rows]]
+) -> Any:
+    """The rows of all pieces, each with its csn: an Arrow table where all are, else a frame."""
+    schema = arrow_schema([*zip(names, types, strict=True), (COUNT, "bigint"), (CSN, "bigint")])
+    few = [
+        rows.append_column(CSN, pa.array([csn] * rows.num_rows, pa.int64())).select(schema.names).cast(schema)
+        for csn, rows in pieces
+        if isinstance(rows, pa.Table)
+    ]
+    at_driver = pa.concat_tables(few).combine_chunks() if few else schema.empty_table()
+    if len(few) == len(pieces):
+        return at_driver
+    frames = [
+        SparkBag.of_rows(warehouse.spark, rows).net_effect().frame.withColumn(CSN, f.lit(csn).cast("bigint"))
+        for csn, rows in pieces
+        if not isinstance(rows, pa.Table)
+    ]
+    whole = SparkBag.of_rows(warehouse.spark, at_driver).frame
+    for frame in frames:
+        whole = whole.unionByName(frame)
+    return whole

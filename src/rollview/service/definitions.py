@@ -1,0 +1,146 @@
+"""What a project defines: its sources' tables and its views, parsed, in an order in which each view comes
+after the views it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from rollview.algebra.view import Table, View
+from rollview.algorithms.algorithm import Algorithm
+from rollview.algorithms.registry import ALGORITHMS
+from rollview.errors import InputError, RollviewError, UnsupportedError, ViewError
+from rollview.planning import parse_view, referenced_names, view_name
+
+POLICIES = ("snapshot", "dpda")
+DEFAULT_POLICY = "dpda"
+
+
+@dataclass(frozen=True)
+class ViewText:
+    """A view file: its path, the view's name, the text, and the names it reads."""
+
+    path: Path
+    name: str
+    sql: str
+    reads: tuple[str, ...]
+
+
+def read_view_files(paths: Iterable[Path]) -> dict[str, ViewText]:
+    """The view texts by name, dependencies first."""
+    texts: dict[str, ViewText] = {}
+    for path in paths:
+        sql = path.read_text(encoding="utf-8")
+        with _in_file(path):
+            name, reads = view_name(sql) or path.stem, referenced_names(sql)
+        if name in texts:
+            message = f"{path.name}: view `{name}` is already defined in {texts[name].path.name}"
+            raise ViewError(message, thing=name)
+        texts[name] = ViewText(path, name, sql, reads)
+    return in_order(texts)
+
+
+def parse_views(texts: Mapping[str, ViewText], tables: Mapping[str, Table]) -> dict[str, View]:
+    """The views in normal form; a view that others read becomes a table to them."""
+    known = dict(tables)
+    views: dict[str, View] = {}
+    for text in texts.values():
+        with _in_file(text.path):
+            view = parse_view(text.sql, known.values(), text.name)
+        view = replace(view, name=text.name)
+        _check_properties(view, text.path)
+        views[view.name] = view
+        known[view.name] = as_table(view)
+    return views
+
+
+def as_table(view: View, types: tuple[str, ...] = ()) -> Table:
+    """A view as a table that other views can read."""
+    return Table("", view.name, view.root.output_columns, types=types, own_log=True)
+
+
+def digest(view: View) -> str:
+    """A fingerprint of the definition: the same text and the same tables give the same."""
+    tables = sorted((table.qualified, table.columns, table.types) for table in view.tables)
+    return sha256(f"{view.sql}\n{tables}".encode()).hexdigest()
+
+
+def policy_of(view: View) -> str:
+    """When the view is maintained."""
+    return view.properties.get("rollview.policy", DEFAULT_POLICY)
+
+
+def algorithm_of(view: View) -> Algorithm:
+    """The algorithm that maintains the view: the named one, or the sweep, which reaches every level."""
+    name = view.properties.get("rollview.algorithm", "sweep")
+    algorithm = ALGORITHMS.get(name)
+    if algorithm is None:
+        raise InputError(
+            f"view {view.name}: unknown algorithm `{name}`",
+            thing=name,
+            hint=f"known: {', '.join(ALGORITHMS)}",
+        )
+    reason = algorithm.refusal(view) or (
+        "" if algorithm.sequenced else "it runs in the simulator only, so far"
+    )
+    if reason:
+        usable = ", ".join(each.name for each in ALGORITHMS.values() if each.sequenced)
+        hint = f"leave rollview.algorithm out, or choose one of {usable}"
+        raise UnsupportedError(f"view {view.name} cannot use {name}: {reason}", thing=name, hint=hint)
+    return algorithm
+
+
+def _check_properties(view: View, path: Path) -> None:
+    policy = policy_of(view)
+    if policy not in POLICIES:
+        message = f"{path.name}: the policy `{policy}` is not available"
+        raise UnsupportedError(message, thing=policy, hint=f"available: {', '.join(POLICIES)}")
+    refresh = view.properties.get("rollview.refresh", "auto")
+    if refresh not in ("auto", "incremental", "full"):
+        message = f"{path.name}: rollview.refresh is `{refresh}`"
+        raise InputError(message, thing=refresh, hint="one of incremental, full, auto")
+    for key, value in view.properties.items():
+        if (
+            key.startswith("rollview.interval")
+            and value != "auto"
+            and not (value.isdigit() and int(value) > 0)
+        ):
+            message = f"{path.name}: {key} is `{value}`"
+            raise InputError(message, thing=value, hint="a number of transactions, or auto")
+    algorithm_of(view)
+
+
+def in_order(texts: Mapping[str, ViewText]) -> dict[str, ViewText]:
+    """Dependencies first; a cycle is named."""
+    ordered: dict[str, ViewText] = {}
+    names = {name.lower(): name for name in texts}
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        if name in path:
+            cycle = " → ".join((*path[path.index(name) :], name))
+            place = texts[name].path.name
+            hint = "a view cannot read itself, not even through others"
+            raise ViewError(f"{place}: views form a cycle: {cycle}", thing=name, hint=hint)
+        if name in ordered:
+            return
+        for read in texts[name].reads:
+            if read.lower() in names:
+                visit(names[read.lower()], (*path, name))
+        ordered[name] = texts[name]
+
+    for name in texts:
+        visit(name, ())
+    return ordered
+
+
+@contextmanager
+def _in_file(path: Path) -> Iterator[None]:
+    """Says in which file a mistake is: an error of ours gets the file's name in front."""
+    try:
+        yield
+    except RollviewError as error:
+        raise type(error)(f"{path.name}: {error.message}", thing=error.thing, hint=error.hint) from None

@@ -1,0 +1,97 @@
+"""explain: what would run for a view, from the very objects that run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rollview.algebra.expression import to_sql
+from rollview.algebra.join_graph import access_path
+from rollview.algebra.view import Block, View
+from rollview.algorithms.registry import ALGORITHMS
+from rollview.planning import render
+from rollview.service.definitions import algorithm_of, policy_of
+
+
+@dataclass(frozen=True)
+class Path:
+    """What one update of a relation asks: for each round, the sub-queries as `site: relations`."""
+
+    relation: str
+    rounds: tuple[tuple[str, ...], ...]
+
+    @property
+    def sub_queries(self) -> int:
+        """How many sub-queries that is."""
+        return sum(len(each) for each in self.rounds)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything `explain` says of a view."""
+
+    view: str
+    policy: str
+    refresh: str
+    algorithm: str
+    why: str
+    others: tuple[tuple[str, str], ...]
+    normal_form: str
+    join_graph: tuple[str, ...]
+    paths: tuple[Path, ...]
+    full: str
+
+
+def explain(view: View) -> Explanation:
+    """The plan of a view."""
+    algorithm = algorithm_of(view)
+    chosen = "rollview.algorithm" in view.properties
+    policy = policy_of(view)
+    full = ""
+    if policy == "snapshot":
+        full = "policy snapshot: computed anew whenever it is refreshed"
+    elif view.properties.get("rollview.refresh") == "full":
+        full = "rollview.refresh is full: computed anew whenever it is refreshed"
+    return Explanation(
+        view=view.name,
+        policy=policy,
+        refresh="full" if full else "incremental",
+        algorithm=algorithm.name,
+        why="chosen by rollview.algorithm"
+        if chosen
+        else "the default: complete in every scenario, one "
+        "sub-query per site and round, compensation from the change log",
+        others=tuple(
+            (each.name, each.refusal(view) or _usable(each.sequenced)) for each in ALGORITHMS.values()
+        ),
+        normal_form=render(view),
+        join_graph=tuple(line for block in view.blocks for line in _graph(block)),
+        paths=tuple(
+            _path(block, position) for block in view.blocks for position in range(len(block.relations))
+        ),
+        full=full,
+    )
+
+
+def _usable(sequenced: bool) -> str:
+    return "usable" if sequenced else "in the simulator only"
+
+
+def _graph(block: Block) -> list[str]:
+    lines = [
+        f"{block.relations[edge.left].alias} — {block.relations[edge.right].alias}"
+        f"  on {edge.left_column} = {edge.right_column}"
+        for edge in block.edges
+    ]
+    for relation, conditions in zip(block.relations, block.local, strict=True):
+        where = " and ".join(to_sql(condition) for condition in conditions)
+        lines.append(f"{relation.alias}: {relation.table.qualified}" + (f"  where {where}" if where else ""))
+    return lines
+
+
+def _path(block: Block, position: int) -> Path:
+    names = [relation.alias for relation in block.relations]
+    rounds = tuple(
+        tuple(f"{sub.source}: {', '.join(names[reach.relation] for reach in sub.reaches)}" for sub in round_)
+        for round_ in access_path(block, position).rounds
+    )
+    return Path(names[position], rounds)

@@ -1,0 +1,158 @@
+"""How a view is stored: the reader's columns, `_count`, and what an aggregate must remember besides.
+
+The state of a block or UNION ALL is its rows. The state of an aggregate is its keys and sums, from which
+the reader's columns follow; keys and counts that a reader sees anyway are stored once, all others as extra
+columns whose names begin with `_`. The types are those that Spark itself gives the view's SQL, so that a
+stored view is what a recomputation would have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from rollview.algebra.expression import Column, to_sql
+from rollview.algebra.history import CSN
+from rollview.algebra.lift import initial_state
+from rollview.algebra.view import Aggregate, Node, View
+from rollview.catalog import ViewRecord
+from rollview.errors import UnsupportedError
+from rollview.rows import Rows, arrow_schema
+from rollview.service.content import content
+from rollview.service.original import original
+from rollview.spark import COUNT, SparkBag
+
+Columns = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`columns` is what a reader sees, `state` what the algebra computes with, both with Spark SQL types."""
+
+    root: Node
+    columns: Columns
+    state: Columns
+
+    @classmethod
+    def of_record(cls, view: View, record: ViewRecord) -> Layout:
+        """The layout of a view that has been loaded."""
+        return cls(view.root, record.columns, record.stored)
+
+    @property
+    def is_aggregate(self) -> bool:
+        """Whether the state is one of groups."""
+        return isinstance(self.root, Aggregate)
+
+    @cached_property
+    def stored_name(self) -> dict[str, str]:
+        """For each column of the state the column of the stored table that holds it."""
+        if not isinstance(self.root, Aggregate):
+            return {name: name for name, _ in self.state}
+        types = dict(self.columns)
+        shown = {
+            expression.name: name
+            for name, expression in self.root.output
+            if isinstance(expression, Column) and (expression.name, types[name]) in self.state
+        }
+        return {name: shown.get(name, f"_{name.lstrip('_')}") for name, _ in self.state}
+
+    @cached_property
+    def stored(self) -> Columns:
+        """The columns of the view's table."""
+        hidden = [(self.stored_name[name], kind) for name, kind in self.state]
+        shown = {name for name, _ in self.columns}
+        return (*self.columns, (COUNT, "bigint"), *((n, kind) for n, kind in hidden if n not in shown))
+
+    @cached_property
+    def delta(self) -> Columns:
+        """The columns of the view's delta table: the state's, with the csn."""
+        return (*self.state, (COUNT, "bigint"), (CSN, "bigint"))
+
+    @property
+    def order_keys(self) -> tuple[str, ...]:
+        """The keys of an aggregate's groups."""
+        return self.root.keys if isinstance(self.root, Aggregate) else ()
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The state's columns that the stored table is sorted by; the first one prunes files."""
+        keys = self.root.keys if isinstance(self.root, Aggregate) else tuple(name for name, _ in self.columns)
+        return keys[:3]
+
+    def to_stored(self, state: SparkBag) -> DataFrame:
+        """The table's rows for a state."""
+        typed = self.typed(state).frame
+        if not isinstance(self.root, Aggregate):
+            return typed.select(*[_named(name) for name, _ in self.stored])
+        outputs = dict(self.root.output)
+        columns: list[SparkColumn] = [
+            f.expr(to_sql(outputs[name])).cast(kind).alias(name) for name, kind in self.columns
+        ]
+        shown = {name for name, _ in self.columns}
+        hidden = [_named(name).alias(s) for name, s in self.stored_name.items() if s not in shown]
+        return typed.select(*columns, f.col(COUNT), *hidden)
+
+    def to_state(self, rows: SparkBag) -> SparkBag:
+        """The state that a table's rows hold."""
+        return rows.project([(name, Column(stored)) for name, stored in self.stored_name.items()])
+
+    def typed(self, bag: SparkBag, *extra: str) -> SparkBag:
+        """A state, or a delta with its csn, with exactly the types it is stored with."""
+        if bag.is_at_driver:
+            types = (*self.state, (COUNT, "bigint"), *((name, "bigint") for name in extra))
+            schema = arrow_schema(types)
+            table = bag.table().select(schema.names)
+            if table.schema.equals(schema):
+                return bag
+        columns = [_named(name).cast(kind).alias(name) for name, kind in self.state]
+        return SparkBag(bag.frame.select(*columns, *map(_named, extra), f.col(COUNT).cast("bigint")))
+
+    def present(self, rows: DataFrame) -> DataFrame:
+        """What a reader sees of the table's rows: each as often as it counts."""
+        copies = f.explode(f.expr(f"sequence(1, `{COUNT}`)")).alias("_copy")
+        names = [_named(name) for name, _ in self.columns]
+        return rows.select(*names, copies).select(*names)
+
+
+def layout_of(spark: SparkSession, view: View) -> Layout:
+    """The layout that Spark's own analysis of the view gives; no job runs."""
+    empty = {table.qualified: _empty(spark, table.columns, table.types) for table in view.tables}
+    names = view.root.output_columns
+    frames = {name: bag.frame.drop(COUNT) for name, bag in empty.items()}
+    with original(spark, view.sql, frames) as shown:
+        columns = tuple((name, kind) for name, (_, kind) in zip(names, shown.dtypes, strict=True))
+    rows = content(
+        view.root, [tuple(empty[r.table.qualified] for r in block.relations) for block in view.blocks]
+    )
+    if not isinstance(view.root, Aggregate):
+        return Layout(view.root, columns, columns)
+    groups = initial_state(view.root, rows)
+    types = dict(groups.frame.dtypes)
+    sums = {name: f.sum(f.expr(to_sql(expression))).alias(name) for name, expression in view.root.measures}
+    types |= dict(rows.frame.agg(*sums.values()).dtypes)
+    _refuse_inexact(view, types)
+    return Layout(view.root, columns, tuple((name, types[name]) for name in groups.columns))
+
+
+def _refuse_inexact(view: View, types: Mapping[str, str]) -> None:
+    """Sums of floating-point numbers depend on the order of addition, so no delta keeps them true."""
+    for name, kind in types.items():
+        if name.startswith("sum_") and kind in ("double", "float"):
+            message = f"view {view.name}: SUM or AVG of a {kind} cannot be maintained exactly"
+            hint = "sum a decimal instead: SUM(CAST(x AS DECIMAL(18, 2)))"
+            raise UnsupportedError(message, thing=view.name, hint=hint)
+
+
+def _empty(spark: SparkSession, names: Sequence[str], types: Sequence[str]) -> SparkBag:
+    schema = arrow_schema([*zip(names, types, strict=True), (COUNT, "bigint")])
+    rows: Rows = schema.empty_table()
+    return SparkBag.of_rows(spark, rows)
+
+
+def _named(name: str) -> SparkColumn:
+    return f.expr(to_sql(Column(name))).alias(name)

@@ -1,0 +1,93 @@
+"""Keeping the lake small: logs are compacted, and pruned once no view needs them and their time is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from rollview.catalog import Retained
+from rollview.lake import Commit, LakeTable
+from rollview.service.apply import LEASE as APPLY
+from rollview.service.apply import recover as recover_apply
+from rollview.service.capture import LEASE as CAPTURE
+from rollview.service.capture import recover as recover_capture
+from rollview.service.propagate import Propagation
+from rollview.service.warehouse import Warehouse
+
+MANY_FILES = 32
+"""A log with more small files than this is compacted."""
+
+
+def maintain(warehouse: Warehouse) -> dict[str, int]:
+    """Compacts and prunes whatever is due; returns what was done, by table."""
+    done: dict[str, int] = {}
+    _maintain_changes(warehouse, done)
+    for name in warehouse.views:
+        _maintain_view(warehouse, name, done)
+    return done
+
+
+def _maintain_changes(warehouse: Warehouse, done: dict[str, int]) -> None:
+    catalog = warehouse.catalog
+    with catalog.lease(CAPTURE, 5.0) as lease:
+        recover_capture(warehouse, lease)
+        tables = catalog.tables()
+        upto = min(catalog.csn_at(time.time() - warehouse.project.retention.changes), _needed(warehouse))
+        step = catalog.begin(lease, "maintain", "changes", {"upto": upto})
+        when = catalog.commit_time(catalog.last_csn()) or 0.0
+        for name, table in tables.items():
+            log = warehouse.change_log(table)
+            _shrink(log, f"changes/{name}", step.id, upto, catalog.last_csn(), when, done)
+            log.vacuum(warehouse.project.retention.files)
+        catalog.finish(lease, step)
+
+
+def _maintain_view(warehouse: Warehouse, name: str, done: dict[str, int]) -> None:
+    catalog = warehouse.catalog
+    with catalog.lease(f"propagate:{name}", 5.0) as lease, catalog.lease(APPLY, 5.0) as applying:
+        recover_apply(warehouse, applying)
+        Propagation(warehouse, warehouse.view(name), lease).recover()
+        record = catalog.views()[name]
+        kept_since = catalog.csn_at(time.time() - warehouse.project.retention.deltas)
+        readers = [catalog.positions(other).values() for other in _readers(warehouse, name)]
+        needed = [position for positions in readers for position in positions]
+        upto = min([kept_since, record.materialized_csn, *needed])
+        oldest = max(upto, record.oldest_csn)
+        step = catalog.begin(lease, "maintain", name, {"upto": oldest})
+        # First nobody may ask for what is about to go, then it goes.
+        catalog.finish(lease, step, Retained(name, oldest))
+        when = catalog.commit_time(catalog.last_csn()) or 0.0
+        deltas = warehouse.delta_table(name)
+        _shrink(deltas, f"deltas/{name}", step.id, oldest, catalog.high_water(name), when, done)
+        for table in (deltas, warehouse.view_table(name)):
+            table.vacuum(warehouse.project.retention.files)
+
+
+def _shrink(
+    table: LakeTable, name: str, step: int, upto: int, csn: int, when: float, done: dict[str, int]
+) -> None:
+    if dropped := table.prune(upto, Commit("prune", step, csn, when, "prune")):
+        done[f"{name}: rows pruned"] = dropped
+    if len(table.files()) > MANY_FILES:
+        before = len(table.files())
+        if table.compact(Commit("compact", step, csn, when, "compact")) is not None:
+            done[f"{name}: files compacted"] = before - len(table.files())
+
+
+def _needed(warehouse: Warehouse) -> int:
+    """No change log may lose what a position of any view has not passed, or what a view shows."""
+    catalog = warehouse.catalog
+    positions: Iterable[int] = (
+        position
+        for name, record in catalog.views().items()
+        for position in (*catalog.positions(name).values(), record.materialized_csn)
+    )
+    return min(positions, default=0)
+
+
+def _readers(warehouse: Warehouse, name: str) -> list[str]:
+    return [
+        other
+        for other, view in warehouse.views.items()
+        if any(table.qualified == name for table in view.tables)
+    ]

@@ -1,0 +1,67 @@
+"""Points in time, as users write them: `csn:N`, an ISO time, `latest`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from rollview.catalog import Catalog
+from rollview.errors import InputError
+
+
+class PointError(InputError):
+    """A point in time that cannot be read or cannot be reached."""
+
+
+@dataclass(frozen=True)
+class Covered:
+    """The csn from the oldest that can be read to the high-water mark."""
+
+    oldest: int
+    newest: int
+
+
+def resolve(catalog: Catalog, text: str | int, latest: int) -> int:
+    """The csn that a user means; a time means the last csn committed by then."""
+    if isinstance(text, int):
+        return text
+    word = text.strip()
+    if word.lower() == "latest":
+        return latest
+    prefix, _, number = word.partition(":")
+    if prefix.lower() == "csn":
+        if not number.strip().isdigit():
+            raise PointError(f"`{text}` is no csn", thing=text, hint="for example csn:42")
+        return int(number)
+    try:
+        moment = datetime.fromisoformat(word)
+    except ValueError:
+        hint = "csn:N, an ISO time such as 2026-01-31T12:00:00, or latest"
+        raise PointError(f"`{text}` is no point in time", thing=text, hint=hint) from None
+    if moment.tzinfo is None:
+        # A time without a zone is the reader's own, as their clock on the wall shows it.
+        moment = moment.astimezone()
+    return catalog.csn_at(moment.timestamp())
+
+
+def check_covered(catalog: Catalog, name: str, csn: int, covered: Covered, what: str) -> None:
+    """Refuses a csn outside the interval, and says what the interval is."""
+    if covered.oldest <= csn <= covered.newest:
+        return
+    side = "before" if csn < covered.oldest else "after"
+    message = f"view {name} cannot be {what} csn {csn}: that is {side} what its view delta covers"
+    hint = f"possible: {show(catalog, covered.oldest)} to {show(catalog, covered.newest)}"
+    raise PointError(message, thing=name, hint=hint)
+
+
+def show(catalog: Catalog, csn: int) -> str:
+    """A csn with its commit time."""
+    when = catalog.commit_time(csn)
+    return f"csn:{csn} ({iso(when)})" if when else f"csn:{csn}"
+
+
+def iso(moment: float | None) -> str:
+    """A commit time for people and machines: ISO, UTC, milliseconds."""
+    if moment is None or moment <= 0:
+        return ""
+    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

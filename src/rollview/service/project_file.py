@@ -1,0 +1,213 @@
+"""The project file `rollview.yml`: read, checked, and with every mistake named by its place.
+
+`${NAME}` in a value is replaced by the environment's variable of that name. Paths are relative to the
+file's own folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rollview.errors import InputError
+
+DEFAULT_NAME = "rollview.yml"
+
+_KEYS = ("name", "lake", "catalog", "spark", "sources", "views", "retention", "step_seconds")
+_RETENTION_KEYS = ("changes", "deltas", "files")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|d|seconds?|minutes?|hours?|days?)\s*")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class ProjectError(InputError):
+    """The project file cannot be used."""
+
+
+@dataclass(frozen=True)
+class SourceEntry:
+    """One entry under `sources`: its name, its type, and all other settings as text."""
+
+    name: str
+    kind: str
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How long, in seconds, to keep what nothing needs any more: change logs, view deltas, old files."""
+
+    changes: float = 86400.0
+    deltas: float = 7 * 86400.0
+    files: float = 3600.0
+
+
+@dataclass(frozen=True)
+class ProjectFile:
+    """The settings of a project, with absolute paths."""
+
+    path: Path
+    name: str
+    lake: Path
+    catalog: str
+    spark: Mapping[str, str]
+    sources: tuple[SourceEntry, ...]
+    views: tuple[str, ...]
+    retention: Retention = field(default_factory=Retention)
+    step_seconds: float = 5.0
+
+    @property
+    def folder(self) -> Path:
+        """The folder that relative paths start from."""
+        return self.path.parent
+
+    def view_files(self) -> tuple[Path, ...]:
+        """The files that the view patterns match, in order of their names."""
+        found: dict[Path, None] = {}
+        for pattern in self.views:
+            matches = sorted(self.folder.glob(pattern))
+            if not matches and not any(sign in pattern for sign in "*?["):
+                raise ProjectError(f"views: {pattern} does not exist", thing=pattern)
+            found.update(dict.fromkeys(matches))
+        return tuple(found)
+
+
+def read_project_file(path: Path) -> ProjectFile:
+    """Reads and checks a project file; a folder stands for the `rollview.yml` in it."""
+    path = (path / DEFAULT_NAME if path.is_dir() else path).absolute()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        hint = "`rollview init DIR` writes a small working project"
+        raise ProjectError(f"cannot read {path}: {error.strerror}", thing=str(path), hint=hint) from None
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        place = getattr(error, "problem_mark", None)
+        where = f" (line {place.line + 1}, column {place.column + 1})" if place else ""
+        problem = getattr(error, "problem", None) or "it is not YAML"
+        raise ProjectError(f"{path.name}: {problem}{where}", thing=str(path)) from None
+    return _Reading(path, text).project(content)
+
+
+class _Reading:
+    """Knows the text, so that a mistake can be shown with its line."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.lines = text.splitlines()
+
+    def fail(self, message: str, thing: str, hint: str = "") -> ProjectError:
+        pattern = re.compile(rf"^\s*[\"']?{re.escape(thing)}[\"']?\s*:|{re.escape(thing)}")
+        line = next((number for number, each in enumerate(self.lines, 1) if pattern.search(each)), None)
+        where = f" (line {line})" if line and thing else ""
+        return ProjectError(f"{self.path.name}{where}: {message}", thing=thing, hint=hint)
+
+    def project(self, content: Any) -> ProjectFile:
+        if not isinstance(content, dict):
+            raise self.fail("the file must be a mapping of settings", "", f"known: {', '.join(_KEYS)}")
+        self._only(content, _KEYS, "setting")
+        folder = self.path.parent
+        lake = folder / self.text(content, "lake", "./lake")
+        catalog = self.text(content, "catalog", f"sqlite:///{lake / 'catalog.db'}")
+        return ProjectFile(
+            path=self.path,
+            name=self.text(content, "name", folder.name),
+            lake=lake,
+            catalog=self._catalog(catalog, folder),
+            spark=self._spark(content.get("spark")),
+            sources=self._sources(content.get("sources")),
+            views=self._patterns(content.get("views", ["views/*.sql"])),
+            retention=self._retention(content.get("retention")),
+            step_seconds=self._duration("step_seconds", content.get("step_seconds", 5)),
+        )
+
+    def _only(self, content: Mapping[Any, Any], known: tuple[str, ...], what: str) -> None:
+        for key in content:
+            if key not in known:
+                close = get_close_matches(str(key), known, 1)
+                hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known)}"
+                raise self.fail(f"unknown {what} `{key}`", str(key), hint)
+
+    def text(self, content: Mapping[str, Any], key: str, default: str) -> str:
+        value = content.get(key, default)
+        if not isinstance(value, str | int | float) or value == "":
+            raise self.fail(f"`{key}` must be text", key)
+        return self.expand(str(value))
+
+    def expand(self, value: str) -> str:
+        def replace(match: re.Match[str]) -> str:
+            if match[1] not in os.environ:
+                raise self.fail(f"the environment has no variable {match[1]}", match[1])
+            return os.environ[match[1]]
+
+        return _VARIABLE.sub(replace, value)
+
+    def _catalog(self, url: str, folder: Path) -> str:
+        if "://" not in url:
+            hint = "for example sqlite:///./lake/catalog.db"
+            raise self.fail("`catalog` must be a database URL", "catalog", hint)
+        relative = url.removeprefix("sqlite:///")
+        if relative != url and not relative.startswith("/") and relative != ":memory:":
+            return f"sqlite:///{(folder / relative).absolute()}"
+        return url
+
+    def _spark(self, value: Any) -> dict[str, str]:
+        if value is None:
+            return {"master": "local[*]"}
+        if not isinstance(value, dict):
+            raise self.fail("`spark` must be a mapping", "spark", 'for example {master: "local[*]"}')
+        settings = {str(key): self.expand(str(each)) for key, each in value.items()}
+        if "master" in settings and "remote" in settings:
+            raise self.fail("`spark` has both `master` and `remote`", "spark", "keep one of them")
+        if not settings.keys() & {"master", "remote"}:
+            settings["master"] = "local[*]"
+        return settings
+
+    def _sources(self, value: Any) -> tuple[SourceEntry, ...]:
+        if not isinstance(value, dict) or not value:
+            hint = "for example sources: {shop: {type: sqlite, path: ./shop.db}}"
+            raise self.fail("`sources` must name at least one source", "sources", hint)
+        return tuple(self._source(str(name), entry) for name, entry in value.items())
+
+    def _source(self, name: str, entry: Any) -> SourceEntry:
+        if not _WORD.fullmatch(name):
+            raise self.fail(f"`{name}` cannot name a source", name, "use letters, digits and _")
+        if not isinstance(entry, dict) or "type" not in entry:
+            raise self.fail(
+                f"source `{name}` has no `type`", name, "for example {type: sqlite, path: ./a.db}"
+            )
+        settings = {str(key): self.expand(str(each)) for key, each in entry.items() if key != "type"}
+        return SourceEntry(name, str(entry["type"]), settings)
+
+    def _patterns(self, value: Any) -> tuple[str, ...]:
+        patterns = [value] if isinstance(value, str) else value
+        if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
+            raise self.fail("`views` must be a list of file patterns", "views", 'for example ["views/*.sql"]')
+        return tuple(patterns)
+
+    def _retention(self, value: Any) -> Retention:
+        if value is None:
+            return Retention()
+        if not isinstance(value, dict):
+            raise self.fail(
+                "`retention` must be a mapping", "retention", "for example {changes: 1d, deltas: 7d}"
+            )
+        self._only(value, _RETENTION_KEYS, "retention")
+        return Retention(**{key: self._duration(key, each) for key, each in value.items()})
+
+    def _duration(self, key: str, value: Any) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+            return float(value)
+        match = _DURATION.fullmatch(str(value))
+        if match is None:
+            raise self.fail(f"`{key}`: {value!r} is no duration", key, "for example 90s, 15m, 2h, 7d")
+        return float(match[1]) * _SECONDS[match[2][0]]

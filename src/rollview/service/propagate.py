@@ -1,0 +1,206 @@
+"""propagate: makes view deltas, by the algorithm of the view, interval by interval.
+
+One step gives every forward query of the view its interval, records these bounds, runs the algorithm's
+processes side by side until each has published, writes all they published as one append to the view's
+delta table, and moves the positions. The processes are the very generators that the simulator runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+from rollview.algebra.history import CSN
+from rollview.algebra.view import Table, View
+from rollview.algorithms.effects import (
+    Ask,
+    Await,
+    Changes,
+    Compensated,
+    Execute,
+    ForwardQuery,
+    Interval,
+    Newest,
+    NextInterval,
+    Process,
+    Publish,
+    Recall,
+    RowsOf,
+)
+from rollview.catalog import Lease, Moved, Step
+from rollview.errors import RollviewError
+from rollview.lake import Commit
+from rollview.service.definitions import algorithm_of
+from rollview.service.pace import Pace
+from rollview.service.relations import Relations
+from rollview.service.warehouse import Warehouse
+from rollview.spark import SparkBag
+
+Bounds = dict[ForwardQuery, Interval]
+
+
+@dataclass
+class Propagation:
+    """The propagation of one view, by whoever holds its lease."""
+
+    warehouse: Warehouse
+    view: View
+    lease: Lease
+    pace: Pace = field(default_factory=Pace)
+
+    def __post_init__(self) -> None:
+        self.relations = Relations(self.warehouse, self.view)
+        self.algorithm = algorithm_of(self.view)
+
+    def recover(self) -> None:
+        """Finishes a step that was begun."""
+        for step in self.warehouse.catalog.pending("propagate", self.view.name):
+            self._run(step)
+
+    def step(self, upto: int | None = None) -> bool:
+        """One step, not beyond a csn; whether there was anything to do."""
+        positions = self.warehouse.catalog.positions(self.view.name)
+        intervals, skipped = self._bounds(positions, upto)
+        if not intervals and not skipped:
+            return False
+        bounds = {
+            "intervals": [[*query[1:], each.after, each.upto] for query, each in intervals.items()],
+            "skipped": [[*query[1:], to] for query, to in skipped.items()],
+        }
+        started = time.monotonic()
+        step = self.warehouse.catalog.begin(self.lease, "propagate", self.view.name, bounds)
+        self._run(step)
+        self.pace.took(intervals, time.monotonic() - started, self.warehouse.project.step_seconds)
+        return True
+
+    def _bounds(
+        self, positions: Mapping[ForwardQuery, int], limit: int | None
+    ) -> tuple[Bounds, dict[ForwardQuery, int]]:
+        """For each forward query its interval, or how far it can go without asking anything."""
+        intervals: Bounds = {}
+        skipped: dict[ForwardQuery, int] = {}
+        for query, position in positions.items():
+            tables = self._tables(query)
+            newest = min(self.relations.newest(table) for table in tables)
+            newest = newest if limit is None else min(newest, limit)
+            if newest <= position:
+                continue
+            if not any(self.relations.touched(table, position, newest) for table in tables):
+                skipped[query] = newest
+                continue
+            number = self.pace.transactions(self.view, query, tables)
+            names = [table.qualified for table in tables if table.source]
+            upto = self.warehouse.catalog.next_csn_touching(names, position, number) if names else newest
+            intervals[query] = Interval(position, min(newest, upto))
+        return intervals, skipped
+
+    def _tables(self, query: ForwardQuery) -> list[Table]:
+        relations = self.view.blocks[query.block].relations
+        chosen = relations if query.relation is None else (relations[query.relation],)
+        return [relation.table for relation in chosen]
+
+    def _run(self, step: Step) -> None:
+        """Runs the processes through the step's intervals and publishes what they made."""
+        name = self.view.name
+        intervals = {
+            ForwardQuery(name, block, relation): Interval(after, upto)
+            for block, relation, after, upto in step.bounds["intervals"]
+        }
+        moves = {ForwardQuery(name, block, relation): to for block, relation, to in step.bounds["skipped"]}
+        table = self.warehouse.delta_table(name)
+        writer = f"propagate:{name}"
+        control = None
+        if table.last_step(writer) < step.id:
+            published = self._evaluate(intervals)
+            for each in published:
+                moves |= dict(each.moves)
+                control = control if each.control is None else each.control
+            positions = self.warehouse.catalog.positions(name) | moves
+            high_water = min(positions.values())
+            if published:
+                delta = _total(self, [each.delta for each in published])
+                when = self.warehouse.catalog.commit_time(high_water) or 0.0
+                table.append(delta, Commit(writer, step.id, high_water, when, "propagate"))
+        else:
+            moves |= {query: interval.upto for query, interval in intervals.items()}
+        self.warehouse.catalog.finish(self.lease, step, Moved(name, tuple(moves.items()), control))
+
+    def _evaluate(self, intervals: Bounds) -> list[Publish[SparkBag]]:
+        """What the processes publish for these intervals."""
+        running = [
+            _Running(self, process, intervals) for process in self.algorithm.processes(self.view) if intervals
+        ]
+        results = self.warehouse.threads.map(lambda each: each.run(), running)
+        return [published for result in results for published in result]
+
+
+class _Running:
+    """One process of the algorithm; it is over when it waits for an interval that the step does not have."""
+
+    def __init__(self, propagation: Propagation, process: Process, intervals: Bounds) -> None:
+        self.propagation = propagation
+        self.process = process
+        self.intervals = dict(intervals)
+
+    def run(self) -> list[Publish[SparkBag]]:
+        published: list[Publish[SparkBag]] = []
+        value: Any = None
+        while True:
+            try:
+                effect = self.process.send(value)
+            except StopIteration:
+                return published
+            if isinstance(effect, NextInterval):
+                interval = self.intervals.pop(effect.query, None)
+                if interval is None:
+                    self.process.close()
+                    return published
+                value = interval if effect.after is None else Interval(effect.after, interval.upto)
+            elif isinstance(effect, Publish):
+                published.append(effect)
+                value = None
+            else:
+                value = self._serve(effect)
+
+    def _serve(self, effect: Any) -> Any:
+        relations, warehouse = self.propagation.relations, self.propagation.warehouse
+        match effect:
+            case Changes(table=table, after=after, upto=upto):
+                return relations.changes(table, after, upto)
+            case Ask(questions=questions):
+                return relations.ask(questions)
+            case Await(answers=answers):
+                return tuple(relations.sight(answer) for answer in answers)
+            case Execute(at=at):
+                return warehouse.catalog.last_csn() if at is None else at
+            case Newest():
+                return warehouse.catalog.last_csn()
+            case Recall(view=view):
+                return warehouse.catalog.control(view)
+            case RowsOf(columns=columns, rows=rows):
+                return SparkBag.of(warehouse.spark, dict.fromkeys(columns, "bigint"), dict(rows))
+            case Compensated():
+                return None
+        raise RollviewError(f"{self.propagation.algorithm.name} asks for {type(effect).__name__}")
+
+
+def _total(propagation: Propagation, deltas: Sequence[SparkBag]) -> Any:
+    """All pieces of the view delta as one, computed in one job."""
+    layout = propagation.warehouse.layout(propagation.view.name)
+    total = reduce(lambda left, right: left.plus(right), (layout.typed(delta, CSN) for delta in deltas))
+    return total.settled().rows()
+
+
+def propagate(warehouse: Warehouse, name: str, upto: int | None = None, wait_seconds: float = 0.0) -> int:
+    """Propagates a view as far as its relations reach, or up to a csn; returns the number of steps."""
+    view = warehouse.view(name)
+    steps = 0
+    with warehouse.catalog.lease(f"propagate:{name}", wait_seconds) as lease:
+        propagation = Propagation(warehouse, view, lease, warehouse.pace)
+        propagation.recover()
+        while propagation.step(upto):
+            steps += 1
+    return steps

@@ -1,0 +1,68 @@
+"""refresh: several views, rolled to one time.
+
+What is asked for is captured, propagated and applied, in this order, each only as far as needed. A view that
+is not maintained by deltas (policy `snapshot`, or `rollview.refresh` = `full`) is computed anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from rollview.catalog import LeaseHeld
+from rollview.errors import InputError
+from rollview.service.apply import apply
+from rollview.service.capture import capture
+from rollview.service.definitions import policy_of
+from rollview.service.load import load
+from rollview.service.points import Covered, check_covered, resolve
+from rollview.service.propagate import propagate
+from rollview.service.warehouse import Warehouse
+
+Progress = Callable[[str], None]
+PATIENCE_SECONDS = 60.0
+
+
+def refresh(
+    warehouse: Warehouse, names: Sequence[str], to: str | int = "latest", progress: Progress = lambda _: None
+) -> int:
+    """Rolls the views, all of them, to one time; returns its csn."""
+    catalog = warehouse.catalog
+    chosen = [warehouse.view(name).name for name in dict.fromkeys(names)] or list(warehouse.views)
+    progress("capture")
+    with suppress(LeaseHeld):  # Another process captures all the time; what it has is what there is.
+        capture(warehouse)
+    csn = resolve(catalog, to, catalog.last_csn())
+    full = [name for name in chosen if is_full(warehouse, name)]
+    rolled = [name for name in chosen if name not in full]
+    if full and csn != catalog.last_csn():
+        hint = "leave --to out: it can only be computed as of now"
+        raise InputError(f"view {full[0]} has no view delta to roll along", thing=full[0], hint=hint)
+    for name in rolled:
+        covered = Covered(catalog.views()[name].materialized_csn, catalog.last_csn())
+        check_covered(catalog, name, csn, covered, "rolled to")
+    for name in with_dependencies(warehouse, rolled):
+        progress(f"propagate {name}")
+        propagate(warehouse, name, csn, PATIENCE_SECONDS)
+    if rolled:
+        progress(f"apply {', '.join(rolled)}")
+        apply(warehouse, dict.fromkeys(rolled, csn), f"refresh to csn {csn}", PATIENCE_SECONDS)
+    for name in full:
+        progress(f"load {name}")
+        load(warehouse, warehouse.view(name), "full refresh", PATIENCE_SECONDS)
+    return csn
+
+
+def is_full(warehouse: Warehouse, name: str) -> bool:
+    """Whether a refresh of the view computes it anew."""
+    view = warehouse.view(name)
+    return policy_of(view) == "snapshot" or view.properties.get("rollview.refresh") == "full"
+
+
+def with_dependencies(warehouse: Warehouse, names: Sequence[str]) -> list[str]:
+    """These views and all views they read, dependencies first."""
+    needed: set[str] = set(names)
+    for name, view in reversed(warehouse.views.items()):
+        if name in needed:
+            needed.update(table.name for table in view.tables if not table.source)
+    return [name for name in warehouse.views if name in needed]

@@ -1,0 +1,124 @@
+"""The relations of a view as its algorithm meets them: change logs to read, sites to ask.
+
+A relation is a table of a source, captured in the lake, or another view, whose delta is its change log and
+whose stored state answers sub-queries.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from rollview.algebra.bag import keep
+from rollview.algebra.expression import Column, conjunction
+from rollview.algebra.history import Seen
+from rollview.algebra.view import Block, Table, View
+from rollview.algorithms.effects import Answer, Question
+from rollview.catalog import LeaseHeld
+from rollview.errors import RollviewError
+from rollview.service.capture import capture
+from rollview.service.stored_view import StoredView, read_range
+from rollview.service.warehouse import Warehouse
+from rollview.sources.source import columns_to_read
+from rollview.spark import COUNT, SparkBag
+
+PATIENCE_SECONDS = 60.0
+"""So long is waited for what an answer saw to be captured, before it is called an error."""
+
+
+class CaptureStands(RollviewError):
+    """An answer saw transactions that nobody captures."""
+
+
+class Relations:
+    """The tables of one view."""
+
+    def __init__(self, warehouse: Warehouse, view: View) -> None:
+        self._warehouse = warehouse
+        self._tables = {table.qualified: table for table in view.tables}
+
+    def newest(self, table: Table) -> int:
+        """How far the table's change log reaches."""
+        catalog = self._warehouse.catalog
+        return catalog.last_csn() if table.source else catalog.high_water(table.name)
+
+    def touched(self, table: Table, after: int, upto: int) -> bool:
+        """Whether the table may have changed in after < csn ≤ upto."""
+        if table.source:
+            return bool(self._warehouse.catalog.touched(table.qualified, after, upto))
+        return bool(self._warehouse.delta_table(table.name).files(csn=(after, upto)))
+
+    def changes(self, name: str, after: int, upto: int) -> SparkBag:
+        """The change log for after < csn ≤ upto."""
+        table = self._tables[name]
+        if table.source:
+            if not self.touched(table, after, upto):
+                after = upto
+            return read_range(self._warehouse, self._warehouse.change_log(table), after, upto)
+        return StoredView.open(self._warehouse, name).row_delta(after, upto)
+
+    def ask(self, questions: Sequence[Question[SparkBag]]) -> tuple[Answer[SparkBag], ...]:
+        """All answers; several sites are asked at once."""
+        if len(questions) == 1:
+            return (self._answer(questions[0]),)
+        return tuple(self._warehouse.askers.map(self._answer, questions))
+
+    def sight(self, answer: Answer[SparkBag]) -> Seen:
+        """What an answer saw, in csn; waits until all of it has been captured."""
+        if isinstance(answer.saw, Seen):
+            return answer.saw
+        return wait_for_sight(self._warehouse, answer.source, answer.saw)
+
+    def _answer(self, question: Question[SparkBag]) -> Answer[SparkBag]:
+        site, block = question.sub_query.source, question.block
+        first = block.relations[question.sub_query.reaches[0].relation].table
+        saw: Seen | str
+        if not first.source:
+            stored = StoredView.open(self._warehouse, first.name)
+            names = [name for name, _ in stored.layout.columns]
+            whole = stored.rows().project(keep(names))
+            bags = [whole for _ in question.sub_query.reaches]
+            saw = Seen(stored.record.materialized_csn)
+        else:
+            keys = tuple(None if bag is None else _keys(bag) for bag in question.keys)
+            asked = Question(block, question.sub_query, keys)
+            found = self._warehouse.source_at(site).ask(asked)
+            bags = [SparkBag.of_rows(self._warehouse.spark, rows) for rows in found.rows]
+            saw = found.sight
+        rows = tuple(
+            _as_block_names(block, reach.relation, bag)
+            for reach, bag in zip(question.sub_query.reaches, bags, strict=True)
+        )
+        return Answer(site, rows, saw)  # type: ignore[arg-type]
+
+
+def wait_for_sight(warehouse: Warehouse, site: str, sight: str) -> Seen:
+    """What a reading saw, in csn; captures, or waits for the process that does."""
+    catalog, source = warehouse.catalog, warehouse.source_at(site)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (seen := source.seen(site, sight, catalog.marks(site))) is None:
+        try:
+            capture(warehouse)
+        except LeaseHeld as held:
+            if time.monotonic() > deadline:
+                message = f"an answer of {site} saw more than has been captured in {PATIENCE_SECONDS:.0f} s"
+                raise CaptureStands(message, thing=site, hint=str(held)) from None
+            time.sleep(0.02)
+    return catalog.in_csn(site, seen)
+
+
+def _keys(bag: SparkBag) -> pa.Table:
+    table = bag.table()
+    return table.drop_columns([COUNT])
+
+
+def _as_block_names(block: Block, position: int, bag: SparkBag) -> SparkBag:
+    """The rows that pass the local conditions: the needed columns, as the block names them."""
+    relation = block.relations[position]
+    read = columns_to_read(block, position)
+    renamed = bag.project([(relation.column(name), Column(name)) for name in read])
+    if not block.local[position]:
+        return renamed
+    return renamed.select(conjunction(block.local[position])).project(keep(block.needed[position]))

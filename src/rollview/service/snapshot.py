@@ -1,0 +1,86 @@
+"""Relations at one csn, without stopping anybody.
+
+Every site is read at whatever state it shows, then what was read is aligned, by the change log, to the csn
+that is wanted. The first load, full refreshes and `verify` all begin like this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+
+from rollview.algebra.align import FROM, UNTIL, align, window
+from rollview.algebra.bag import keep
+from rollview.algebra.expression import Column, Literal, call
+from rollview.algebra.history import Seen
+from rollview.algebra.view import Table
+from rollview.service.relations import wait_for_sight
+from rollview.service.stored_view import StoredView, read_range
+from rollview.service.warehouse import Warehouse
+from rollview.spark import SparkBag
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A table's rows as they were read, and what the reading saw, in csn."""
+
+    table: Table
+    rows: SparkBag
+    saw: Seen
+
+
+@contextmanager
+def scratch(warehouse: Warehouse) -> Iterator[Path]:
+    """A folder for large readings, gone afterwards; beside the lake, where Spark can read it."""
+    parent = warehouse.project.lake / "scratch"
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(mkdtemp(dir=parent))
+    try:
+        yield folder
+    finally:
+        rmtree(folder, ignore_errors=True)
+
+
+def read_tables(warehouse: Warehouse, tables: Sequence[Table], folder: Path) -> dict[str, Reading]:
+    """Reads whole tables, each site once and all sites at once; waits until all they saw is captured."""
+    sites: dict[str, list[Table]] = {}
+    readings: dict[str, Reading] = {}
+    for table in tables:
+        if table.source:
+            sites.setdefault(table.site, []).append(table)
+        else:
+            stored = StoredView.open(warehouse, table.name)
+            rows = stored.rows().project(keep(table.columns))
+            readings[table.name] = Reading(table, rows, Seen(stored.record.materialized_csn))
+
+    def read(site: str) -> None:
+        columns: Mapping[Table, Sequence[str]] = {table: table.columns for table in sites[site]}
+        found = warehouse.source_at(site).read(columns, folder)
+        saw = wait_for_sight(warehouse, site, found.sight)
+        for table, rows in zip(sites[site], found.rows, strict=True):
+            bag = SparkBag.of_rows(warehouse.spark, rows).project(keep(table.columns))
+            readings[table.qualified] = Reading(table, bag, saw)
+
+    list(warehouse.askers.map(read, sites))
+    return readings
+
+
+def at_csn(warehouse: Warehouse, reading: Reading, csn: int) -> SparkBag:
+    """The table at a csn."""
+    table, saw = reading.table, reading.saw
+    if saw == Seen(csn):
+        return reading.rows
+    after, upto = window(saw, csn, csn)
+    if table.source:
+        if not warehouse.catalog.touched(table.qualified, after, upto):
+            return reading.rows
+        log = read_range(warehouse, warehouse.change_log(table), after, upto)
+    else:
+        log = StoredView.open(warehouse, table.name).row_delta(after, upto)
+    aligned = align(reading.rows, log, saw, csn, csn)
+    then = call("AND", call("<=", Column(FROM), Literal(csn)), call("<", Literal(csn), Column(UNTIL)))
+    return aligned.select(then).project(keep(table.columns)).net_effect()

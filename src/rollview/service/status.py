@@ -1,0 +1,162 @@
+"""status: where everything stands, as data that the command line prints."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from rollview.algebra.view import View
+from rollview.catalog import Refresh, ViewRecord
+from rollview.service.definitions import read_view_files
+from rollview.service.points import iso
+from rollview.service.warehouse import Warehouse
+
+
+@dataclass(frozen=True)
+class SourceStatus:
+    """A site: how it is captured, how far, and when last."""
+
+    site: str
+    kind: str
+    version: int
+    captured_at: str
+    how: dict[str, str]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class RelationStatus:
+    """How far the changes of one relation have been propagated."""
+
+    relation: str
+    position: int
+
+
+@dataclass(frozen=True)
+class ViewStatus:
+    """A view: what it shows, since when that is right and until when, what can be read."""
+
+    name: str
+    policy: str
+    materialized: int
+    high_water: int
+    oldest: int
+    newest: int
+    behind_csn: int
+    lag_seconds: float
+    valid_from: str
+    valid_until: str
+    relations: tuple[RelationStatus, ...]
+    last_refresh: Refresh | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Status:
+    """The whole project."""
+
+    name: str
+    last_csn: int
+    last_commit_time: str
+    sources: tuple[SourceStatus, ...]
+    views: tuple[ViewStatus, ...]
+    unfinished: tuple[str, ...]
+
+
+def status(warehouse: Warehouse) -> Status:
+    """Reads the catalog; asks sources only how they are captured."""
+    catalog = warehouse.catalog
+    last = catalog.last_csn()
+    records = catalog.views()
+    notes = _file_notes(warehouse, records)
+    return Status(
+        name=warehouse.project.name,
+        last_csn=last,
+        last_commit_time=iso(catalog.commit_time(last)),
+        sources=tuple(_source(warehouse, site) for site in catalog.sites()),
+        views=tuple(
+            _view(warehouse, view, records[name], last, notes.get(name, ""))
+            for name, view in warehouse.views.items()
+        ),
+        unfinished=tuple(
+            f"{step.kind} {step.subject}".strip()
+            for kind in ("capture", "load", "propagate", "apply")
+            for step in catalog.pending(kind)
+        ),
+    )
+
+
+def _source(warehouse: Warehouse, name: str) -> SourceStatus:
+    site = warehouse.catalog.sites()[name]
+    how: dict[str, str] = {}
+    problem, kind = "", ""
+    try:
+        source = warehouse.source_at(name)
+        kind, how = source.kind, dict(source.describe())
+    except Exception as error:  # Whatever keeps a source from answering is what the reader wants to see.
+        problem = str(error).splitlines()[0]
+    return SourceStatus(name, kind, site.version, iso(site.captured_at), how, problem)
+
+
+def _view(warehouse: Warehouse, view: View, record: ViewRecord, last: int, note: str) -> ViewStatus:
+    catalog = warehouse.catalog
+    shown, high_water = record.materialized_csn, catalog.high_water(view.name)
+    next_change = _next_change(warehouse, view, shown, last)
+    changed_at = catalog.commit_time(next_change) if next_change else None
+    relations = tuple(
+        RelationStatus(
+            view.name if query.relation is None else view.blocks[query.block].relations[query.relation].alias,
+            position,
+        )
+        for query, position in catalog.positions(view.name).items()
+    )
+    refreshes = catalog.refreshes(view.name, 1)
+    return ViewStatus(
+        name=view.name,
+        policy=record.policy,
+        materialized=shown,
+        high_water=high_water,
+        oldest=record.oldest_csn,
+        newest=last,
+        behind_csn=last - shown,
+        lag_seconds=max(0.0, time.time() - changed_at) if changed_at else 0.0,
+        valid_from=iso(catalog.commit_time(shown)),
+        valid_until=iso(changed_at),
+        relations=relations,
+        last_refresh=refreshes[0] if refreshes else None,
+        note=note,
+    )
+
+
+def _next_change(warehouse: Warehouse, view: View, shown: int, last: int) -> int | None:
+    """The first csn after the shown one at which a table of the view changed: until then it is valid."""
+    names = sorted(_base_tables(warehouse, view))
+    catalog = warehouse.catalog
+    if not any(catalog.touched(name, shown, last) for name in names):
+        return None
+    return catalog.next_csn_touching(names, shown, 1)
+
+
+def _base_tables(warehouse: Warehouse, view: View) -> set[str]:
+    names: set[str] = set()
+    for table in view.tables:
+        if table.source:
+            names.add(table.qualified)
+        else:
+            names |= _base_tables(warehouse, warehouse.view(table.name))
+    return names
+
+
+def _file_notes(warehouse: Warehouse, records: dict[str, ViewRecord]) -> dict[str, str]:
+    """What the view files say that setup has not seen."""
+    try:
+        texts = read_view_files(warehouse.project.view_files())
+    except Exception as error:
+        return dict.fromkeys(records, str(error).splitlines()[0])
+    notes = {}
+    for name, record in records.items():
+        if name not in texts:
+            notes[name] = "its file is gone: `rollview setup` drops it"
+        elif texts[name].sql.strip() != record.sql.strip():
+            notes[name] = "its file has changed: `rollview setup` reloads it"
+    return notes

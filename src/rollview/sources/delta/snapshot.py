@@ -1,0 +1,158 @@
+"""The newest version of a Delta table: its files with their statistics, followed from commit to commit.
+
+Opening a table reads its whole log; following it reads only what is new. A table that was deleted and made
+again under the same name is noticed by the commit file of the version we are at.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from rollview.rows import ScanFile
+from rollview.sources.delta.definition import Definition, check_features, definition
+from rollview.sources.delta.log import commit_file, local_path
+from rollview.sources.delta.prune import Bounds, bounds_of, may_match
+from rollview.sources.files.errors import UnreadableTableError
+from rollview.sources.files.state import FileState
+from rollview.sources.files.wanted import Wanted
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """A table at a version. `actions` describes its files, a row each, as `deltalake` gives them.
+
+    `has_feed` says that commits tell their changes in a change data feed.
+    """
+
+    folder: Path
+    version: int
+    definition: Definition
+    actions: pa.Table
+    has_feed: bool
+
+    @cached_property
+    def files(self) -> tuple[ScanFile, ...]:
+        """All files with their partition values."""
+        paths = self.actions["path"].to_pylist()
+        names = self.definition.partitions
+        values = [self.actions[f"partition.{name}"].to_pylist() for name in names]
+        return tuple(
+            ScanFile(local_path(self.folder, path), dict(zip(names, row, strict=True)))
+            for path, row in zip(
+                paths, zip(*values, strict=True) if names else [()] * len(paths), strict=True
+            )
+        )
+
+    @cached_property
+    def rows(self) -> list[int | None]:
+        """The number of rows of each file, where it is known."""
+        rows: list[int | None] = self.actions["num_records"].to_pylist()
+        return rows
+
+    @cached_property
+    def state(self) -> FileState:
+        """What sub-queries are answered from."""
+        return FileState(self.definition.types, self._prune)
+
+    @cached_property
+    def _bounds(self) -> dict[str, Bounds | None]:
+        return {}
+
+    def _prune(self, wanted: Sequence[Wanted]) -> tuple[tuple[ScanFile, ...], int | None]:
+        """The files whose statistics do not exclude the wanted values, and their rows, if all are known."""
+        kept: Sequence[int] = range(len(self.files))
+        for each in wanted:
+            if each.column not in self._bounds:
+                partition = each.column in self.definition.partitions
+                self._bounds[each.column] = bounds_of(self.actions, each.column, partition)
+            bounds = self._bounds[each.column]
+            if bounds is not None:
+                kept = may_match(each, bounds, kept)
+        counts = [self.rows[position] for position in kept]
+        known = [count for count in counts if count is not None]
+        total = sum(known) if len(known) == len(counts) else None
+        return tuple(self.files[position] for position in kept), total
+
+
+class FollowedTable:
+    """One Delta table, kept open and up to date; may be used from several threads."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        """`name` is `source.table`, for messages."""
+        self.name = name
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._table: DeltaTable | None = None
+        self._mark: tuple[int, int] | None = None
+        self._snapshot: Snapshot | None = None
+
+    def snapshot(self) -> Snapshot:
+        """The table as it is now."""
+        with self._lock:
+            table = self._follow()
+            if self._snapshot is None or self._snapshot.version != table.version():
+                self._snapshot = take_snapshot(self.name, self.folder, table)
+            return self._snapshot
+
+    def at(self, version: int) -> Snapshot:
+        """The table as it was; for the rare cases in which the log says too little."""
+        return take_snapshot(self.name, self.folder, open_table(self.name, self.folder, version))
+
+    def _follow(self) -> DeltaTable:
+        if self._table is not None and self._mark == self._commit_mark(self._table):
+            try:
+                self._table.update_incremental()
+            except DeltaError:
+                self._table = None
+        else:
+            self._table = None
+        if self._table is None:
+            self._snapshot = None
+            self._table = open_table(self.name, self.folder)
+        self._mark = self._commit_mark(self._table)
+        return self._table
+
+    def _commit_mark(self, table: DeltaTable) -> tuple[int, int] | None:
+        """What the commit file of the version that we are at looks like from outside."""
+        try:
+            status = commit_file(self.folder, table.version()).stat()
+        except FileNotFoundError:
+            return None
+        return status.st_mtime_ns, status.st_ino
+
+
+def open_table(name: str, folder: Path, version: int | None = None) -> DeltaTable:
+    """The table from its log, or a refusal that says what is wrong."""
+    try:
+        return DeltaTable(str(folder), version=version)
+    except TableNotFoundError:
+        raise UnreadableTableError(
+            f"there is no Delta table {name}: {folder.name} holds no _delta_log",
+            thing=name,
+            hint="was it dropped or moved? Put it back, or take it out of the views",
+        ) from None
+    except DeltaError as error:
+        raise UnreadableTableError(f"Delta table {name} cannot be opened: {error}", thing=name) from error
+
+
+def take_snapshot(name: str, folder: Path, table: DeltaTable) -> Snapshot:
+    """The table as `deltalake` has it loaded."""
+    protocol, configuration = table.protocol(), table.metadata().configuration
+    check_features(name, protocol.reader_features, configuration)
+    feed = configuration.get("delta.enableChangeDataFeed") == "true"
+    actions = pa.table(table.get_add_actions(flatten=True))
+    return Snapshot(folder, table.version(), defined_by(table), actions, feed)
+
+
+def defined_by(table: DeltaTable) -> Definition:
+    """The definition of a table as it is loaded, whether or not it can be captured."""
+    metadata = table.metadata()
+    return definition(str(metadata.id), table.schema().to_json(), metadata.partition_columns)

@@ -1,0 +1,160 @@
+"""A folder of Delta tables as a source.
+
+Every table has its own log and is its own site. A version is a transaction if it changed rows; its mark is
+the version plus one, so that marks begin at one. Compaction and changes of properties are no transactions.
+Reads are exact, because a version of a Delta table never changes.
+
+A bookmark is `VERSION:FINGERPRINT`; the fingerprint tells the table with its columns from any other, so that
+a table that was altered, or dropped and made again, is noticed however late capture looks. `-1:` is before
+the first version.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from rollview.algebra.history import Seen
+from rollview.algebra.view import Table
+from rollview.algorithms.effects import Question
+from rollview.errors import OptionError
+from rollview.sources.delta.capture import Bookmark, capture_commits, check_same_table
+from rollview.sources.delta.definition import check_columns
+from rollview.sources.delta.snapshot import FollowedTable, defined_by, open_table
+from rollview.sources.files.answer import answer
+from rollview.sources.files.errors import SourceChangedError, UnreadableTableError
+from rollview.sources.files.options import check_options, declared_key
+from rollview.sources.source import Batch, Found, Marks, Prepared
+
+
+class DeltaSource:
+    """Delta tables, each a sub-folder of one folder."""
+
+    kind = "delta"
+
+    def __init__(self, name: str, path: Path, options: Mapping[str, Any] | None = None) -> None:
+        """Option `key.TABLE` declares the key of a table, which Delta itself does not know."""
+        self.name = name
+        self._folder = Path(path).absolute()
+        self._options = dict(options or {})
+        check_options(name, self._options, ["key."])
+        if not self._folder.is_dir():
+            raise OptionError(
+                f"source {name}: there is no folder {path}", thing=name, hint="correct its path"
+            )
+        self._lock = threading.Lock()
+        self._followed: dict[str, FollowedTable] = {}
+
+    def tables(self) -> tuple[Table, ...]:
+        """Every sub-folder with a Delta log. Whether it can be captured is for `setup` to say."""
+        folders = sorted(self._folder.glob("*/_delta_log"))
+        return tuple(self._table(log.parent) for log in folders if not log.parent.name.startswith((".", "_")))
+
+    def _table(self, folder: Path) -> Table:
+        qualified = f"{self.name}.{folder.name}"
+        columns = defined_by(open_table(qualified, folder)).columns
+        names = tuple(name for name, _ in columns)
+        key = declared_key(self.name, folder.name, self._options, names)
+        types = tuple(kind for _, kind in columns)
+        return Table(self.name, folder.name, names, key, types=types, own_log=True)
+
+    def setup(self, tables: Sequence[Table]) -> Prepared:
+        """Nothing is installed; tables that cannot be captured are refused, one and all."""
+        done, warnings = [], []
+        for table in tables:
+            snapshot = self._follow(table.site).snapshot()
+            check_columns(table.qualified, snapshot.definition.columns)
+            done.append(f"{table.qualified} is at version {snapshot.version}; nothing to install")
+            if not snapshot.has_feed:
+                warnings.append(
+                    f"{table.qualified} has no change data feed: an UPDATE or MERGE is found by comparing "
+                    "whole files (set delta.enableChangeDataFeed to make that cheaper)"
+                )
+        return Prepared(tuple(done), tuple(warnings))
+
+    def remove(self) -> Prepared:
+        """Nothing was left, so nothing is taken back."""
+        return Prepared(done=(f"{self.name}: nothing was installed at the Delta tables",))
+
+    def describe(self) -> Mapping[str, str]:
+        """How capture works here."""
+        return {"transactions": "Delta versions", "reads": "exact, by time travel"}
+
+    def origin(self, site: str) -> str:
+        """The newest version."""
+        snapshot = self._follow(site).snapshot()
+        return str(Bookmark(snapshot.version, snapshot.definition.fingerprint))
+
+    def capture(self, site: str, after: str, limit: int) -> Batch:
+        """The commits after a bookmark that changed rows."""
+        return capture_commits(self._follow(site), Bookmark.parse(after), limit)
+
+    def again(self, site: str, after: str, marks: Sequence[int], upto: str) -> Batch:
+        """The commits between two bookmarks; their files must still be there."""
+        batch = capture_commits(self._follow(site), Bookmark.parse(after), upto=Bookmark.parse(upto).version)
+        if [each.mark for each in batch.transactions] != list(marks):
+            raise SourceChangedError(
+                f"{site} tells its history differently than before", thing=site, hint="load its views anew"
+            )
+        return Batch(batch.transactions, upto)
+
+    def forget(self, site: str, upto: str) -> None:
+        """Delta tables keep and clean up their history themselves."""
+
+    def ask(self, question: Question[pa.Table]) -> Found:
+        """The matches at the newest version."""
+        block = question.block
+        relations = {block.relations[reach.relation].table for reach in question.sub_query.reaches}
+        snapshot = self._follow(question.sub_query.source).snapshot()
+        for table in relations:
+            check_same_table(table, snapshot)
+        return Found(
+            answer(question, snapshot.state), _sight(snapshot.version, snapshot.definition.fingerprint)
+        )
+
+    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> Found:  # noqa: ARG002
+        """The files of the newest version; they are there to be read, so nothing goes to `scratch`."""
+        if len({table.site for table in tables}) > 1:
+            raise ValueError("tables with logs of their own are read one by one")
+        rows = []
+        for table, columns in tables.items():
+            snapshot = self._follow(table.site).snapshot()
+            check_same_table(table, snapshot)
+            rows.append(snapshot.state.everything(columns))
+        return Found(tuple(rows), _sight(snapshot.version, snapshot.definition.fingerprint))
+
+    def seen(self, site: str, sight: str, marks: Marks) -> Seen | None:
+        """All transactions up to the version that was read, once capture has looked at that."""
+        seen, reached = json.loads(sight), Bookmark.parse(marks.bookmark)
+        if seen["version"] > reached.version:
+            return None
+        if seen["table"] != reached.fingerprint:
+            raise SourceChangedError(
+                f"{site} was another table when it was read than when it was captured",
+                thing=site,
+                hint="it was altered, or dropped and made again: load its views anew with `rollview setup`",
+            )
+        return Seen(marks.latest(seen["version"] + 1))
+
+    def close(self) -> None:
+        """Lets go of the tables' logs."""
+        with self._lock:
+            self._followed.clear()
+
+    def _follow(self, site: str) -> FollowedTable:
+        source, _, table = site.partition(".")
+        if source != self.name or not table or Path(table).name != table:
+            raise UnreadableTableError(f"source {self.name} has no table {site}", thing=site)
+        with self._lock:
+            if table not in self._followed:
+                self._followed[table] = FollowedTable(site, self._folder / table)
+            return self._followed[table]
+
+
+def _sight(version: int, fingerprint: str) -> str:
+    return json.dumps({"version": version, "table": fingerprint})

@@ -1,0 +1,151 @@
+"""The rows of a dump, by declared or inferred types.
+
+CSV has a header. An empty field is NULL, an empty field in quotes an empty string. Types come from the
+option `schema.TABLE`; without it Arrow infers them from the first dump: whole numbers are `bigint`, others
+`double`, ISO dates `date`, ISO times `timestamp_ntz` or, with a zone, `timestamp`, the rest `string`.
+Parquet brings its types along.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv
+
+from rollview.errors import OptionError, UnsupportedError
+from rollview.rows import FileScan, ScanFile, arrow_schema, arrow_type, spark_type
+from rollview.sources.files.dumps import Dump
+from rollview.sources.files.errors import DumpError, SourceChangedError, UnreadableTableError
+from rollview.sources.files.parquet import read_files
+
+Columns = tuple[tuple[str, str], ...]
+"""Columns with their Spark SQL types."""
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """How the legacy system writes CSV."""
+
+    delimiter: str = ","
+    encoding: str = "utf8"
+
+
+def declared_columns(table: str, text: str) -> Columns:
+    """The columns of an option such as `cust_id bigint, name string`."""
+    columns = []
+    for part in re.split(r",(?![^(]*\))", text):
+        match = re.fullmatch(r"\s*(\S+)\s+(.+?)\s*", part)
+        if match is None:
+            raise OptionError(
+                f"schema.{table}: `{part.strip()}` is no column with a type",
+                thing=table,
+                hint="write it as `cust_id bigint, amount decimal(15,2)`",
+            )
+        kind = re.sub(r"\s+", "", match[2].lower())
+        try:
+            arrow_type(kind)
+        except UnsupportedError as error:
+            raise OptionError(f"schema.{table}: column {match[1]}: {error.message}", thing=table) from None
+        columns.append((match[1], kind))
+    return tuple(columns)
+
+
+def columns_of_dump(table: str, dump: Dump, how: CsvFormat) -> Columns:
+    """The columns of a dump, with the types it has or that Arrow infers from all its rows."""
+    if dump.format == "csv":
+        schema = _read_csv(table, dump, how, {}).schema
+        return tuple((field.name, _inferred(field.type)) for field in schema)
+    columns = []
+    for field in pq.read_schema(dump.files[0]):
+        try:
+            columns.append((field.name, spark_type(field.type)))
+        except UnsupportedError:
+            raise UnreadableTableError(
+                f"column {field.name} of {table} has type {field.type}, which is not supported",
+                thing=f"{table}.{field.name}",
+            ) from None
+    return tuple(columns)
+
+
+def read_dump(table: str, dump: Dump, columns: Columns, how: CsvFormat) -> pa.Table:
+    """All rows of a dump, with these columns and types; one with others is refused."""
+    if dump.format == "csv":
+        types = {name: arrow_type(kind) for name, kind in columns}
+        rows = _read_csv(table, dump, how, types)
+        check_columns(table, dump, [*rows.column_names], columns)
+        rows = rows.select([name for name, _ in columns])
+    else:
+        check_parquet(table, dump, columns)
+        rows = read_files(FileScan(tuple(ScanFile(str(path)) for path in dump.files), columns))
+    if not dump.is_unchanged():
+        raise DumpError(
+            f"dump {dump.name} of {table} changed while it was read",
+            thing=f"{table}/{dump.name}",
+            hint="let dumps be written under another name, ending in .tmp, and renamed when complete",
+        )
+    return rows
+
+
+def check_parquet(table: str, dump: Dump, columns: Columns) -> None:
+    """Refuses a Parquet dump that has not exactly these columns and types."""
+    for path in dump.files:
+        schema = pq.read_schema(path)
+        check_columns(table, dump, schema.names, columns)
+        for name, kind in columns:
+            if spark_type(schema.field(name).type) != kind:
+                raise _changed(table, dump, f"column {name} has type {schema.field(name).type}, not {kind}")
+
+
+def check_columns(table: str, dump: Dump, names: list[str], columns: Columns) -> None:
+    """Refuses a dump with other columns; their order does not matter."""
+    expected = [name for name, _ in columns]
+    gone = [f"column {name} is gone" for name in expected if name not in names]
+    new = [f"column {name} is new" for name in names if name not in expected]
+    if gone or new:
+        raise _changed(table, dump, "; ".join([*gone, *new]))
+
+
+def _changed(table: str, dump: Dump, what: str) -> SourceChangedError:
+    return SourceChangedError(
+        f"dump {dump.name} of {table} has another shape than those before: {what}",
+        thing=f"{table}/{dump.name}",
+        hint="run `rollview setup` to take the table as it is now and load its views anew",
+    )
+
+
+def _read_csv(table: str, dump: Dump, how: CsvFormat, types: Mapping[str, pa.DataType]) -> pa.Table:
+    convert = csv.ConvertOptions(
+        column_types=dict(types),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        timestamp_parsers=[csv.ISO8601, "%Y-%m-%d %H:%M:%S.%f"] if types else None,
+    )
+    parse = csv.ParseOptions(delimiter=how.delimiter, newlines_in_values=True)
+    read = csv.ReadOptions(encoding=how.encoding)
+    parts = []
+    for path in dump.files:
+        try:
+            parts.append(csv.read_csv(path, read_options=read, parse_options=parse, convert_options=convert))
+        except pa.ArrowInvalid as error:
+            raise DumpError(
+                f"dump {dump.name} of {table} cannot be read: {error}",
+                thing=f"{table}/{dump.name}",
+                hint=f"declare the columns with the option schema.{table.rpartition('.')[2]}, or correct it",
+            ) from error
+    return pa.concat_tables(parts, promote_options="permissive" if not types else "none")
+
+
+def _inferred(kind: pa.DataType) -> str:
+    if pa.types.is_null(kind) or pa.types.is_time(kind):
+        return "string"
+    return spark_type(kind)
+
+
+def empty_rows(columns: Columns) -> pa.Table:
+    """A table without rows, as before the first dump."""
+    return arrow_schema(columns).empty_table()

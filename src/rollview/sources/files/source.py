@@ -1,0 +1,235 @@
+"""A folder of dumps of a legacy system as a source.
+
+`path/customer/` holds the dumps of table `customer`; `dumps` says what a dump is and how dumps are ordered.
+Each new one is one transaction of that table, found by comparing it with the one before, so a dump must stay
+until the next one has been captured. The newest one at `origin` is the initial state. A dump whose name
+comes before the last one taken is never looked at.
+
+A mark is made from the dump's name. A bookmark names the dump that was the initial state, the last one
+taken, how that looked from outside, and the columns, so that types inferred once stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from rollview.algebra.history import Seen
+from rollview.algebra.view import Table
+from rollview.algorithms.effects import Question
+from rollview.sources.files.answer import answer
+from rollview.sources.files.dump_rows import Columns
+from rollview.sources.files.dumps import Dump, natural
+from rollview.sources.files.errors import HistoryGoneError, SourceChangedError, UnreadableTableError
+from rollview.sources.files.folder import TableFolder, table_folders
+from rollview.sources.files.options import check_options
+from rollview.sources.source import Batch, Captured, Found, Marks, Prepared
+
+_RELOAD = "run `rollview setup` to load its views anew; keep a dump until the next one has been captured"
+
+
+@dataclass(frozen=True)
+class Bookmark:
+    """The dump taken last and the first one of all; both None where a table began without a dump."""
+
+    origin: str | None
+    name: str | None
+    signature: str | None
+    columns: Columns
+
+    @classmethod
+    def parse(cls, text: str) -> Bookmark:
+        """The bookmark from its JSON text."""
+        fields = json.loads(text)
+        columns = tuple((name, kind) for name, kind in fields["columns"])
+        return cls(fields["origin"], fields["name"], fields["signature"], columns)
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self))
+
+
+class FileSource:
+    """Tables that come as dumps, each in a sub-folder of one folder.
+
+    Options: `key.TABLE` (columns), `schema.TABLE` (columns with types, for CSV), `settle_seconds` (how long a
+    file must have been left alone, 1 by default), `delimiter` and `encoding` of CSV files.
+    """
+
+    kind = "files"
+
+    def __init__(self, name: str, path: Path, options: Mapping[str, Any] | None = None) -> None:
+        self.name = name
+        self._path = Path(path).absolute()
+        self._options = dict(options or {})
+        check_options(name, self._options, ["key.", "schema.", "settle_seconds", "delimiter", "encoding"])
+        self._lock = threading.Lock()
+        self._folders = table_folders(name, self._path, self._options)
+
+    def tables(self) -> tuple[Table, ...]:
+        """Every sub-folder with a dump or a declared schema."""
+        with self._lock:
+            found = table_folders(self.name, self._path, self._options)
+            self._folders = {name: self._folders.get(name, folder) for name, folder in found.items()}
+            folders = list(self._folders.values())
+        return tuple(table for folder in folders if (table := folder.table()) is not None)
+
+    def setup(self, tables: Sequence[Table]) -> Prepared:
+        """Nothing is installed; the newest dump of each table is read and its key checked."""
+        done = []
+        for table in tables:
+            folder = self._folder(table.site)
+            dumps = folder.dumps()
+            if dumps:
+                folder.check(dumps[-1], _columns(table))
+            last = f"its newest dump is {dumps[-1].name}" if dumps else "it has no dump yet"
+            done.append(f"{table.qualified}: {last}; nothing to install")
+        return Prepared(done=tuple(done))
+
+    def remove(self) -> Prepared:
+        """Nothing was left, so nothing is taken back."""
+        return Prepared(done=(f"{self.name}: nothing was installed beside the dumps",))
+
+    def describe(self) -> Mapping[str, str]:
+        """How capture works here."""
+        return {"transactions": "new dumps, by comparison", "reads": "exact, from the newest dump"}
+
+    def origin(self, site: str) -> str:
+        """The newest dump."""
+        folder = self._folder(site)
+        dumps = folder.dumps()
+        columns = folder.columns()
+        if not columns:
+            raise UnreadableTableError(
+                f"{site} has no dump yet, so its columns are not known",
+                thing=site,
+                hint=f"declare them with the option schema.{site.rpartition('.')[2]}, or wait for a dump",
+            )
+        last = dumps[-1] if dumps else None
+        name = last.name if last else None
+        return str(Bookmark(name, name, last.signature if last else None, columns))
+
+    def capture(self, site: str, after: str, limit: int) -> Batch:  # noqa: ARG002
+        """The next dump, compared with the one taken last. Dumps are large, so one is a batch."""
+        reached = Bookmark.parse(after)
+        folder = self._folder(site)
+        for dump in folder.dumps():
+            if reached.name is None or natural(dump.name) > natural(reached.name):
+                return self._compare(folder, reached, dump)
+        return Batch((), after)
+
+    def again(self, site: str, after: str, marks: Sequence[int], upto: str) -> Batch:
+        """The same comparison; both dumps must be as they were."""
+        if not marks:
+            return Batch((), upto)
+        folder, until = self._folder(site), Bookmark.parse(upto)
+        dump = _taken(folder, until.name, until.signature)
+        assert dump is not None, "a batch with a mark ended at a dump"
+        return self._compare(folder, Bookmark.parse(after), dump)
+
+    def _compare(self, folder: TableFolder, reached: Bookmark, dump: Dump) -> Batch:
+        before = _taken(folder, reached.name, reached.signature)
+        rows = folder.changes(before, dump, reached.columns)
+        written = max(path.stat().st_mtime for path in dump.files)
+        transaction = Captured(dump.mark, written, {folder.site: rows}, dump.name)
+        moved = replace(reached, name=dump.name, signature=dump.signature)
+        return Batch((transaction,), str(moved))
+
+    def forget(self, site: str, upto: str) -> None:
+        """The dumps are not ours to delete."""
+
+    def ask(self, question: Question[pa.Table]) -> Found:
+        """The matches in the newest dump."""
+        table = question.block.relations[question.sub_query.reaches[0].relation].table
+        folder = self._folder(question.sub_query.source)
+        dump = _newest(folder)
+        return Found(answer(question, folder.state(dump, _columns(table))), _sight(dump))
+
+    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> Found:  # noqa: ARG002
+        """The newest dump as it lies there; nothing goes to `scratch`."""
+        ((table, columns),) = tables.items()
+        folder = self._folder(table.site)
+        dump = _newest(folder)
+        return Found((folder.state(dump, _columns(table)).everything(columns),), _sight(dump))
+
+    def seen(self, site: str, sight: str, marks: Marks) -> Seen | None:
+        """All transactions up to the dump that was read, once that has been captured."""
+        saw, reached = json.loads(sight), Bookmark.parse(marks.bookmark)
+        if saw["name"] is None:
+            return Seen(0)
+        if reached.name is None or natural(saw["name"]) > natural(reached.name):
+            return None
+        if saw["name"] == reached.name and saw["signature"] != reached.signature:
+            raise _rewritten(site, saw["name"])
+        if saw["name"] == reached.origin:
+            return Seen(0)
+        version = marks.versions([saw["mark"]]).get(saw["mark"])
+        if version is None:
+            raise SourceChangedError(
+                f"dump {saw['name']} of {site} was read, but it was never captured",
+                thing=f"{site}/{saw['name']}",
+                hint="a dump's name must come after those of all dumps before it",
+            )
+        return Seen(version)
+
+    def close(self) -> None:
+        """Lets go of the dumps kept in memory."""
+        with self._lock:
+            self._folders = {}
+
+    def _folder(self, site: str) -> TableFolder:
+        source, _, table = site.partition(".")
+        with self._lock:
+            if source == self.name and table not in self._folders:
+                self._folders = {**table_folders(self.name, self._path, self._options), **self._folders}
+            if source != self.name or table not in self._folders:
+                raise UnreadableTableError(
+                    f"source {self.name} has no folder for {site}",
+                    thing=site,
+                    hint="was it moved or deleted?",
+                )
+            return self._folders[table]
+
+
+def _columns(table: Table) -> Columns:
+    return tuple(zip(table.columns, table.types, strict=True))
+
+
+def _newest(folder: TableFolder) -> Dump | None:
+    dumps = folder.dumps()
+    return dumps[-1] if dumps else None
+
+
+def _sight(dump: Dump | None) -> str:
+    if dump is None:
+        return json.dumps({"name": None})
+    return json.dumps({"name": dump.name, "mark": dump.mark, "signature": dump.signature})
+
+
+def _taken(folder: TableFolder, name: str | None, signature: str | None) -> Dump | None:
+    """A dump that was captured and is needed once more, as it was."""
+    if name is None:
+        return None
+    dump = next((each for each in folder.dumps() if each.name == name), None)
+    if dump is None:
+        raise HistoryGoneError(
+            f"dump {name} of {folder.site} is gone or being written again, and it is needed for comparison",
+            thing=f"{folder.site}/{name}",
+            hint=_RELOAD,
+        )
+    if dump.signature != signature:
+        raise _rewritten(folder.site, name)
+    return dump
+
+
+def _rewritten(site: str, name: str) -> SourceChangedError:
+    return SourceChangedError(
+        f"dump {name} of {site} is not the one that was captured under this name",
+        thing=f"{site}/{name}",
+        hint=f"give each dump a name of its own; {_RELOAD}",
+    )

@@ -1,0 +1,77 @@
+"""A table at one state, as Parquet files with what is known about them, or as rows already in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from rollview.algebra.expression import conjunction
+from rollview.rows import FileScan, Rows, ScanFile, arrow_schema
+from rollview.sources.files.net import counted
+from rollview.sources.files.parquet import read_files
+from rollview.sources.files.wanted import Wanted
+from rollview.sources.source import COUNT
+
+FEW_ROWS = 4_000_000
+"""Up to so many rows Arrow finds the matches faster than a Spark job would, which starts slowly."""
+
+Prune = Callable[[Sequence[Wanted]], tuple[tuple[ScanFile, ...], int | None]]
+"""The files that may hold wanted values, and how many rows they have, if that is known."""
+
+
+@dataclass(frozen=True)
+class FileState:
+    """A table that lies in Parquet files."""
+
+    types: Mapping[str, str]
+    prune: Prune
+
+    def everything(self, columns: Sequence[str]) -> Rows:
+        """All files."""
+        files, _ = self.prune(())
+        return FileScan(_each_once(files), self._schema(columns))
+
+    def matching(self, columns: Sequence[str], wanted: Sequence[Wanted], now: bool) -> Rows:
+        """The matches, read now if that is wanted or cheap; otherwise a scan that skips what it can."""
+        files, rows = self.prune(wanted)
+        schema = self._schema(columns)
+        if not files or not all(len(each.values) for each in wanted):
+            return arrow_schema(schema).empty_table()
+        scan = FileScan(_each_once(files), schema)
+        if now or (rows is not None and rows <= FEW_ROWS):
+            return read_files(self._with_keys(scan, wanted), wanted).select([name for name, _ in schema])
+        return FileScan(scan.files, schema, conjunction(tuple(each.condition() for each in wanted)))
+
+    def _schema(self, columns: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        return (*((name, self.types[name]) for name in columns), (COUNT, "bigint"))
+
+    def _with_keys(self, scan: FileScan, wanted: Sequence[Wanted]) -> FileScan:
+        """Key columns are needed for the filter, even where nobody wants to see them."""
+        names = {name for name, _ in scan.schema}
+        keys = tuple((each.column, self.types[each.column]) for each in wanted if each.column not in names)
+        return FileScan(scan.files, (*scan.schema, *dict.fromkeys(keys)))
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryState:
+    """A table that has been read as a whole, because its format allows nothing else."""
+
+    types: Mapping[str, str]
+    rows: pa.Table
+
+    def everything(self, columns: Sequence[str]) -> Rows:
+        """All rows."""
+        return counted(self.rows.select(list(columns)), 1)
+
+    def matching(self, columns: Sequence[str], wanted: Sequence[Wanted], now: bool) -> Rows:  # noqa: ARG002
+        """The matches, which always are there at once."""
+        rows = self.rows
+        for each in wanted:
+            rows = rows.filter(each.filter()) if len(each.values) else rows.slice(0, 0)
+        return counted(rows.select(list(columns)), 1)
+
+
+def _each_once(files: Sequence[ScanFile]) -> tuple[ScanFile, ...]:
+    return tuple(ScanFile(file.path, {**file.constants, COUNT: 1}) for file in files)

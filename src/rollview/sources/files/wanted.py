@@ -1,0 +1,140 @@
+"""Key values that a question looks for, made into something a file reader can use.
+
+Values are compared as Spark would compare the columns. Where Spark would convert one side first (a string
+beside a number, a float with its NaN and two zeros) nothing is filtered: more rows than asked for are
+harmless, fewer are wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rollview.algebra.expression import Column, Expression, Literal, call
+from rollview.rows import arrow_type
+
+MOST_RANGES = 16
+"""Into so few ranges keys are gathered: Spark tests a condition per row group, and a long one per row."""
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """The values looked for in one column: distinct, sorted, without NULL, of the column's own type."""
+
+    column: str
+    values: pa.Array
+
+    @cached_property
+    def listed(self) -> list[Any]:
+        """The values as Python has them."""
+        listed: list[Any] = self.values.to_pylist()
+        return listed
+
+    @cached_property
+    def ranges(self) -> tuple[tuple[Any, Any], ...]:
+        """Few closed ranges that hold all values, cut where the gaps are widest."""
+        if not len(self.values):
+            return ()
+        distances = _distances(self.values)
+        widest = pc.sort_indices(distances, sort_keys=[("", "descending")])[: MOST_RANGES - 1].to_pylist()
+        cuts = sorted(position + 1 for position in widest)
+        bounds = zip([0, *cuts], [*cuts, len(self.values)], strict=True)
+        return tuple((self.values[first].as_py(), self.values[end - 1].as_py()) for first, end in bounds)
+
+    def condition(self) -> Expression:
+        """The ranges as a condition that Spark can push down."""
+        column = Column(self.column)
+        parts: list[Expression] = [
+            call("AND", call(">=", column, _literal(low)), call("<=", column, _literal(high)))
+            for low, high in self.ranges
+        ]
+        return parts[0] if len(parts) == 1 else call("OR", *parts)
+
+    def filter(self) -> pc.Expression:
+        """The exact values, behind their ranges, by which Arrow skips row groups."""
+        field = pc.field(self.column)
+        within = None
+        for low, high in self.ranges:
+            bounds = pa.scalar(low, self.values.type), pa.scalar(high, self.values.type)
+            part = (field >= bounds[0]) & (field <= bounds[1])
+            within = part if within is None else within | part
+        return within & field.isin(self.values)
+
+
+def wanted_values(
+    keys: pa.Table, on: Iterable[tuple[str, str]], types: Mapping[str, str]
+) -> tuple[Wanted, ...]:
+    """What to look for, by the pairs (column of the keys, own column) that Arrow can compare.
+
+    The result says nothing about pairs that it leaves out; without any, every row may match.
+    """
+    known = []
+    for key, own in on:
+        values = _as_type(keys[key], arrow_type(types[own]))
+        if values is not None:
+            unique = pc.unique(values)
+            known.append(Wanted(own, unique.take(pc.sort_indices(unique))))
+    return tuple(known)
+
+
+def _as_type(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array | None:
+    """The values that a column of this type can have at all; None if only Spark can tell."""
+    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    values = values.drop_null()
+    if not len(values):
+        return pa.array([], kind)
+    given = values.type
+    try:
+        if pa.types.is_integer(given) and pa.types.is_integer(kind):
+            width = kind.bit_width - 1
+            possible = pc.and_(
+                pc.greater_equal(values, pa.scalar(-(2**width), pa.int64())),
+                pc.less_equal(values, pa.scalar(2**width - 1, pa.int64())),
+            )
+            return values.filter(possible).cast(kind)
+        if _comparable(given, kind):
+            return values.cast(kind)
+    except pa.ArrowInvalid:
+        # Some value has no place in the column's type; Spark would compare in a wider one.
+        return None
+    return None
+
+
+def _comparable(given: pa.DataType, kind: pa.DataType) -> bool:
+    if pa.types.is_decimal(kind):
+        return bool(pa.types.is_decimal(given) or pa.types.is_integer(given))
+    if pa.types.is_string(kind):
+        return given in (pa.string(), pa.large_string(), pa.string_view())
+    if pa.types.is_timestamp(kind):
+        return bool(pa.types.is_timestamp(given)) and bool(given.tz) == bool(kind.tz)
+    return bool(pa.types.is_date(kind) and given == kind)
+
+
+def _distances(values: pa.Array) -> pa.Array:
+    """How far each value is from the one before; floating point is exact enough to choose cuts by."""
+    if pa.types.is_string(values.type):
+        # Eight bytes tell most strings apart, and their order is that of the strings.
+        numbers = [float(int.from_bytes(text.encode()[:8].ljust(8, b"\0"))) for text in values.to_pylist()]
+        measured = pa.array(numbers, pa.float64())
+    elif pa.types.is_decimal(values.type):
+        measured = values.cast(pa.float64())
+    else:
+        whole = (
+            values.cast(pa.int32()).cast(pa.int64())
+            if pa.types.is_date(values.type)
+            else values.cast(pa.int64())
+        )
+        measured = whole.cast(pa.float64(), safe=False)
+    return pc.subtract(measured[1:], measured[:-1])
+
+
+def _literal(value: Any) -> Literal:
+    """A time without a zone becomes a text, which Spark takes for one when it stands beside such a column."""
+    is_zoneless = isinstance(value, datetime) and value.tzinfo is None
+    return Literal(value.isoformat(sep=" ") if is_zoneless else value)

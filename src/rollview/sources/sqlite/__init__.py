@@ -1,0 +1,23 @@
+"""The SQLite source: triggers write a change log, the write-ahead log tells where transactions ended."""
+
+from rollview.sources.sqlite.errors import (
+    CaptureRefused,
+    NotSetUp,
+    SightLost,
+    SourceBusy,
+    SourceChanged,
+    SourceFailed,
+    ValueMisfit,
+)
+from rollview.sources.sqlite.source import SQLiteSource
+
+__all__ = [
+    "CaptureRefused",
+    "NotSetUp",
+    "SQLiteSource",
+    "SightLost",
+    "SourceBusy",
+    "SourceChanged",
+    "SourceFailed",
+    "ValueMisfit",
+]

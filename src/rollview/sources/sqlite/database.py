@@ -1,0 +1,134 @@
+"""One SQLite file as rollview uses it: snapshots whose counter is known, and the file's sameness.
+
+A *snapshot* is a read transaction that has read the counter, so it is known exactly what it sees. In WAL mode
+it disturbs nobody. In rollback-journal mode a reader keeps writers from committing, whatever we do; there the
+snapshot also records its counter as a cut, so that capture will not step over what an answer saw.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollview.sources.sqlite.connection import connect, explained, opened, transaction
+from rollview.sources.sqlite.errors import SourceBusy, SourceChanged
+from rollview.sources.sqlite.install import CUTS_TABLE, CapturedTable, State, check, state_of
+
+_CUT_TIMEOUT_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A connection inside a transaction, and what the transaction sees of the capture."""
+
+    connection: sqlite3.Connection
+    state: State
+    tables: dict[str, CapturedTable]
+    wal: bool
+
+
+class Database:
+    """A file, with the memory of which file it was and which schema was found intact."""
+
+    def __init__(self, source: str, path: Path, timeout: float) -> None:
+        self.source = source
+        self.path = path
+        self.timeout = timeout
+        self._lock = threading.Lock()
+        self._identity: tuple[int, int] | None = None
+        self._checked: tuple[int, int] | None = None
+        self._tables: dict[str, CapturedTable] = {}
+
+    @contextmanager
+    def opened(self) -> Iterator[sqlite3.Connection]:
+        """A connection for a while."""
+        with opened(self.path, self.timeout) as connection:
+            self._compare_file()
+            yield connection
+
+    def connect(self) -> sqlite3.Connection:
+        """A connection that the caller closes."""
+        with explained(self.path):
+            connection = connect(self.path, self.timeout)
+        self._compare_file()
+        return connection
+
+    def start_afresh(self) -> None:
+        """Forgets what is known: setup and removal may do to the file what they like."""
+        with self._lock:
+            self._identity = self._checked = None
+
+    def begin(self, connection: sqlite3.Connection) -> Snapshot:
+        """A read transaction, begun on an idle connection, with the capture checked."""
+        connection.execute("BEGIN")
+        return self.look(connection)
+
+    def look(self, connection: sqlite3.Connection) -> Snapshot:
+        """What the transaction that a connection is in sees; it begins to see with this."""
+        state = state_of(connection, self.source)
+        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        return Snapshot(connection, state, self._intact(connection, state), mode == "wal")
+
+    @contextmanager
+    def snapshot(self, watched: bool) -> Iterator[Snapshot]:
+        """A snapshot for an answer. `watched` says that capture here sees every commit as it happens."""
+        with self.opened() as connection:
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            if mode == "wal":
+                with transaction(connection):
+                    snapshot = self.look(connection)
+                    if not watched:
+                        self._try_to_cut(snapshot.state.version)
+                    yield snapshot
+            else:
+                # The cut is committed together with the reading, before any other commit is possible.
+                with transaction(connection, "IMMEDIATE"):
+                    snapshot = self.look(connection)
+                    cut(connection, snapshot.state.version)
+                    yield snapshot
+
+    def _try_to_cut(self, version: int) -> None:
+        """Leaves a word for a capture that may come when the WAL no longer tells where commits were.
+
+        If that fails the worst is that the question must be asked again (`SightLost`).
+        """
+        try:
+            with opened(self.path, _CUT_TIMEOUT_SECONDS) as connection:
+                cut(connection, version)
+        except SourceBusy:
+            return
+
+    def _intact(self, connection: sqlite3.Connection, state: State) -> dict[str, CapturedTable]:
+        (schema,) = connection.execute("PRAGMA schema_version").fetchone()
+        key = (schema, state.generation)
+        with self._lock:
+            if self._checked == key:
+                return self._tables
+        tables = check(connection, self.source)
+        with self._lock:
+            self._checked, self._tables = key, tables
+        return tables
+
+    def _compare_file(self) -> None:
+        status = self.path.stat()
+        identity = (status.st_dev, status.st_ino)
+        with self._lock:
+            if self._identity is None:
+                self._identity = identity
+            if self._identity != identity:
+                raise SourceChanged(
+                    f"the file {self.path} of source {self.source} was replaced by another one",
+                    thing=str(self.path),
+                    hint="run `rollview setup`; views that read the source must then be loaded anew",
+                )
+
+
+def cut(connection: sqlite3.Connection, version: int, origin: bool = False) -> None:
+    """Records a committed counter that no captured transaction may span."""
+    connection.execute(f"INSERT OR IGNORE INTO {CUTS_TABLE} VALUES (?, ?)", (version, int(origin)))
+    if origin:
+        connection.execute(f"UPDATE {CUTS_TABLE} SET origin = 1 WHERE version = ?", (version,))

@@ -1,0 +1,191 @@
+"""What setup leaves in the database, and whether it is still there and still fits.
+
+The truth about what is captured is in the database itself: `_rollview_tables` lists the captured tables with
+their columns as they were at setup. Whatever capture needs can be derived from a table's structure, so the
+check is simple: derive it again and compare. It is done when SQLite's schema version has changed.
+
+The counter starts at the time of setup in microseconds. A capture that was set up anew thus never repeats
+a number, and a bookmark of an earlier *generation* is recognized.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rollview.sources.sqlite.connection import quote
+from rollview.sources.sqlite.errors import CaptureRefused, NotSetUp, SourceChanged
+from rollview.sources.sqlite.structure import OURS, structure_of
+from rollview.sources.sqlite.triggers import VERSION_TABLE, log_name, old_name, statements, trigger_names
+
+TABLES_TABLE = f"{OURS}_tables"
+CUTS_TABLE = f"{OURS}_cuts"
+FORGOTTEN_TABLE = f"{OURS}_forgotten"
+_SHARED = {
+    VERSION_TABLE: f"CREATE TABLE {VERSION_TABLE}(id INTEGER PRIMARY KEY, generation, version)",
+    TABLES_TABLE: f"CREATE TABLE {TABLES_TABLE}(name TEXT PRIMARY KEY, columns, key)",
+    # Counters that an answer saw, or from which a capture began: no captured transaction may span one.
+    CUTS_TABLE: f"CREATE TABLE {CUTS_TABLE}(version INTEGER PRIMARY KEY, origin)",
+    FORGOTTEN_TABLE: f"CREATE TABLE {FORGOTTEN_TABLE}(id INTEGER PRIMARY KEY, version)",
+}
+SETUP_HINT = "run `rollview setup`; views that read the table must then be loaded anew"
+
+
+@dataclass(frozen=True)
+class CapturedTable:
+    """A captured table with its columns' Spark SQL types and its key, as they were at setup."""
+
+    name: str
+    types: dict[str, str]
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class State:
+    """What a read transaction sees of the capture: the counter, and the number it started from."""
+
+    generation: int
+    version: int
+    root_page: int
+
+
+def is_installed(connection: sqlite3.Connection) -> bool:
+    """Whether setup has been here."""
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (VERSION_TABLE,)).fetchone()
+    return found is not None
+
+
+def state_of(connection: sqlite3.Connection, source: str) -> State:
+    """The state of the capture. In a transaction this is also what fixes what the transaction sees."""
+    root = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (VERSION_TABLE,)).fetchone()
+    if root is None:
+        raise NotSetUp(
+            f"source {source} is not set up for capture", thing=source, hint="run `rollview setup`"
+        )
+    row = connection.execute(f"SELECT generation, version FROM {VERSION_TABLE} WHERE id = 0").fetchone()
+    if row is None:
+        raise SourceChanged(
+            f"the counter of source {source} is gone", thing=VERSION_TABLE, hint=SETUP_HINT
+        )
+    return State(*row, *root)
+
+
+def captured_tables(connection: sqlite3.Connection) -> dict[str, CapturedTable]:
+    """The captured tables by name, as they were at setup."""
+    rows = connection.execute(f"SELECT name, columns, key FROM {TABLES_TABLE} ORDER BY name")
+    return {
+        name: CapturedTable(name, dict(json.loads(columns)), tuple(json.loads(key)))
+        for name, columns, key in rows
+    }
+
+
+def damage(connection: sqlite3.Connection, table: CapturedTable) -> str:
+    """Why a table's capture no longer fits, as a sentence; empty if it does."""
+    structure = structure_of(connection, table.name)
+    if structure is None:
+        return f"table {table.name} is gone"
+    if structure.types != table.types or structure.key != table.key:
+        now = ", ".join(f"{name} {kind}" for name, kind in structure.types.items())
+        then = ", ".join(f"{name} {kind}" for name, kind in table.types.items())
+        return f"the columns of table {table.name} changed: they are ({now}), they were ({then})"
+    if structure.obstacles:
+        return f"table {table.name} can no longer be captured: {'; '.join(structure.obstacles)}"
+    for name, wanted in statements(structure).items():
+        found = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (name,)).fetchone()
+        if found is None:
+            return f"{name}, which captures table {table.name}, was removed"
+        if found[0] != wanted:
+            return f"{name} no longer fits table {table.name}: its unique keys or defaults changed"
+    return ""
+
+
+def check(connection: sqlite3.Connection, source: str) -> dict[str, CapturedTable]:
+    """The captured tables, all of them intact; otherwise an error that says what happened."""
+    tables = captured_tables(connection)
+    for table in tables.values():
+        if reason := damage(connection, table):
+            raise SourceChanged(f"source {source}: {reason}", thing=f"{source}.{table.name}", hint=SETUP_HINT)
+    return tables
+
+
+def install(connection: sqlite3.Connection, source: str, names: Sequence[str]) -> list[str]:
+    """Makes exactly these tables captured, in the caller's transaction. Gives back what was done."""
+    done: list[str] = []
+    if not is_installed(connection):
+        for statement in _SHARED.values():
+            connection.execute(statement)
+        start = _new_generation(0)
+        connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (0, ?, ?)", (start, start))
+        connection.execute(f"INSERT INTO {FORGOTTEN_TABLE} VALUES (0, ?)", (start,))
+        done.append("made a counter of changes")
+    present = captured_tables(connection)
+    for name in present.keys() - set(names):
+        _drop(connection, name)
+        done.append(f"table {name} is no longer captured")
+    broken = [name for name in names if name in present and damage(connection, present[name])]
+    for name in broken:
+        _drop(connection, name)
+    for name in names:
+        if name not in present or name in broken:
+            _create(connection, source, name)
+            done.append(f"table {name} now writes a change log")
+    if broken:
+        # What happened to these tables in between is unknown: no capture may go on across this point.
+        _start_over(connection)
+    return done
+
+
+def uninstall(connection: sqlite3.Connection) -> list[str]:
+    """Drops everything that setup made, in the caller's transaction."""
+    if not is_installed(connection):
+        return []
+    tables = list(captured_tables(connection))
+    for name in tables:
+        _drop(connection, name)
+    for name in _SHARED:
+        connection.execute(f"DROP TABLE IF EXISTS {name}")
+    return [f"table {name} is no longer captured" for name in tables]
+
+
+def _create(connection: sqlite3.Connection, source: str, name: str) -> None:
+    structure = structure_of(connection, name)
+    if structure is None:
+        raise CaptureRefused(
+            f"source {source} has no table {name}", thing=f"{source}.{name}", hint="check the views' FROM"
+        )
+    if structure.obstacles:
+        raise CaptureRefused(
+            f"table {source}.{name} cannot be captured: {'; '.join(structure.obstacles)}",
+            thing=f"{source}.{name}",
+            hint="change the table at the source, or leave it out of the views",
+        )
+    for statement in statements(structure).values():
+        connection.execute(statement)
+    columns = json.dumps(list(structure.types.items()))
+    connection.execute(
+        f"INSERT INTO {TABLES_TABLE} VALUES (?, ?, ?)", (structure.name, columns, json.dumps(structure.key))
+    )
+
+
+def _drop(connection: sqlite3.Connection, name: str) -> None:
+    """Drops what captures a table, whatever is left of it."""
+    for trigger in trigger_names(name):
+        connection.execute(f"DROP TRIGGER IF EXISTS {quote(trigger)}")
+    for table in (log_name(name), old_name(name)):
+        connection.execute(f"DROP TABLE IF EXISTS {quote(table)}")
+    connection.execute(f"DELETE FROM {TABLES_TABLE} WHERE name = ?", (name,))
+
+
+def _start_over(connection: sqlite3.Connection) -> None:
+    row = connection.execute(f"SELECT version FROM {VERSION_TABLE}").fetchone()
+    start = _new_generation(row[0])
+    connection.execute(f"UPDATE {VERSION_TABLE} SET generation = ?, version = ?", (start, start))
+    connection.execute(f"UPDATE {FORGOTTEN_TABLE} SET version = ?", (start,))
+    connection.execute(f"DELETE FROM {CUTS_TABLE}")
+
+
+def _new_generation(above: int) -> int:
+    return max(time.time_ns() // 1000, above + 1)

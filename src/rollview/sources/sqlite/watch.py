@@ -1,0 +1,130 @@
+"""Watches commits: takes snapshots one after the other and learns where the transactions between them ended.
+
+In WAL mode each snapshot stays open until the next one has been taken and the WAL has been read. An open
+snapshot keeps the WAL from being started over, so no commit in between can go unnoticed. It also lets the
+WAL grow, so two things end it: a snapshot that nobody follows up is let go after a while, and a WAL that has
+grown long is given the chance to start over.
+
+That chance costs no knowledge. A snapshot of a WAL that is wholly copied into the database does not use the
+WAL (it holds read lock 0): the next writer may start it over, while the copying of what is then written waits
+for the snapshot. So: take a snapshot, copy (a passive checkpoint), take the next one. If writers are too busy
+for that to succeed and the WAL gets very long, they are held up for just this long.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from rollview.sources.sqlite.connection import explained
+from rollview.sources.sqlite.database import Database, Snapshot
+from rollview.sources.sqlite.wal import WalReader
+
+HOLD_SECONDS = 60.0
+LONG_FRAMES = 4_000
+VERY_LONG_FRAMES = 32_000
+_PATIENCE_SECONDS = 1.0
+
+
+class CommitWatch:
+    """The commits of one database, as far as they were seen; one snapshot held open in WAL mode."""
+
+    def __init__(
+        self,
+        database: Database,
+        hold_seconds: float = HOLD_SECONDS,
+        long_frames: int = LONG_FRAMES,
+        very_long_frames: int = VERY_LONG_FRAMES,
+    ) -> None:
+        self._database = database
+        self._hold_seconds = hold_seconds
+        self._long_frames = long_frames
+        self._very_long_frames = very_long_frames
+        self._lock = threading.RLock()
+        self._reader = WalReader(database.path)
+        self._commits: set[int] = set()
+        self._held: sqlite3.Connection | None = None
+        self._timer: threading.Timer | None = None
+
+    @property
+    def watching(self) -> bool:
+        """Whether every commit from now on will be noticed, unless this process ends."""
+        return self._held is not None
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """The next snapshot. If its use fails, the one before stays."""
+        with self._lock, explained(self._database.path):
+            connection = self._database.connect()
+            try:
+                snapshot = self._database.begin(connection)
+                if snapshot.wal:
+                    state = snapshot.state
+                    self._commits.update(self._reader.commits(state.root_page, state.generation))
+                yield snapshot
+            except BaseException:
+                connection.close()
+                raise
+            if snapshot.wal:
+                self._hold(connection)
+                self._let_start_over()
+            else:
+                connection.close()
+                self.release()
+
+    def commits(self, after: int, upto: int) -> set[int]:
+        """The counters after < c ≤ upto that a transaction is known to have ended with.
+
+        What lies at or before `after` is of no use any more and forgotten.
+        """
+        with self._lock:
+            self._commits = {commit for commit in self._commits if commit > after}
+            return {commit for commit in self._commits if commit <= upto}
+
+    def release(self) -> None:
+        """Lets go of the snapshot: the WAL may be started over at any time, and commits be overlooked."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._held is not None:
+                self._held.close()
+                self._held = None
+
+    def _hold(self, connection: sqlite3.Connection) -> None:
+        self.release()
+        self._held = connection
+        self._timer = threading.Timer(self._hold_seconds, self.release)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _let_start_over(self) -> None:
+        if self._reader.frames < self._long_frames:
+            return
+        if self._reader.frames < self._very_long_frames:
+            self._copy_between_snapshots()
+            return
+        with self._database.opened() as writer:
+            writer.execute(f"PRAGMA busy_timeout = {int(_PATIENCE_SECONDS * 1000)}")
+            with suppress(sqlite3.OperationalError):
+                writer.execute("BEGIN IMMEDIATE")
+            self._copy_between_snapshots()
+
+    def _copy_between_snapshots(self) -> None:
+        self._follow()
+        with self._database.opened() as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        self._follow()
+
+    def _follow(self) -> None:
+        """Moves the held snapshot to the present."""
+        connection = self._database.connect()
+        try:
+            state = self._database.begin(connection).state
+            self._commits.update(self._reader.commits(state.root_page, state.generation))
+        except BaseException:
+            connection.close()
+            raise
+        self._hold(connection)

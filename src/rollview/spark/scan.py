@@ -1,0 +1,67 @@
+"""Rows as DataFrames: Arrow tables as local relations, Parquet files as scans. Making one runs no job.
+
+Schemas are always given. Left to itself Spark would read footers to find one, and would take Arrow timestamps
+without a zone for instants in the session's zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from rollview.algebra.expression import Column, to_sql
+from rollview.rows import FileScan, Rows, ScanFile, arrow_schema, spark_type
+
+_Types = Sequence[tuple[str, str]]
+
+
+def frame_of(spark: SparkSession, rows: Rows) -> DataFrame:
+    """Rows as a DataFrame; nothing is read before somebody looks."""
+    if isinstance(rows, FileScan):
+        return _scanned(spark, rows)
+    types = [(field.name, spark_type(field.type)) for field in rows.schema]
+    # One batch, or every chunk would become a task.
+    return spark.createDataFrame(rows.combine_chunks(), _ddl(types))
+
+
+def _scanned(spark: SparkSession, scan: FileScan) -> DataFrame:
+    """One read per set of constants, put together; the condition last, where Spark pushes it down itself."""
+    if not scan.files:
+        return frame_of(spark, arrow_schema(scan.schema).empty_table())
+    groups: dict[tuple[tuple[str, str], ...], list[ScanFile]] = {}
+    for file in scan.files:
+        key = tuple(sorted((name, repr(value)) for name, value in file.constants.items()))
+        groups.setdefault(key, []).append(file)
+    frames = [_read(spark, scan.schema, files) for files in groups.values()]
+    frame = reduce(DataFrame.union, frames)
+    return frame if scan.condition is None else frame.where(f.expr(to_sql(scan.condition)))
+
+
+def _read(spark: SparkSession, schema: _Types, files: Sequence[ScanFile]) -> DataFrame:
+    constants = files[0].constants
+    stored = [(name, kind) for name, kind in schema if name not in constants]
+    # Paths are names, not patterns, even where a folder is called [a].
+    reader = spark.read.schema(_ddl(stored)).option("__globPaths__", "false")
+    frame = reader.parquet(*(_located(file.path) for file in files))
+    return frame.select(*(_column(name, kind, constants) for name, kind in schema))
+
+
+def _column(name: str, kind: str, constants: Mapping[str, Any]) -> SparkColumn:
+    if name in constants:
+        return f.lit(constants[name]).cast(kind).alias(name)
+    return f.col(to_sql(Column(name)))
+
+
+def _located(path: str) -> str:
+    """A plain path is one of this machine, whatever file system Spark takes for its own."""
+    return path if "://" in path else f"file://{Path(path).absolute()}"
+
+
+def _ddl(types: _Types) -> str:
+    return ", ".join(f"{to_sql(Column(name))} {kind}" for name, kind in types)

@@ -1,0 +1,42 @@
+"""The Spark session of a project: local threads, a cluster, or a Connect server."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "4g",
+    "spark.sql.session.timeZone": "UTC",
+    # Steps are small: few tasks, rows passed whole, no job only to list files.
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    "spark.sql.autoBroadcastJoinThreshold": str(64 * 1024 * 1024),
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+
+def open_session(name: str, settings: Mapping[str, str]) -> SparkSession:
+    """A session as the project file describes it: `master` or `remote`, and any `spark.*` setting."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(f"rollview: {name}")
+    remote = settings.get("remote")
+    builder = builder.remote(remote) if remote else builder.master(settings.get("master", "local[*]"))
+    chosen = {key: value for key, value in settings.items() if key.startswith("spark.")}
+    for key, value in ({} if remote else _DEFAULTS | chosen).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    if remote:
+        for key, value in (_DEFAULTS | chosen).items():
+            if key.startswith("spark.sql."):
+                session.conf.set(key, value)
+    return session

@@ -1,0 +1,94 @@
+"""What is captured: tables come back as they were registered, and a changed one is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from catalog_world import NAMES, ORIGINS, TABLES, Both, Plan, capture
+
+from rollview.algebra.view import ForeignKey, Table
+from rollview.catalog import Catalog, CatalogError, Part, SchemaChanged, Site, Unit
+
+
+def test_tables_come_back_whole(catalog: Catalog) -> None:
+    odd = Table(
+        "x",
+        "größe",
+        ("naïve", "b c"),
+        key=("b c", "naïve"),
+        foreign_keys=(ForeignKey(("naïve",), "x.r"), ForeignKey(("b c", "naïve"), "y.t")),
+        types=("timestamp_ntz", "decimal(38,10)"),
+    )
+    catalog.register([*TABLES, odd], ORIGINS)
+    assert catalog.tables() == {table.qualified: table for table in (*TABLES, odd)}
+    assert catalog.sites() == {
+        "x": Site("x", "x", 0, "x0", None),
+        "y.t": Site("y.t", "y", 0, "y0", None),
+    }
+
+
+def test_registering_again_adds_what_is_new_and_moves_no_bookmark(catalog: Catalog) -> None:
+    catalog.register(TABLES[:1], ORIGINS)
+    both = Both()
+    both.add(Plan({"x": 5}, {"x.r": 1}))
+    capture(catalog, both.units)
+    site = catalog.sites()["x"]
+    catalog.register(TABLES, {"x": ("x", "elsewhere"), "y.t": ("y", "y7")})
+    assert catalog.sites() == {"x": site, "y.t": Site("y.t", "y", 0, "y7", None)}
+    assert (site.version, site.bookmark) == (1, "after 5") and site.captured_at is not None
+    assert set(catalog.tables()) == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(TABLES[0], columns=("a", "b", "c"), types=("int", "string", "int")),
+        replace(TABLES[0], columns=("b", "a")),
+        replace(TABLES[0], types=("int", "int")),
+        replace(TABLES[0], columns=("a",), types=("int",)),
+    ],
+)
+def test_other_columns_or_types_are_refused(catalog: Catalog, changed: Table) -> None:
+    catalog.register(TABLES[:1], ORIGINS)
+    with pytest.raises(SchemaChanged, match=r"x\.r has changed: it was \(a int, b string\)") as caught:
+        catalog.register([TABLES[1], changed], ORIGINS)
+    assert caught.value.thing == "x.r" and caught.value.hint
+    # Nothing was changed: the new table beside it is not there either.
+    assert catalog.tables() == {"x.r": TABLES[0]}
+
+
+def test_keys_may_change_and_types_become_known(catalog: Catalog) -> None:
+    catalog.register([replace(TABLES[0], types=())], ORIGINS)
+    catalog.register([TABLES[0]], ORIGINS)
+    catalog.register([replace(TABLES[0], types=(), key=("b",))], ORIGINS)
+    assert catalog.tables() == {"x.r": replace(TABLES[0], key=("b",))}
+
+
+def test_a_table_cannot_move_to_another_site(catalog: Catalog) -> None:
+    catalog.register(TABLES, ORIGINS)
+    with pytest.raises(CatalogError, match="captured as a part of site x"):
+        catalog.register([replace(TABLES[0], own_log=True)], {"x.r": ("x", "0")})
+
+
+def test_a_new_site_needs_an_origin(catalog: Catalog) -> None:
+    with pytest.raises(CatalogError, match=r"y\.t belongs to site y\.t, of which no origin"):
+        catalog.register(TABLES, {"x": ("x", "x0")})
+    assert catalog.tables() == {} and catalog.sites() == {}
+
+
+def test_a_forgotten_table_begins_anew(catalog: Catalog) -> None:
+    catalog.register(TABLES, ORIGINS)
+    both = Both()
+    both.add(Plan({"x": 1, "y.t": 1}, {"x.r": 1, "x.s": 2, "y.t": 3}))
+    capture(catalog, both.units)
+    catalog.unregister(["y.t", "x.s"])
+    assert set(catalog.tables()) == {"x.r"}
+    assert set(catalog.sites()) == {"x"}
+    catalog.register(TABLES, ORIGINS)
+    assert catalog.sites()["y.t"] == Site("y.t", "y", 0, "y0", None)
+    assert [catalog.touched(name, 0, 1) for name in NAMES] == [1, 0, 0]
+    assert (catalog.version_at("y.t", 1), catalog.version_at("x", 1)) == (0, 1)
+    # The old mark and version are free again.
+    capture(catalog, [Unit(2, 200.0, (Part("y.t", 1, 1),), {"y.t": 4})])
+    assert (catalog.touched("y.t", 0, 2), catalog.version_at("y.t", 2)) == (4, 1)

@@ -1,0 +1,221 @@
+"""The catalog's history agrees with the algebra's, whatever is captured in whatever batches, and pruned."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalog_world import NAMES, SITES, TABLES, Both, Plan, Template, capture
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rollview.algebra.history import Seen
+from rollview.catalog import Catalog, CatalogError, HistoryPruned, Part, Unit
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    return Template(Path(tmp_path_factory.mktemp("template")))
+
+
+@st.composite
+def _worlds(draw: st.DrawFn) -> tuple[Both, list[int]]:
+    """Units over two sites, some global, with marks that grow or only differ; and where batches end."""
+    both = Both()
+    orders = {site: draw(st.one_of(st.just(None), st.permutations(range(8)))) for site in SITES}
+    for number in range(draw(st.integers(0, 8))):
+        sites = draw(st.sets(st.sampled_from(SITES), min_size=1))
+        marks = {
+            site: 3 * number if (order := orders[site]) is None else order[number] for site in sorted(sites)
+        }
+        rows = draw(st.dictionaries(st.sampled_from(NAMES), st.integers(0, 3)))
+        both.add(Plan(marks, rows, draw(st.sampled_from([0.0, 1.0, 2.5]))))
+    return both, sorted(draw(st.sets(st.integers(0, 8))))
+
+
+def _feed(catalog: Catalog, both: Both, ends: list[int]) -> None:
+    for first, last in itertools.pairwise([0, *ends, len(both.units)]):
+        capture(catalog, both.units[first:last])
+
+
+def _either(answer: Callable[[], Any]) -> Any:
+    try:
+        return answer()
+    except HistoryPruned:
+        return HistoryPruned
+
+
+def _sets(version: int) -> list[Seen]:
+    """All sets of versions for few of them, prefixes with one hole for more."""
+    if version <= 3:
+        holes = [
+            frozenset(some) for size in range(3) for some in itertools.combinations(range(1, version), size)
+        ]
+    else:
+        holes = [frozenset(), *(frozenset({hole}) for hole in range(1, version))]
+    return [Seen(version, some) for some in holes]
+
+
+def _compare(catalog: Catalog, both: Both, pruned: int = 0) -> None:
+    """All answers are right; below what was pruned an answer may also be refused."""
+    units, last = both.units, len(both.units)
+
+    def agree(answer: Callable[[], Any], expected: Any, may_refuse: bool) -> None:
+        found = _either(answer)
+        assert found == expected or (may_refuse and found is HistoryPruned)
+
+    assert catalog.last_csn() == last
+    for csn in range(last + 1):
+        expected_time = units[csn - 1].commit_time if csn else None
+        assert catalog.commit_time(csn) == (expected_time if csn >= pruned else None)
+        for site in SITES:
+            expected = both.history.version_at(site, csn)
+            agree(lambda s=site, c=csn: catalog.version_at(s, c), expected, csn < pruned)
+    for time in {0.0, *(unit.commit_time for unit in units), *(unit.commit_time + 0.5 for unit in units)}:
+        expected_csn = max((unit.csn for unit in units if unit.commit_time <= time), default=0)
+        assert catalog.csn_at(time) == (expected_csn if expected_csn >= pruned else 0)
+    for table, after, upto in itertools.product(NAMES, range(last + 1), range(last + 1)):
+        rows = sum(unit.rows.get(table, 0) for unit in units if after < unit.csn <= upto)
+        agree(lambda t=table, a=after, u=upto: catalog.touched(t, a, u), rows, after < pruned - 1)
+    _compare_next(catalog, both, pruned)
+    _compare_marks(catalog, both, pruned)
+
+
+def _compare_next(catalog: Catalog, both: Both, pruned: int) -> None:
+    last = len(both.units)
+    for tables in (NAMES[:1], NAMES[1:]):
+        for after, number in itertools.product(range(max(pruned - 1, 0), last + 1), (1, 3)):
+            touching = [
+                unit.csn for unit in both.units[after:] if any(unit.rows.get(table, 0) for table in tables)
+            ]
+            expected = touching[number - 1] if len(touching) >= number else last
+            assert catalog.next_csn_touching(tables, after, number) == expected
+
+
+def _compare_marks(catalog: Catalog, both: Both, pruned: int) -> None:
+    for site in SITES:
+        parts = [(part, unit.csn) for unit in both.units for part in unit.parts if part.site == site]
+        marks = catalog.marks(site)
+        assert catalog.sites()[site].version == len(parts)
+        assert marks.bookmark == (f"after {parts[-1][0].mark}" if parts else f"{site[0]}0")
+        floor = both.history.version_at(site, pruned)
+        kept = {part.mark: part.version for part, _ in parts if part.version >= max(floor, 1)}
+        assert marks.versions([*range(-1, 25)]) == kept
+        for mark in range(-1, 25):
+            expected = max((part.version for part, _ in parts if part.mark <= mark), default=0)
+            found = _either(lambda m=mark, k=marks: k.latest(m))
+            assert found == expected or (expected < floor and found is HistoryPruned)
+        for version in range(len(parts) + 1):
+            for seen in _sets(version):
+                expected_set = both.history.in_csn(site, seen)
+                found = _either(lambda s=site, v=seen: catalog.in_csn(s, v))
+                below = min([version, *seen.holes]) < floor
+                assert found == expected_set or (below and found is HistoryPruned)
+
+
+@settings(max_examples=10, deadline=None)
+@given(world=_worlds())
+def test_differential_with_the_algebras_history(template: Template, world: tuple[Both, list[int]]) -> None:
+    both, ends = world
+    with template.copy() as catalog:
+        _feed(catalog, both, [end for end in ends if end <= len(both.units)])
+        _compare(catalog, both)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(world=_worlds(), data=st.data())
+def test_differential_after_pruning(
+    template: Template, world: tuple[Both, list[int]], data: st.DataObject
+) -> None:
+    """Prunes twice, captures in between: what is left is right, the rest is refused."""
+    both, ends = world
+    count = len(both.units)
+    half = data.draw(st.integers(0, count))
+    first = data.draw(st.integers(0, half))
+    second = data.draw(st.integers(first, count))
+    with template.copy() as catalog:
+        _feed(catalog, Both(both.units[:half], both.history), [end for end in ends if end <= half])
+        catalog.prune_history(first)
+        capture(catalog, both.units[half:])
+        _compare(catalog, both, first)
+        catalog.prune_history(second)
+        _compare(catalog, both, second)
+
+
+@pytest.mark.slow
+def test_exhaustive_histories_of_three_units(template: Template) -> None:
+    """Every way in which three units touch two sites, pruned at every csn."""
+    choices = ({"x": 1}, {"y.t": 1}, {"x": 1, "y.t": 1})
+    for plan in itertools.product(choices, repeat=3):
+        both = Both()
+        for number, sites in enumerate(plan):
+            both.add(Plan(dict.fromkeys(sites, number), {"x.r": 1, "y.t": number + 1}))
+        with template.copy() as catalog:
+            capture(catalog, both.units)
+            for upto in range(4):
+                catalog.prune_history(upto)
+                _compare(catalog, both, upto)
+
+
+def test_pruning_beyond_the_end_keeps_the_last_unit(template: Template) -> None:
+    both = Both()
+    for number in range(3):
+        both.add(Plan({"x": number}, {"x.r": 1}))
+    with template.copy() as catalog:
+        capture(catalog, both.units)
+        catalog.prune_history(99)
+        assert (catalog.last_csn(), catalog.commit_time(3)) == (3, 103.0)
+        both.add(Plan({"x": 7}, {"x.r": 4}))
+        capture(catalog, both.units[3:])
+        _compare(catalog, both, 3)
+
+
+def _unit(csn: int = 1, time: float = 1.0, version: int = 1, mark: int = 1, table: str = "x.r") -> Unit:
+    return Unit(csn, time, (Part("x", version, mark),), {table: 1})
+
+
+@pytest.mark.parametrize(
+    ("units", "words"),
+    [
+        ([_unit(csn=2)], "csn 2 cannot follow csn 0"),
+        ([_unit(), _unit(csn=1, version=2, mark=2)], "csn 1 cannot follow csn 1"),
+        ([_unit(version=2)], "version 2 of site x cannot follow version 0"),
+        ([_unit(), _unit(csn=2, version=1, mark=2)], "version 1 of site x cannot follow version 1"),
+        ([_unit(), _unit(csn=2, time=0.5, version=2, mark=2)], "before the csn it follows"),
+        ([_unit(time=float("nan"))], "before the csn it follows"),
+        ([_unit(), _unit(csn=2, version=2)], "mark 1 already"),
+        ([_unit(table="x.unknown")], "table x.unknown is not captured"),
+        ([Unit(1, 1.0, (Part("z", 1, 1),), {})], "site z is not captured"),
+    ],
+)
+def test_units_that_do_not_fit_change_nothing(catalog: Catalog, units: list[Unit], words: str) -> None:
+    catalog.register(TABLES, {"x": ("x", "x0"), "y.t": ("y", "y0")})
+    before = catalog.sites()
+    with pytest.raises(CatalogError, match=words):
+        capture(catalog, units)
+    assert (catalog.last_csn(), catalog.sites()) == (0, before)
+    # One by one, the second of two is refused as well.
+    if len(units) == 2:
+        capture(catalog, units[:1])
+        with pytest.raises(CatalogError, match=words):
+            capture(catalog, units[1:])
+        assert catalog.last_csn() == 1
+
+
+def test_questions_without_an_answer_are_refused(catalog: Catalog) -> None:
+    catalog.register(TABLES, {"x": ("x", "x0"), "y.t": ("y", "y0")})
+    capture(catalog, [_unit()])
+    with pytest.raises(CatalogError, match="version 2 of site x has not been captured"):
+        catalog.in_csn("x", Seen(2))
+    for question in (
+        lambda: catalog.version_at("z", 1),
+        lambda: catalog.marks("z"),
+        lambda: catalog.touched("z.t", 0, 1),
+        lambda: catalog.next_csn_touching(["x.r", "z.t"], 0, 1),
+    ):
+        with pytest.raises(CatalogError, match="not captured"):
+            question()

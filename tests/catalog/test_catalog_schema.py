@@ -1,0 +1,217 @@
+"""Opening: a new catalog is made, an old one is migrated, a newer or foreign one is refused untouched."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from catalog_world import ORIGINS, TABLES, Both, Plan, capture
+from sqlalchemy import Connection, create_engine, inspect
+
+from rollview.catalog import Catalog, CatalogError, CatalogUnavailable, CatalogUrlError, migrations
+from rollview.catalog.database import Database
+from rollview.catalog.schema import metadata
+from rollview.errors import InputError
+
+WORKER = Path(__file__).with_name("catalog_worker.py")
+
+
+def _file(url: str) -> Path:
+    return Path(url.removeprefix("sqlite:///"))
+
+
+def _run(url: str, *statements: str) -> list[tuple[object, ...]]:
+    """Statements by hand; the rows of the last one."""
+    with closing(sqlite3.connect(_file(url))) as connection, connection:
+        return [connection.execute(statement).fetchall() for statement in statements][-1]
+
+
+def _open_old(url: str, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a catalog as an older rollview has left it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:version])
+        database = Database(url)
+        database.migrate(1.0)
+        database.close()
+
+
+def test_the_migrations_make_what_the_schema_says(catalog: Catalog, url: str) -> None:
+    engine = create_engine(url)
+    found = inspect(engine)
+    tables = {
+        name: {(column["name"], str(column["type"])) for column in found.get_columns(name)}
+        for name in found.get_table_names()
+    }
+    engine.dispose()
+    kinds = {"DOUBLE PRECISION": "REAL"}
+    assert tables == {
+        table.name: {(column.name, kinds.get(str(column.type), str(column.type))) for column in table.columns}
+        for table in metadata.tables.values()
+    }
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    assert [number for number, _ in migrations.MIGRATIONS] == list(range(1, migrations.NEWEST + 1))
+
+
+def test_a_catalog_lasts_and_every_commit_is_synced(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/new/folders/catalog.db"
+    first = Catalog.open(url)
+    first.register(TABLES, ORIGINS)
+    identity = first.identity
+    first.close()
+    second = Catalog.open(url)
+    assert second.identity == identity and len(second.tables()) == len(TABLES)
+    with second._database.writing() as connection:
+        settings = [
+            connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "busy_timeout")
+        ]
+    second.close()
+    assert settings == ["wal", 2, 30000]
+    assert identity != _identity_of_another(tmp_path)
+
+
+def _identity_of_another(folder: Path) -> str:
+    other = Catalog.open(f"sqlite:///{folder}/other.db")
+    other.close()
+    return other.identity
+
+
+@pytest.mark.parametrize("falls", [False, True])
+def test_an_old_catalog_is_migrated_with_what_it_holds(
+    url: str, falls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _open_old(url, 1, monkeypatch)
+    marks = (4, 9, 6) if falls else (4, 6, 9)
+    parts = [f"('x', {version + 1}, {version + 1}, {mark}, '', '')" for version, mark in enumerate(marks)]
+    _run(
+        url,
+        "INSERT INTO site VALUES ('x', 'x', 3, 'b', 1.0), ('y.t', 'y', 0, 'y0', NULL)",
+        f"INSERT INTO part VALUES {', '.join(parts)}",
+        "INSERT INTO unit_of_work VALUES (1, 1.0), (2, 2.0), (3, 3.0)",
+        "UPDATE catalog SET last_step = 41",
+    )
+    identity = _run(url, "SELECT identity FROM catalog")[0][0]
+    catalog = Catalog.open(url)
+    assert _run(url, "SELECT version FROM schema_version ORDER BY version") == [
+        (number,) for number, _ in migrations.MIGRATIONS
+    ]
+    assert catalog.identity == identity and catalog.last_csn() == 3
+    assert [catalog.marks("x").latest(mark) for mark in range(3, 10)] == (
+        [0, 1, 1, 3, 3, 3, 3] if falls else [0, 1, 1, 2, 2, 2, 3]
+    )
+    grown = {"x": 0 if falls else 1, "y.t": 1}
+    assert dict(_run(url, "SELECT name, marks_grow FROM site")) == grown  # type: ignore[arg-type]
+    with catalog.lease("work") as lease:
+        assert catalog.begin(lease, "work", "x", {}).id == 42
+    catalog.close()
+
+
+def test_a_migration_that_fails_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _open_old(url, 1, monkeypatch)
+    before = _run(url, "SELECT sql FROM sqlite_master ORDER BY name")
+
+    def half(connection: Connection) -> None:
+        connection.exec_driver_sql("ALTER TABLE site ADD COLUMN half BIGINT")
+        connection.exec_driver_sql("CREATE TABLE site (name TEXT)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, (3, half)))
+        with pytest.raises(CatalogUnavailable, match="site already exists"):
+            Catalog.open(url)
+    assert _run(url, "SELECT sql FROM sqlite_master ORDER BY name") == before
+    assert _run(url, "SELECT version FROM schema_version") == [(1,)]
+    Catalog.open(url).close()
+
+
+def test_a_newer_catalog_is_refused_untouched(url: str) -> None:
+    Catalog.open(url).close()
+    _run(url, f"INSERT INTO schema_version VALUES ({migrations.NEWEST + 1}, 1.0)")
+    before = _file(url).read_bytes()
+    with pytest.raises(CatalogError, match=f"has schema version {migrations.NEWEST + 1}") as caught:
+        Catalog.open(url)
+    assert "newer rollview" in caught.value.hint
+    assert _file(url).read_bytes() == before
+
+
+def test_another_programs_database_is_refused_untouched(url: str) -> None:
+    _run(url, "CREATE TABLE customer (id INTEGER)")
+    before = _file(url).read_bytes()
+    with pytest.raises(CatalogError, match=r"is no catalog: it holds other tables \(customer"):
+        Catalog.open(url)
+    assert _file(url).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("lake/catalog.db", "Could not parse"),
+        ("nosuchdb://host/x", "nosuchdb"),
+        ("sqlite://", "in memory"),
+        ("sqlite:///:memory:", "in memory"),
+    ],
+)
+def test_an_address_that_cannot_be_is_bad_input(url: str, words: str) -> None:
+    with pytest.raises(CatalogUrlError, match=words) as caught:
+        Catalog.open(url)
+    assert isinstance(caught.value, InputError) and caught.value.hint
+
+
+def test_a_file_that_is_no_database(url: str) -> None:
+    _file(url).write_bytes(b"not a database, but long enough to be looked at " * 50)
+    with pytest.raises(CatalogUnavailable, match="file is not a database"):
+        Catalog.open(url)
+
+
+def test_a_password_is_never_shown(url: str) -> None:
+    with pytest.raises(CatalogUrlError) as caught:
+        Catalog.open("nosuchdb://me:secret@host/x")
+    assert "secret" not in str(caught.value) and "secret" not in caught.value.thing
+
+
+def test_a_lock_that_stays_is_an_error_and_then_work_goes_on(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollview.catalog.database._BUSY_SECONDS", 0.1)
+    catalog = Catalog.open(url)
+    catalog.register(TABLES, ORIGINS)
+    both = Both()
+    both.add(Plan({"x": 1}, {"x.r": 1}))
+    with closing(sqlite3.connect(_file(url), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(CatalogUnavailable, match="database is locked"):
+            capture(catalog, both.units)
+        assert catalog.last_csn() == 0  # Reading is possible all the while.
+        other.execute("ROLLBACK")
+    capture(catalog, both.units)
+    assert catalog.last_csn() == 1
+    catalog.close()
+
+
+@pytest.mark.slow
+def test_many_processes_open_a_new_catalog_at_once(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONWARNINGS": "error"}
+    for number in range(3):
+        url = f"sqlite:///{tmp_path}/{number}/catalog.db"
+        command = [sys.executable, str(WORKER), "open", url]
+        workers = [
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            )
+            for _ in range(4)
+        ]
+        for worker in workers:
+            assert worker.stdout is not None and worker.stdout.readline() == "ready\n"
+        for worker in workers:
+            assert worker.stdin is not None
+            worker.stdin.write("go\n")
+            worker.stdin.flush()
+        answers = {worker.communicate()[0] for worker in workers}
+        assert len(answers) == 1 and len(answers.pop()) == 33, "all see the same identity"
+        assert [worker.returncode for worker in workers] == [0] * 4

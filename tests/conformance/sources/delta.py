@@ -1,0 +1,79 @@
+"""Delta tables written by delta-rs: with and without change data feed, and partitioned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from rollview.rows import arrow_schema
+from rollview.sources.delta import DeltaSource
+from rollview.sources.source import Source
+from sources.driver import Driver, Row, Write
+
+
+class DeltaDriver(Driver):
+    """Each transaction is one MERGE, so that insertions, updates and deletions share a version."""
+
+    separate_logs = True
+    configuration: Mapping[str, str] = {}
+    partition: int | None = None
+
+    def create(self, rows: Mapping[str, Sequence[Row]]) -> None:
+        for name, columns in self.schemas.items():
+            by = None if self.partition is None else [columns[self.partition][0]]
+            write_deltalake(
+                str(self.folder / name),
+                self._arrow(name, rows.get(name, ())),
+                partition_by=by,
+                configuration=dict(self.configuration),
+            )
+
+    def open(self) -> Source:
+        return DeltaSource("s", self.folder)
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        (name,) = {write.table for write in writes}
+        given = [
+            (*(write.after or write.before or ()), write.before is not None, write.after is None)
+            for write in writes
+        ]
+        columns = [*(name for name, _ in self.schemas[name]), "_known", "_gone"]
+        schema = pa.schema([*arrow_schema(self.schemas[name]), ("_known", pa.bool_()), ("_gone", pa.bool_())])
+        changes = pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in given], schema)
+        values = {column: f"c.{column}" for column, _ in self.schemas[name]}
+        key = columns[0]
+        merge = DeltaTable(self.folder / name).merge(
+            changes, f"t.{key} = c.{key}", source_alias="c", target_alias="t"
+        )
+        merge.when_matched_delete("c._gone").when_matched_update(values).when_not_matched_insert(
+            values, "NOT c._gone"
+        ).execute()
+
+    def rows(self, table: str) -> Counter[Row]:
+        columns = [name for name, _ in self.schemas[table]]
+        found = DeltaTable(self.folder / table).to_pyarrow_table(columns=columns)
+        return Counter(tuple(row[name] for name in columns) for row in found.to_pylist())
+
+    def traces(self) -> Any:
+        return sorted(Path(self.folder).rglob("*"))
+
+    def _arrow(self, name: str, rows: Sequence[Row]) -> pa.Table:
+        schema = arrow_schema(self.schemas[name])
+        return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+
+
+class DeltaFeedDriver(DeltaDriver):
+    """Commits tell their changes in a change data feed."""
+
+    configuration = {"delta.enableChangeDataFeed": "true"}  # noqa: RUF012
+
+
+class DeltaPartitionedDriver(DeltaDriver):
+    """The second column is not in the files, but in the log."""
+
+    partition = 1

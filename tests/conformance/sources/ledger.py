@@ -1,0 +1,97 @@
+"""What a warehouse would keep of one site, in plain Python: the oracle that sights are checked against."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rollview.algebra.history import Seen
+from rollview.rows import Rows
+from rollview.sources.source import COUNT, Batch, Captured, Source
+
+Row = tuple[Any, ...]
+
+
+def counted_rows(rows: Rows, columns: Sequence[str]) -> Counter[Row]:
+    """Net counts by row. Files are read one by one, and their condition is ignored, as a caller may."""
+    if isinstance(rows, pa.Table):
+        found = rows.select([*columns, COUNT]).to_pylist()
+    else:
+        found = []
+        for file in rows.files:
+            held = [name for name in columns if name not in file.constants]
+            # Without the option, folder names such as `region=1` would be read as columns.
+            part = pq.ParquetFile(file.path).read(columns=held)
+            found += [{**row, **file.constants} for row in part.to_pylist()] if held else (
+                [dict(file.constants)] * part.num_rows
+            )  # fmt: skip
+    counts: Counter[Row] = Counter()
+    for row in found:
+        counts[tuple(row[name] for name in columns)] += row[COUNT]
+    return net(counts)
+
+
+def net(counts: Counter[Row]) -> Counter[Row]:
+    """Without rows that cancel."""
+    return Counter({row: count for row, count in counts.items() if count})
+
+
+def added(one: Counter[Row], other: Counter[Row]) -> Counter[Row]:
+    """The sum, which may be negative where `Counter`'s own may not."""
+    total = Counter(one)
+    for row, count in other.items():
+        total[row] += count
+    return net(total)
+
+
+class Ledger:
+    """The transactions of one site since a bookmark; it is the `Marks` that the source translates with."""
+
+    def __init__(self, source: Source, site: str, bookmark: str | None = None) -> None:
+        self.source = source
+        self.site = site
+        self.bookmark = source.origin(site) if bookmark is None else bookmark
+        self.transactions: list[Captured] = []
+        self.batches: list[tuple[str, Batch]] = []
+
+    def capture(self, limit: int = 1000) -> None:
+        """Takes all that is new, batch by batch."""
+        while True:
+            batch = self.source.capture(self.site, self.bookmark, limit)
+            if not batch.transactions and batch.bookmark == self.bookmark:
+                return
+            self.batches.append((self.bookmark, batch))
+            self.transactions += batch.transactions
+            self.bookmark = batch.bookmark
+
+    def latest(self, mark: int) -> int:
+        return max((n for n, each in enumerate(self.transactions, 1) if each.mark <= mark), default=0)
+
+    def versions(self, marks: Sequence[int]) -> dict[int, int]:
+        known = {each.mark: number for number, each in enumerate(self.transactions, 1)}
+        return {mark: known[mark] for mark in marks if mark in known}
+
+    def state(self, table: str, columns: Sequence[str], initial: Counter[Row], seen: Seen) -> Counter[Row]:
+        """The table as a reading must have shown it that saw these transactions."""
+        state = initial
+        for number, transaction in enumerate(self.transactions, 1):
+            if number in seen and f"s.{table}" in transaction.rows:
+                state = added(state, counted_rows(transaction.rows[f"s.{table}"], columns))
+        return state
+
+
+def comparable(batch: Batch, columns: Sequence[str], table: str) -> list[Any]:
+    """A batch as something that can be compared with another one."""
+    return [
+        (
+            each.mark,
+            each.commit_time,
+            each.transaction_id,
+            {name: counted_rows(rows, columns) for name, rows in each.rows.items() if name == f"s.{table}"},
+        )
+        for each in batch.transactions
+    ]

@@ -1,0 +1,176 @@
+"""The simulator's source behind the contract of real ones, so that the fake cannot drift from them.
+
+It stands here and not in the simulator, because layers keep simulator and sources apart. In snapshot mode
+what a reading sees need not be a prefix of the commits, as in PostgreSQL.
+"""
+
+# ruff: noqa: ARG002 - the contract hands over more than a simulation needs
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from rollview.algebra.bag import MemoryBag
+from rollview.algebra.expression import Column, columns_of
+from rollview.algebra.history import Change, Seen, Transaction, seen_of
+from rollview.algebra.view import Block, Table
+from rollview.algorithms.effects import Question
+from rollview.rows import arrow_schema
+from rollview.simulator.source import SimulatedSource
+from rollview.sources.source import COUNT, Batch, Captured, Found, Marks, Prepared, Source
+from sources.driver import Modelled, Row, Write
+
+
+class AsSource:
+    """The contract of `sources.source` on a simulated source; marks are its versions."""
+
+    name = "s"
+    kind = "simulated"
+
+    def __init__(self, simulated: SimulatedSource, tables: Sequence[Table]) -> None:
+        self._simulated = simulated
+        self._tables = {table.qualified: table for table in tables}
+
+    def tables(self) -> tuple[Table, ...]:
+        return tuple(self._tables.values())
+
+    def setup(self, tables: Sequence[Table]) -> Prepared:
+        return Prepared()
+
+    def remove(self) -> Prepared:
+        return Prepared()
+
+    def describe(self) -> Mapping[str, str]:
+        return {"transactions": "simulated"}
+
+    def origin(self, site: str) -> str:
+        """Nothing that is still hidden may lie before the beginning: no reading has seen it."""
+        return str(min([each - 1 for each in self._simulated.hidden], default=self._simulated.version))
+
+    def capture(self, site: str, after: str, limit: int) -> Batch:
+        taken: list[Captured] = []
+        rows, last = 0, int(after)
+        for transaction in self._simulated.committed(int(after) + 1, self._simulated.version):
+            if rows >= limit and taken:
+                break
+            taken.append(self._captured(transaction))
+            rows += len(transaction.changes)
+            last = transaction.version
+        return Batch(tuple(taken), str(last))
+
+    def again(self, site: str, after: str, marks: Sequence[int], upto: str) -> Batch:
+        given = self._simulated.committed(int(after) + 1, int(upto))
+        return Batch(tuple(self._captured(transaction) for transaction in given), upto)
+
+    def forget(self, site: str, upto: str) -> None:
+        return
+
+    def ask(self, question: Question[pa.Table]) -> Found:
+        block = _without_local_conditions(question.block)
+        keys = tuple(None if keys is None else _as_bag(keys) for keys in question.keys)
+        answer = self._simulated.answer(Question(block, question.sub_query, keys))
+        rows = []
+        for reach, bag in zip(question.sub_query.reaches, answer.rows, strict=True):
+            relation = block.relations[reach.relation]
+            own = dict(zip(relation.columns, relation.table.columns, strict=True))
+            rows.append(_as_arrow(relation.table, [own[name] for name in bag.columns], bag.counts))
+        return Found(tuple(rows), _sight(answer.saw))
+
+    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> Found:
+        rows = []
+        for table, columns in tables.items():
+            places = [table.columns.index(name) for name in columns]
+            counts = [
+                (tuple(row[place] for place in places), count)
+                for row, count in self._simulated.state[table.qualified].items()
+            ]
+            rows.append(_as_arrow(table, columns, MemoryBag.of_pairs(columns, counts).counts))
+        version, hidden = self._simulated.version, set(self._simulated.hidden)
+        return Found(
+            tuple(rows), _sight(seen_of(each for each in range(1, version + 1) if each not in hidden))
+        )
+
+    def seen(self, site: str, sight: str, marks: Marks) -> Seen | None:
+        upto, holes = json.loads(sight)
+        if int(marks.bookmark) < upto:
+            return None
+        return Seen(marks.latest(upto), frozenset(marks.versions(holes).values()))
+
+    def close(self) -> None:
+        return
+
+    def _captured(self, transaction: Transaction) -> Captured:
+        rows: dict[str, Any] = {}
+        for name in dict.fromkeys(change.table for change in transaction.changes):
+            counts = {change.row: change.count for change in transaction.changes if change.table == name}
+            rows[name] = _as_arrow(self._tables[name], self._tables[name].columns, counts)
+        return Captured(transaction.version, transaction.commit_time, rows)
+
+
+class SimulatedDriver(Modelled):
+    """Commits become visible at once."""
+
+    snapshots = False
+
+    def open(self) -> Source:
+        tables = [
+            Table("s", name, tuple(c for c, _ in columns), types=tuple(k for _, k in columns))
+            for name, columns in self.schemas.items()
+        ]
+        initial = {f"s.{name}": dict.fromkeys(rows, 1) for name, rows in self.model.items()}
+        self.simulated = SimulatedSource("s", tables, initial, (), self.snapshots)
+        self._versions = 0
+        return AsSource(self.simulated, tables)
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        self.apply(writes)
+        changes = [
+            Change(f"s.{write.table}", row, count)
+            for write in writes
+            for row, count in ((write.before, -1), (write.after, 1))
+            if row is not None
+        ]
+        self._versions += 1
+        transaction = Transaction("s", self._versions, tuple(changes))
+        self.simulated.script = (*self.simulated.script, transaction)
+        self.simulated.commit(float(self._versions))
+        if self._versions % 3 == 0 and self.simulated.hidden:
+            self.simulated.reveal(self.simulated.hidden[-1])
+
+    def traces(self) -> Any:
+        return ()
+
+
+class SnapshotDriver(SimulatedDriver):
+    """Commits become visible later, and not in their order."""
+
+    snapshots = True
+
+
+def _sight(saw: Seen) -> str:
+    return json.dumps([saw.upto, sorted(saw.holes)])
+
+
+def _as_bag(keys: pa.Table) -> MemoryBag:
+    return MemoryBag.of(keys.column_names, {tuple(row.values()) for row in keys.to_pylist()})
+
+
+def _as_arrow(table: Table, columns: Sequence[str], counts: Mapping[Row, int]) -> pa.Table:
+    kinds = dict(zip(table.columns, table.types, strict=True))
+    schema = arrow_schema([*((name, kinds[name]) for name in columns), (COUNT, "bigint")])
+    names = [*columns, COUNT]
+    rows = [dict(zip(names, (*row, count), strict=True)) for row, count in counts.items()]
+    return pa.Table.from_pylist(rows, schema)
+
+
+def _without_local_conditions(block: Block) -> Block:
+    """A block that needs the columns of its local conditions, instead of testing them."""
+    used = dict.fromkeys(name for each in block.local for part in each for name in columns_of(part))
+    projection = (*block.projection, *((name, Column(name)) for name in used))
+    return replace(block, local=tuple(() for _ in block.local), projection=projection)

@@ -1,0 +1,28 @@
+"""One Spark session for all tests of this folder, made as the product makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rollview.spark.session import open_session
+from shop import Shop
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Two threads; the product's own settings otherwise."""
+    session = open_session("tests", {"master": "local[2]", "spark.driver.memory": "2g"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    """A project over two SQLite databases, not set up yet."""
+    made = Shop(tmp_path / "shop")
+    yield made
+    made.close()

@@ -1,0 +1,154 @@
+"""A small shop over two SQLite databases, its random transactions, and an oracle that knows every state.
+
+After every transaction the oracle keeps a copy of the database's tables. What a view must show at a csn is
+then DuckDB's answer to the view's own text over the copies that the csn stands for; rollview is asked only
+which source versions these are.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import sqlglot
+from sqlglot import exp
+
+from rollview.service.project import Project
+
+SCHEMAS = {
+    "crm": {"customer": "cust_id INTEGER PRIMARY KEY, state TEXT, segment TEXT"},
+    "shop": {
+        "sales": "sale_id INTEGER PRIMARY KEY, cust_id INTEGER, product_id INTEGER, amount INTEGER",
+        "product": "product_id INTEGER PRIMARY KEY, kind TEXT, parent_id INTEGER",
+    },
+}
+VIEWS = {
+    "sales_by_state": """SELECT c.state, count(*) AS n, sum(s.amount) AS total, avg(s.amount) AS mean
+        FROM shop.sales s JOIN crm.customer c ON s.cust_id = c.cust_id GROUP BY c.state""",
+    "sold": """SELECT s.sale_id, c.state, p.kind, s.amount FROM shop.sales s
+        JOIN crm.customer c ON s.cust_id = c.cust_id
+        JOIN shop.product p ON s.product_id = p.product_id WHERE s.amount > 2""",
+}
+MORE_VIEWS = {
+    "families": """SELECT a.kind AS kind, b.kind AS parent FROM shop.product a
+        JOIN shop.product b ON a.parent_id = b.product_id""",
+    "everything": """SELECT cust_id AS id, segment AS label FROM crm.customer
+        UNION ALL SELECT product_id, kind FROM shop.product""",
+    "grand_total": "SELECT count(*) AS n, sum(amount) AS total FROM shop.sales",
+    "states_of_size": "SELECT n, count(*) AS states FROM sales_by_state GROUP BY n",
+    "kinds_in_big_states": """SELECT v.kind, t.total FROM sold v
+        JOIN sales_by_state t ON v.state = t.state""",
+}
+
+Rows = tuple[tuple[Any, ...], ...]
+
+
+class Shop:
+    """The databases, the project file and the oracle."""
+
+    def __init__(self, folder: Path, views: dict[str, str] | None = None, wal: bool = True) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self.views = dict(VIEWS if views is None else views)
+        self.connections = {name: self._connect(name, wal) for name in SCHEMAS}
+        self.states: dict[str, list[dict[str, Rows]]] = {}
+        self.random = random.Random(0)
+        self.write_project()
+
+    def _connect(self, name: str, wal: bool) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.folder / f"{name}.db", isolation_level=None)
+        if wal:
+            connection.execute("PRAGMA journal_mode=WAL")
+        for table, columns in SCHEMAS[name].items():
+            connection.execute(f"CREATE TABLE {table} ({columns})")
+        return connection
+
+    def write_project(self, **settings: str) -> None:
+        """Writes the project file and the view files."""
+        lines = ["name: shop", "spark: {master: 'local[2]'}", "sources:"]
+        lines += [f"  {name}: {{type: sqlite, path: ./{name}.db}}" for name in SCHEMAS]
+        lines += [f"{key}: {value}" for key, value in settings.items()]
+        (self.folder / "rollview.yml").write_text("\n".join(lines) + "\n")
+        (self.folder / "views").mkdir(exist_ok=True)
+        for file in (self.folder / "views").iterdir():
+            file.unlink()
+        for name, sql in self.views.items():
+            text = sql if sql.startswith("CREATE") else f"CREATE MATERIALIZED VIEW {name} AS {sql}"
+            (self.folder / "views" / f"{name}.sql").write_text(text)
+
+    def begin(self) -> None:
+        """Says that capture begins here: the states of now are version 0."""
+        self.states = {name: [self._copy(name)] for name in SCHEMAS}
+
+    def transact(self, statements: int = 3) -> None:
+        """One random transaction in one of the databases."""
+        name = self.random.choice(list(SCHEMAS))
+        connection = self.connections[name]
+        connection.execute("BEGIN IMMEDIATE")
+        before = connection.total_changes
+        for _ in range(self.random.randint(1, statements)):
+            self._statement(name, connection)
+        changed = connection.total_changes > before
+        connection.execute("COMMIT")
+        if changed and self.states:
+            self.states[name].append(self._copy(name))
+
+    def _statement(self, name: str, connection: sqlite3.Connection) -> None:
+        pick = self.random.randint
+        table = self.random.choice(list(SCHEMAS[name]))
+        word = self.random.choice(["a", "b", "c", None])
+        if table == "customer":
+            row: tuple[Any, ...] = (pick(1, 6), word, self.random.choice(["x", "y"]))
+        elif table == "product":
+            row = (pick(1, 5), word, self.random.choice([None, pick(1, 5)]))
+        else:
+            row = (pick(1, 25), pick(1, 6), pick(1, 5), self.random.choice([None, pick(0, 9)]))
+        key = next(iter(SCHEMAS[name][table].split()))
+        kind = pick(1, 10)
+        if kind <= 6:
+            connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({','.join('?' * len(row))})", row)
+        elif kind <= 8:
+            connection.execute(f"DELETE FROM {table} WHERE {key} = ?", row[:1])
+        else:
+            column = SCHEMAS[name][table].split(", ")[1].split()[0]
+            connection.execute(f"UPDATE {table} SET {column} = ? WHERE {key} >= ?", (row[1], row[0]))
+
+    def _copy(self, name: str) -> dict[str, Rows]:
+        return {
+            table: tuple(self.connections[name].execute(f"SELECT * FROM {table}").fetchall())
+            for table in SCHEMAS[name]
+        }
+
+    def expected(self, project: Project, view: str, csn: int) -> Counter[tuple[Any, ...]]:
+        """What the view must show at a csn."""
+        catalog = project._warehouse.catalog
+        with duckdb.connect() as database:
+            for name, tables in SCHEMAS.items():
+                state = self.states[name][catalog.version_at(name, csn)]
+                database.execute(f"CREATE SCHEMA {name}")
+                for table, columns in tables.items():
+                    plain = columns.replace(" PRIMARY KEY", "").replace("INTEGER", "BIGINT")
+                    database.execute(f"CREATE TABLE {name}.{table} ({plain})")
+                    if state[table]:
+                        marks = ",".join("?" * len(state[table][0]))
+                        database.executemany(
+                            f"INSERT INTO {name}.{table} VALUES ({marks})", [list(row) for row in state[table]]
+                        )
+            for other, sql in self.views.items():
+                statement = sqlglot.parse_one(sql, dialect="spark")
+                query = statement.expression if isinstance(statement, exp.Create) else statement
+                database.execute(f"CREATE VIEW {other} AS {query.sql(dialect='duckdb')}")
+            return Counter(database.execute(f"SELECT * FROM {view}").fetchall())
+
+    def close(self) -> None:
+        for connection in self.connections.values():
+            connection.close()
+
+
+def shown(project: Project, view: str, as_of: int | None = None) -> Counter[tuple[Any, ...]]:
+    """What rollview shows of a view."""
+    return Counter(tuple(row) for row in project.read(view, as_of).collect())

@@ -1,0 +1,58 @@
+"""Small Delta tables for tests, and their changes as plain counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
+
+from rollview.rows import Rows
+from rollview.sources.delta import DeltaSource
+from rollview.sources.source import COUNT
+
+SITE = "d.orders"
+
+
+def make_table(folder: Path, rows: Sequence[tuple[int, str | None]], **options: Any) -> DeltaTable:
+    """Table `orders(k, v)` in a folder."""
+    write_deltalake(str(folder / "orders"), arrow(rows), **options)
+    return DeltaTable(folder / "orders")
+
+
+def append(folder: Path, rows: Sequence[tuple[int, str | None]]) -> None:
+    """One commit that adds rows."""
+    write_deltalake(str(folder / "orders"), arrow(rows), mode="append")
+
+
+def arrow(rows: Sequence[tuple[int, str | None]]) -> pa.Table:
+    """Rows of `orders`."""
+    return pa.table(
+        {"k": pa.array([k for k, _ in rows], pa.int64()), "v": pa.array([v for _, v in rows], pa.string())}
+    )
+
+
+def counts(rows: Rows) -> Counter[tuple[Any, ...]]:
+    """Net counts by row, files read by Parquet's own reader."""
+    if isinstance(rows, pa.Table):
+        listed = rows.to_pylist()
+    else:
+        listed = []
+        for file in rows.files:
+            listed += [{**row, **file.constants} for row in pq.ParquetFile(file.path).read().to_pylist()]
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in listed:
+        found[tuple(value for name, value in row.items() if name != COUNT)] += row[COUNT]
+    return Counter({row: count for row, count in found.items() if count})
+
+
+def captured(
+    source: DeltaSource, after: str, limit: int = 1000
+) -> tuple[list[Counter[tuple[Any, ...]]], str]:
+    """The changes of each transaction after a bookmark, and the next bookmark."""
+    batch = source.capture(SITE, after, limit)
+    return [counts(each.rows[SITE]) for each in batch.transactions], batch.bookmark

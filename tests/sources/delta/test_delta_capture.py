@@ -1,0 +1,271 @@
+"""What is a transaction of a Delta table, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from delta_tables import SITE, append, arrow, captured, counts, make_table
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
+
+from rollview.errors import OptionError
+from rollview.rows import FileScan
+from rollview.sources.delta import DeltaSource, changes
+from rollview.sources.files.errors import HistoryGoneError, SourceChangedError, UnreadableTableError
+
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+@pytest.mark.parametrize("configuration", [{}, FEED])
+def test_update_delete_merge_overwrite_restore(tmp_path: Path, configuration: dict[str, str]) -> None:
+    table = make_table(tmp_path, [(1, "a"), (2, "b"), (3, None)], configuration=configuration)
+    source = DeltaSource("d", tmp_path)
+    origin = source.origin(SITE)
+    table.update(updates={"v": "'z'"}, predicate="k = 1")
+    table.delete("k = 3")
+    merged = table.merge(arrow([(2, "m"), (4, "n")]), "t.k = s.k", source_alias="s", target_alias="t")
+    merged.when_matched_update_all().when_not_matched_insert_all().execute()
+    table.delete()
+    append(tmp_path, [(9, "x"), (9, "x")])
+    write_deltalake(str(tmp_path / "orders"), arrow([(9, "x"), (7, "y")]), mode="overwrite")
+    DeltaTable(tmp_path / "orders").restore(1)
+    found, bookmark = captured(source, origin)
+    assert found == [
+        {(1, "a"): -1, (1, "z"): 1},
+        {(3, None): -1},
+        {(2, "b"): -1, (2, "m"): 1, (4, "n"): 1},
+        {(1, "z"): -1, (2, "m"): -1, (4, "n"): -1},
+        {(9, "x"): 2},
+        {(9, "x"): -1, (7, "y"): 1},
+        {(9, "x"): -1, (7, "y"): -1, (1, "z"): 1, (2, "b"): 1, (3, None): 1},
+    ]
+    assert source.capture(SITE, bookmark, 10).transactions == ()
+
+
+def test_what_changes_no_row_is_no_transaction_but_moves_the_bookmark(tmp_path: Path) -> None:
+    table = make_table(tmp_path, [(1, "a")])
+    append(tmp_path, [(2, "b")])
+    source = DeltaSource("d", tmp_path)
+    origin = source.origin(SITE)
+    DeltaTable(tmp_path / "orders").optimize.compact()
+    table = DeltaTable(tmp_path / "orders")
+    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 1 days"})
+    table.update(updates={"v": "v"}, predicate="k = 1")
+    found, bookmark = captured(source, origin)
+    assert found == []
+    assert bookmark.partition(":")[0] == str(DeltaTable(tmp_path / "orders").version()) == "4"
+
+
+def test_from_before_the_first_version(tmp_path: Path) -> None:
+    make_table(tmp_path, [(1, "a")])
+    append(tmp_path, [(2, "b")])
+    source = DeltaSource("d", tmp_path)
+    batch = source.capture(SITE, "-1:", 1)
+    assert [each.mark for each in batch.transactions] == [1]
+    assert [each.mark for each in source.capture(SITE, batch.bookmark, 1).transactions] == [2]
+
+
+def test_many_rows_stay_in_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "FEW_ADDED_ROWS", 2)
+    monkeypatch.setattr(changes, "FEW_REWRITTEN_ROWS", 3)
+    table = make_table(tmp_path, [(1, "a"), (2, "b")])
+    source = DeltaSource("d", tmp_path)
+    origin = source.origin(SITE)
+    append(tmp_path, [(3, "c"), (4, "d"), (5, "e")])
+    table = DeltaTable(tmp_path / "orders")
+    table.update(updates={"v": "'z'"}, predicate="k = 5")
+    batch = source.capture(SITE, origin, 100)
+    rows = [each.rows[SITE] for each in batch.transactions]
+    assert all(isinstance(each, FileScan) for each in rows)
+    assert [counts(each) for each in rows] == [
+        {(3, "c"): 1, (4, "d"): 1, (5, "e"): 1},
+        {(5, "e"): -1, (5, "z"): 1},
+    ]
+
+
+def test_the_commit_says_when_it_was_made(tmp_path: Path) -> None:
+    make_table(tmp_path, [(1, "a")])
+    log = tmp_path / "orders" / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"] |= {"inCommitTimestamp": 1_500_000_000_250, "timestamp": 1}
+    log.write_text("\n".join(map(json.dumps, actions)))
+    (transaction,) = DeltaSource("d", tmp_path).capture(SITE, "-1:", 1).transactions
+    assert transaction.commit_time == 1_500_000_000.25
+
+
+@pytest.mark.parametrize("configuration", [{}, FEED])
+def test_vacuumed_files_are_missed_in_words(tmp_path: Path, configuration: dict[str, str]) -> None:
+    table = make_table(tmp_path, [(1, "a"), (2, "b")], configuration=configuration)
+    source = DeltaSource("d", tmp_path)
+    origin = source.origin(SITE)
+    table.update(updates={"v": "'z'"}, predicate="k = 1")
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+    shutil.rmtree(tmp_path / "orders" / "_change_data", ignore_errors=True)
+    with pytest.raises(HistoryGoneError, match=r"d\.orders version 1 .* vacuumed") as caught:
+        source.capture(SITE, origin, 10)
+    assert "rollview setup" in caught.value.hint
+
+
+def test_a_log_cleaned_up_behind_a_checkpoint(tmp_path: Path) -> None:
+    make_table(tmp_path, [(1, "a")])
+    source = DeltaSource("d", tmp_path)
+    origin = source.origin(SITE)
+    append(tmp_path, [(2, "b")])
+    append(tmp_path, [(3, "c")])
+    DeltaTable(tmp_path / "orders").create_checkpoint()
+    (tmp_path / "orders" / "_delta_log" / f"{1:020d}.json").unlink()
+    for each in (source, DeltaSource("d", tmp_path)):
+        with pytest.raises(HistoryGoneError, match="the log of version 1 has been cleaned up"):
+            each.capture(SITE, origin, 10)
+
+
+def test_a_new_column_is_named_after_all_before_it_was_handed_over(tmp_path: Path) -> None:
+    make_table(tmp_path, [(1, "a")])
+    source = DeltaSource("d", tmp_path)
+    (table,) = source.tables()
+    origin = source.origin(SITE)
+    append(tmp_path, [(2, "b")])
+    DeltaTable(tmp_path / "orders").alter.add_columns([Field("extra", PrimitiveType("string"))])
+    found, bookmark = captured(source, origin)
+    assert found == [{(2, "b"): 1}]
+    with pytest.raises(SourceChangedError, match="extra string is new"):
+        source.capture(SITE, bookmark, 10)
+    with pytest.raises(SourceChangedError, match="extra string is new"):
+        DeltaSource("d", tmp_path).capture(SITE, bookmark, 10)
+    # Reading what views know of is still possible; nobody will ever have captured what it saw.
+    assert source.read({table: ("k",)}, tmp_path).rows
+
+
+def test_a_column_of_another_type(tmp_path: Path) -> None:
+    make_table(tmp_path, [(1, "a")])
+    source = DeltaSource("d", tmp_path)
+    (table,) = source.tables()
+    origin = source.origin(SITE)
+    other = pa.table({"k": ["1"], "v": ["a"]})
+    write_deltalake(str(tmp_path / "orders"), other, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(SourceChangedError, match="k bigint is gone; k string is new"):
+        source.capture(SITE, origin, 10)
+    with pytest.raises(SourceChangedError, match="column k bigint of d.orders has type string now"):
+        source.read({table: ("k",)}, tmp_path)
+
+
+@pytest.mark.parametrize("commits", [0, 1, 4])
+def test_a_table_made_again_under_the_old_name(tmp_path: Path, commits: int) -> None:
+    make_table(tmp_path, [(1, "a")])
+    append(tmp_path, [(2, "b")])
+    source = DeltaSource("d", tmp_path)
+    (table,) = source.tables()
+    origin = source.origin(SITE)
+    shutil.rmtree(tmp_path / "orders")
+    make_table(tmp_path, [(3, "c")])
+    for number in range(commits):
+        append(tmp_path, [(number, "d")])
+    for each in (source, DeltaSource("d", tmp_path)):
+        with pytest.raises(SourceChangedError, match="not the table that was captured up to version 1"):
+            each.capture(SITE, origin, 10)
+    found = source.read({table: table.columns}, tmp_path)
+    assert (3, "c") in counts(found.rows[0])
+    if commits < 2:
+        with pytest.raises(SourceChangedError, match="another table"):
+            source.seen(SITE, found.sight, _Marks(origin))
+
+
+class _Marks:
+    def __init__(self, bookmark: str) -> None:
+        self.bookmark = bookmark
+
+    def latest(self, mark: int) -> int:
+        return mark
+
+    def versions(self, marks: Any) -> dict[int, int]:
+        return {}
+
+
+def test_a_dropped_table(tmp_path: Path) -> None:
+    make_table(tmp_path, [(1, "a")])
+    source = DeltaSource("d", tmp_path)
+    origin = source.origin(SITE)
+    shutil.rmtree(tmp_path / "orders")
+    assert source.tables() == ()
+    with pytest.raises(UnreadableTableError, match=r"there is no Delta table d\.orders"):
+        source.capture(SITE, origin, 10)
+
+
+@pytest.mark.parametrize(
+    ("features", "configuration", "reason"),
+    [
+        (["deletionVectors"], {}, "deletion vectors"),
+        (["columnMapping"], {"delta.columnMapping.mode": "name"}, "column mapping"),
+        (["somethingNew"], {}, "reader feature somethingNew"),
+    ],
+)
+def test_features_that_change_how_files_are_read(
+    tmp_path: Path, features: list[str], configuration: dict[str, str], reason: str
+) -> None:
+    """The commit that brings the feature is refused, before anything is read from it."""
+    make_table(tmp_path, [(1, "a")])
+    source = DeltaSource("d", tmp_path)
+    origin = source.origin(SITE)
+    first = (tmp_path / "orders" / "_delta_log" / f"{0:020d}.json").read_text()
+    metadata = next(json.loads(line) for line in first.splitlines() if "metaData" in line)
+    metadata["metaData"]["configuration"] = configuration
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": features,
+        "writerFeatures": features,
+    }
+    log = tmp_path / "orders" / "_delta_log" / f"{1:020d}.json"
+    log.write_text("\n".join(map(json.dumps, [{"protocol": protocol}, metadata])))
+    with pytest.raises(UnreadableTableError, match=reason):
+        source.capture(SITE, origin, 10)
+    with pytest.raises(UnreadableTableError):
+        DeltaSource("d", tmp_path).origin(SITE)
+
+
+def test_a_type_that_is_not_supported_is_refused_at_setup_by_column(tmp_path: Path) -> None:
+    rows = pa.table({"k": [1], "place": [{"x": 1}]})
+    write_deltalake(str(tmp_path / "orders"), rows)
+    source = DeltaSource("d", tmp_path)
+    (table,) = source.tables()
+    with pytest.raises(UnreadableTableError, match=r"column place of d\.orders has type struct") as caught:
+        source.setup([table])
+    assert caught.value.thing == "d.orders.place"
+
+
+def test_options(tmp_path: Path) -> None:
+    make_table(tmp_path, [(1, "a")])
+    assert DeltaSource("d", tmp_path, {"key.orders": "k"}).tables()[0].key == ("k",)
+    with pytest.raises(OptionError, match="names x"):
+        DeltaSource("d", tmp_path, {"key.orders": "x"}).tables()
+    with pytest.raises(OptionError, match="no option kez"):
+        DeltaSource("d", tmp_path, {"kez": "x"})
+    with pytest.raises(OptionError, match="there is no folder"):
+        DeltaSource("d", tmp_path / "nowhere")
+
+
+def test_a_removed_file_without_partition_values_and_odd_names(tmp_path: Path) -> None:
+    """A remove action may leave them out; the version before has them. Paths in the log are encoded."""
+    rows = arrow([(1, "a b"), (2, "50%"), (3, "x=y/z"), (4, None), (5, "ü")])
+    write_deltalake(str(tmp_path / "orders"), rows, partition_by=["v"])
+    source = DeltaSource("d", tmp_path)
+    (table,) = source.tables()
+    expected = {(row["k"], row["v"]): 1 for row in rows.to_pylist()}
+    assert counts(source.read({table: table.columns}, tmp_path).rows[0]) == expected
+    origin = source.origin(SITE)
+    DeltaTable(tmp_path / "orders").delete("k < 4")
+    log = tmp_path / "orders" / "_delta_log" / f"{1:020d}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if "remove" in action:
+            del action["remove"]["partitionValues"], action["remove"]["extendedFileMetadata"]
+    log.write_text("\n".join(map(json.dumps, actions)))
+    found, _ = captured(source, origin)
+    assert found == [{(1, "a b"): -1, (2, "50%"): -1, (3, "x=y/z"): -1}]
