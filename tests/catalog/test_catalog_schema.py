@@ -48,7 +48,7 @@ def test_the_migrations_make_what_the_schema_says(catalog: Catalog, url: str) ->
         for name in found.get_table_names()
     }
     engine.dispose()
-    kinds = {"DOUBLE PRECISION": "REAL"}
+    kinds = {"DOUBLE": "REAL"}
     assert tables == {
         table.name: {(column.name, kinds.get(str(column.type), str(column.type))) for column in table.columns}
         for table in metadata.tables.values()

@@ -37,8 +37,9 @@ def test_what_cannot_be_created_is_refused(tmp_path: Path) -> None:
         LakeTable(tmp_path / "a").create((("nothing", "void"),))
     with pytest.raises(UnsupportedError):
         LakeTable(tmp_path / "b").create((("things", "array<int>"),))
-    with pytest.raises(LakeError, match="%"):
-        LakeTable(tmp_path / "50%20off").create(CHANGES)
+    for name in ("50%20off", "back\\slash"):
+        with pytest.raises(LakeError, match="cannot lie in a folder"):
+            LakeTable(tmp_path / name).create(CHANGES)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(LakeError, match="not a table"):
         LakeTable(tmp_path / "c").version()

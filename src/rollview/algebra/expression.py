@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from rollview.algebra.functions import Date, Timestamp, Value, coercing_function, function_named
+from rollview.algebra.functions import Date, Timestamp, Value, function_named
 from rollview.algebra.functions.casts import cast_type
 from rollview.algebra.functions.dates import in_utc
 
@@ -190,8 +190,7 @@ def _compile_coalesce(parts: tuple[Compiled, ...]) -> Compiled:
 
 def _compile_function(expression: Call, parts: tuple[Compiled, ...], columns: tuple[str, ...]) -> Compiled:
     """Calls of two columns, or a column and a constant, are what joins test; they go the short way."""
-    plain = all(isinstance(part, Column) or _is_whole(part) for part in expression.arguments)
-    function = (function_named if plain else coercing_function)(expression.function)
+    function = function_named(expression.function)
     match expression.arguments:
         case (Column() as one, Column() as other):
             left, right = columns.index(one.name), columns.index(other.name)
@@ -206,13 +205,6 @@ def _compile_function(expression: Call, parts: tuple[Compiled, ...], columns: tu
             only = parts[0]
             return lambda row: function(only(row))
     return lambda row: function(*[part(row) for part in parts])
-
-
-def _is_whole(expression: Expression) -> bool:
-    """Whether it is a constant that compares with what it is compared with as it stands."""
-    return isinstance(expression, Literal) and (
-        expression.value is None or isinstance(expression.value, int | bool)
-    )
 
 
 _INFIX = {"=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "||", "AND", "OR", "<=>", "LIKE"}

@@ -63,8 +63,14 @@ class Database:
             # The write-ahead log is a lasting property of the file, and cannot be set in a transaction.
             with self._transaction("") as connection:
                 connection.exec_driver_sql("PRAGMA journal_mode = WAL")
-        with self.writing() as connection:
-            migrate(connection, now)
+        try:
+            with self.writing() as connection:
+                migrate(connection, now)
+        except CatalogUnavailable:
+            # Where two do not wait for each other to create tables, the slower one fails: all is there.
+            with self.reading() as connection:
+                if version_of(connection) != NEWEST:
+                    raise
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

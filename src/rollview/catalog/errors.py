@@ -1,7 +1,6 @@
 """What can go wrong with the catalog: each error names the thing, the reason and the way out."""
 
 # These are named for what has happened, as their readers say it.
-# ruff: noqa: N818
 
 from __future__ import annotations
 

@@ -111,12 +111,15 @@ class SiteMarks:
     def latest(self, mark: int) -> int:
         """The greatest version whose mark is ≤ this one; 0 if there is none."""
         with self.database.reading() as connection:
-            below = select(_part.version).where(_part.site == self.site, _part.mark <= mark)
+            of_site = select(_part.version).where(_part.site == self.site)
             grows = select(schema.site.c.marks_grow).where(schema.site.c.name == self.site)
             if connection.scalar(grows):
-                version = connection.scalar(below.order_by(_part.mark.desc()).limit(1))
+                newest = of_site.where(_part.mark <= mark).order_by(_part.mark.desc())
             else:
-                version = connection.scalar(select(func.max(below.subquery().c.version)))
+                # From the newest version back: an answer is about as new as what has been captured. The
+                # sum keeps the database from collecting and sorting all smaller marks instead.
+                newest = of_site.where(_part.mark + 0 <= mark).order_by(_part.version.desc())
+            version = connection.scalar(newest.limit(1))
             return _require_first(connection, self.site) if version is None else version
 
     def versions(self, marks: Sequence[int]) -> dict[int, int]:
@@ -138,8 +141,7 @@ def _look_up(
     for first in range(0, len(ordered), _AT_ONCE):
         some = ordered[first : first + _AT_ONCE]
         pairs = select(_part[given], _part[wanted]).where(_part.site == site, _part[given].in_(some))
-        for number, beside in connection.execute(pairs):
-            yield number, beside
+        yield from connection.execute(pairs)
 
 
 def _total_at(connection: Connection, table: str, csn: int) -> int:

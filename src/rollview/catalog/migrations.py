@@ -26,7 +26,8 @@ _FIRST_TABLES = (
         site TEXT NOT NULL, version BIGINT NOT NULL, csn BIGINT NOT NULL, mark BIGINT NOT NULL,
         transaction_id TEXT NOT NULL, global_id TEXT NOT NULL, PRIMARY KEY (site, version))""",
     "CREATE UNIQUE INDEX part_by_mark ON part (site, mark)",
-    "CREATE INDEX part_by_csn ON part (site, csn, version)",
+    # Not with the version: SQLite would rather read that whole index than look versions up by the key.
+    "CREATE INDEX part_by_csn ON part (site, csn)",
     """CREATE TABLE touch (
         table_name TEXT NOT NULL, csn BIGINT NOT NULL, changed BIGINT NOT NULL, total BIGINT NOT NULL,
         PRIMARY KEY (table_name, csn))""",
@@ -54,7 +55,7 @@ _FIRST_TABLES = (
 )
 
 # A site whose marks grow can find the latest version under a mark by one look at an index. Where a mark
-# once fell, every smaller mark must be looked at, because any of them may be the latest.
+# once fell, versions must be looked at one by one, from the newest back.
 _MARKS_GROW = (
     "ALTER TABLE site ADD COLUMN marks_grow BOOLEAN NOT NULL DEFAULT TRUE",
     """UPDATE site SET marks_grow = FALSE WHERE EXISTS (

@@ -18,7 +18,7 @@ from rollview.cli.terminal import print_json, results
 def condense(view: str, start: str, to: str, project_file: Path, as_json: bool) -> None:
     """Replace a range of a view delta by its net effect.
 
-    All changes after the first time, up to the second, count from the second on, and what cancels out is gone.
+    All changes after the first time, up to the second, count from the second on; what cancels out is gone.
     The delta gets smaller; times strictly between the two can no longer be read or rolled to.
 
     T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (yours, unless it names a zone), or `latest`.

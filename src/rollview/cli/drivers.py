@@ -26,7 +26,9 @@ def _follow_option(function: F) -> F:
     return click.option("--follow", is_flag=True, help=help_text)(function)
 
 
-def _drive(project_file: Path, follow: bool, as_json: bool, step: Callable[[Opened], tuple[bool, str, Any]]) -> None:
+def _drive(
+    project_file: Path, follow: bool, as_json: bool, step: Callable[[Opened], tuple[bool, str, Any]]
+) -> None:
     """Runs a step once, or again and again, and reports what it did.
 
     The step returns whether there was anything to do, a sentence and a record.

@@ -17,11 +17,11 @@ from typing import IO
 from rollview.errors import RollviewError
 
 
-class JavaMissing(RollviewError):  # noqa: N818 - named for what has happened
+class JavaMissing(RollviewError):
     """There is no Java to run Spark on."""
 
 
-class SparkFailed(RollviewError):  # noqa: N818
+class SparkFailed(RollviewError):
     """Spark did not start."""
 
 
@@ -40,8 +40,9 @@ def check_java() -> None:
 def silent_start(debug: bool) -> Iterator[None]:
     """Starts what is started inside with its output kept aside; shows the end of it if the start fails.
 
-    Java writes to the descriptors it inherits for as long as it lives, so all that Spark has to say goes to
-    a file without a name, which ends with the process. Spark also takes Ctrl-C for itself; that is taken back.
+    Java writes to the descriptors it inherits for as long as it lives, so all that Spark has to say goes
+    to a file without a name, which ends with the process. Spark also takes Ctrl-C for itself; that is taken
+    back.
     """
     before = signal.getsignal(signal.SIGINT)
     in_main_thread = threading.current_thread() is threading.main_thread()

@@ -1,4 +1,4 @@
-"""`rollview`: the group of commands. Each command is loaded when it is called, because most bring Spark along."""
+"""`rollview`: the group of commands. Each is loaded when it is called, because most bring Spark along."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ DEBUG = click.Option(
 class _Commands(click.Group):
     """Loads commands by name, and turns errors into a message and an exit code."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         return [name for section in COMMANDS.values() for name in section]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         places = {name: place for section in COMMANDS.values() for name, (place, _) in section.items()}
         if cmd_name not in places:
             return None
@@ -87,7 +87,7 @@ class _Commands(click.Group):
             raise click.UsageError(f"there is no command `{name}`; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         for section, commands in COMMANDS.items():
             with formatter.section(section):
                 formatter.write_dl([(name, summary) for name, (_, summary) in commands.items()])
@@ -100,7 +100,9 @@ class _Commands(click.Group):
             raise
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="rollview")
 def main() -> None:
     """Materialized views that stay true to databases you do not own.
@@ -109,6 +111,6 @@ def main() -> None:
     rollview demo                 # see it work
     rollview init shop            # a project of your own to play with
 
-    `rollview COMMAND --help` explains a command. Exit codes: 0 done, 1 a check or the work failed, 2 bad input
-    (nothing was changed).
+    `rollview COMMAND --help` explains a command. Exit codes: 0 done, 1 a check or the work failed, 2 bad
+    input (nothing was changed).
     """

@@ -1,4 +1,4 @@
-"""What the commands of a project share: `--project`, `--json`, and the project opened for the time it takes."""
+"""What the commands of a project share: `--project`, `--json`, and the project, opened while it is used."""
 
 from __future__ import annotations
 

@@ -41,7 +41,11 @@ def query(
         answer = at.project.query(sql, max_staleness)
         shown = page(answer.rows, rows_shown(limit, as_json), ordered=False)
     if as_json:
-        valid = {"csn": answer.csn, "valid_from": answer.valid_from, "valid_until": answer.valid_until or None}
+        valid = {
+            "csn": answer.csn,
+            "valid_from": answer.valid_from,
+            "valid_until": answer.valid_until or None,
+        }
         print_json({**valid, "columns": shown.columns, "rows": shown.records(), "total": shown.total})
         return
     console = results()

@@ -1,4 +1,4 @@
-"""`rollview read` and `rollview deltas`: a view at any time that it covers, and what led from one to another."""
+"""`rollview read` and `rollview deltas`: a view at any time that it covers, and what led there."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def deltas(
 ) -> None:
     """What each transaction did to a view.
 
-    One line per changed row: the csn of the transaction, how often the row was added (+) or taken away (−), and
-    the row. Adding up the lines after one csn up to another leads from the one state of the view to the other.
+    One line per changed row: the csn of the transaction, how often the row was added or (below zero) taken
+    away, and the row. Adding up the lines after one csn up to another leads from one state to the other.
 
     T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (yours, unless it names a zone), or `latest`, which
     is the high-water mark here.

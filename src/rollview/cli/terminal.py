@@ -80,8 +80,8 @@ def working(what: str = "") -> Iterator[Working]:
     spinner = Spinner("dots", text=what or "working")
     with _own_stderr() as stream:
         # Results must stay on stdout, so nothing is redirected.
-        shown = {"transient": True, "redirect_stdout": False, "redirect_stderr": False}
-        with Live(spinner, console=Console(file=stream), refresh_per_second=12.5, **shown):
+        console = Console(file=stream)
+        with Live(spinner, console=console, transient=True, redirect_stdout=False, redirect_stderr=False):
             yield Working(spinner)
 
 

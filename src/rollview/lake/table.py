@@ -53,10 +53,10 @@ class LakeTable:
 
     def create(self, columns: Sequence[tuple[str, str]], properties: Mapping[str, str] | None = None) -> None:
         """Makes the table, with no rows; does nothing if it is there with the same columns."""
-        if "%" in str(self.folder.absolute()):
-            # deltalake takes it for the beginning of an escaped character and looks elsewhere.
+        if {"%", "\\"} & set(self.folder.absolute().as_posix()):
+            # deltalake takes the one for an escaped character, the other for a slash, and looks elsewhere.
             raise LakeError(
-                f"{self.folder.absolute()}: a lake cannot lie in a folder with % in its path",
+                f"{self.folder.absolute()}: a lake cannot lie in a folder with % or \\ in its path",
                 thing=str(self.folder),
                 hint="choose another folder",
             )

@@ -1,7 +1,7 @@
 """One atomic commit: files added and removed together, once, however often the step is tried.
 
-A commit is prepared for one version of the table. If another writer took the next version, everything is looked
-at again: whether this very step has been made meanwhile, and whether the files to be removed are still there.
+A commit is prepared for one version of the table. If another writer took the next version, everything is
+looked at again: whether this very step has been made meanwhile, and whether the files to remove are there.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ _UNITS = {
     "DAY": ("PLUS DAYS", 1),
     "WEEK": ("PLUS DAYS", 7),
     "MONTH": ("PLUS MONTHS", 1),
-    "QUARTER": ("PLUS MONTHS", 3),
     "YEAR": ("PLUS MONTHS", 12),
 }
 _TRUNCATIONS = {
@@ -37,7 +36,7 @@ def plus_interval(value: Expression, node: exp.Expr, sign: int) -> Expression:
     digits = amount.name if isinstance(amount, exp.Literal) else ""
     name = unit.name.upper().removesuffix("S") if isinstance(unit, exp.Var) else ""
     if name not in _UNITS or not digits.removeprefix("-").isdigit():
-        hint = "supported: INTERVAL 'n' DAY, WEEK, MONTH, QUARTER, YEAR with a whole number n"
+        hint = "supported: INTERVAL 'n' DAY, WEEK, MONTH or YEAR with a whole number n"
         raise refusal(interval, interval.sql(dialect=DIALECT), hint=hint)
     function, step = _UNITS[name]
     if isinstance(value, Literal) and not isinstance(value.value, Date | None):

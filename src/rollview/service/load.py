@@ -88,6 +88,6 @@ def _store(warehouse: Warehouse, name: str, layout: Layout, state: SparkBag, com
     table.create(layout.stored)
     if old := deltas.files():
         deltas.replace(old, None, commit)
-    net = layout.to_stored(state if layout.is_aggregate else state.net_effect())
+    rows = SparkBag(layout.to_stored(state if layout.is_aggregate else state.net_effect())).computed()
     order = [layout.stored_name[name] for name in layout.order]
-    return table.replace(table.files(), net, commit, sort_by=order)
+    return table.replace(table.files(), rows.rows(), commit, sort_by=order)

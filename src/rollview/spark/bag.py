@@ -148,9 +148,12 @@ class SparkBag:
     def settled(self) -> SparkBag:
         self.look()
         net = self.net_effect()
-        if net._table is None:
-            net = SparkBag(net.frame.localCheckpoint(eager=True))
-        return net
+        return net if net.is_at_driver else net.computed()
+
+    def computed(self) -> SparkBag:
+        """The same rows, computed once: at the driver if they are few, else on the executors."""
+        self.look()
+        return self if self.is_at_driver else SparkBag(self.frame.localCheckpoint(eager=True))
 
     def look(self) -> None:
         """Brings the rows to the driver if they are few: one job, and none for whoever looks again."""

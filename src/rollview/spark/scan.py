@@ -6,7 +6,9 @@ without a zone for instants in the session's zone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,12 @@ from typing import Any
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
 from rollview.algebra.expression import Column, to_sql
 from rollview.rows import FileScan, Rows, ScanFile, arrow_schema, spark_type
 
+_PATTERN = re.compile(r"[\\*?\[\]{}]")
 _Types = Sequence[tuple[str, str]]
 
 
@@ -46,21 +50,29 @@ def _scanned(spark: SparkSession, scan: FileScan) -> DataFrame:
 def _read(spark: SparkSession, schema: _Types, files: Sequence[ScanFile]) -> DataFrame:
     constants = files[0].constants
     stored = [(name, kind) for name, kind in schema if name not in constants]
-    # Paths are names, not patterns, even where a folder is called [a].
-    reader = spark.read.schema(_ddl(stored)).option("__globPaths__", "false")
+    reader = spark.read.schema(_ddl(stored) if stored else StructType())
     frame = reader.parquet(*(_located(file.path) for file in files))
     return frame.select(*(_column(name, kind, constants) for name, kind in schema))
 
 
 def _column(name: str, kind: str, constants: Mapping[str, Any]) -> SparkColumn:
     if name in constants:
-        return f.lit(constants[name]).cast(kind).alias(name)
+        return f.lit(_told(constants[name], kind)).cast(kind).alias(name)
     return f.col(to_sql(Column(name)))
 
 
+def _told(value: Any, kind: str) -> Any:
+    """A constant as Spark cannot misunderstand it: its literals of times depend on the session's zone."""
+    if not isinstance(value, datetime):
+        return value
+    instant = kind == "timestamp" and value.tzinfo is None
+    return (value.replace(tzinfo=UTC) if instant else value).isoformat(sep=" ")
+
+
 def _located(path: str) -> str:
-    """A plain path is one of this machine, whatever file system Spark takes for its own."""
-    return path if "://" in path else f"file://{Path(path).absolute()}"
+    """A path as Spark takes it: plain ones are of this machine, and none of them is a pattern."""
+    located = path if "://" in path else f"file://{Path(path).absolute()}"
+    return _PATTERN.sub(r"\\\g<0>", located)
 
 
 def _ddl(types: _Types) -> str:

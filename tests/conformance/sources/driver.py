@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,15 @@ class Driver(ABC):
     def tables(self) -> dict[str, Table]:
         """The tables by name, as the source describes them."""
         return {table.name: table for table in self.source.tables()}
+
+    @contextmanager
+    def restarted(self) -> Iterator[Source]:
+        """The source as another process would have it, beside the one that goes on."""
+        source = self.open()
+        try:
+            yield source
+        finally:
+            source.close()
 
     def close(self) -> None:
         """Lets go of everything."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -68,6 +68,11 @@ class Ledger:
             self.transactions += batch.transactions
             self.bookmark = batch.bookmark
 
+    def before(self, bookmark: str) -> list[Captured]:
+        """The transactions of the batches that end at a bookmark or earlier."""
+        place = [after for after, _ in self.batches].index(bookmark)
+        return [each for _, batch in self.batches[:place] for each in batch.transactions]
+
     def latest(self, mark: int) -> int:
         return max((n for n, each in enumerate(self.transactions, 1) if each.mark <= mark), default=0)
 
@@ -84,14 +89,14 @@ class Ledger:
         return state
 
 
-def comparable(batch: Batch, columns: Sequence[str], table: str) -> list[Any]:
+def comparable(batch: Batch, columns: Mapping[str, Sequence[str]]) -> list[Any]:
     """A batch as something that can be compared with another one."""
     return [
         (
             each.mark,
             each.commit_time,
             each.transaction_id,
-            {name: counted_rows(rows, columns) for name, rows in each.rows.items() if name == f"s.{table}"},
+            {name: counted_rows(rows, columns[name.partition(".")[2]]) for name, rows in each.rows.items()},
         )
         for each in batch.transactions
     ]

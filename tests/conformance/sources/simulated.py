@@ -9,7 +9,8 @@ what a reading sees need not be a prefix of the commits, as in PostgreSQL.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,11 @@ class SimulatedDriver(Modelled):
         self.simulated.commit(float(self._versions))
         if self._versions % 3 == 0 and self.simulated.hidden:
             self.simulated.reveal(self.simulated.hidden[-1])
+
+    @contextmanager
+    def restarted(self) -> Iterator[Source]:
+        """A simulation is in memory, and memory is all it has: it is never restarted."""
+        yield self.source
 
     def traces(self) -> Any:
         return ()

@@ -6,12 +6,23 @@ import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from rollview.sources.source import Source
 from sources.driver import Driver, Row, Write
 
-_TYPES = {"bigint": "INTEGER", "string": "TEXT", "double": "REAL", "binary": "BLOB"}
+_TYPES = {
+    "bigint": "INTEGER",
+    "string": "TEXT",
+    "double": "REAL",
+    "binary": "BLOB",
+    "boolean": "BOOLEAN",
+    "date": "DATE",
+    "timestamp_ntz": "DATETIME",
+    "decimal(15,2)": "DECIMAL(15,2)",
+}
 
 
 class SQLiteDriver(Driver):
@@ -24,7 +35,8 @@ class SQLiteDriver(Driver):
                 fields = ", ".join(f"{column} {_TYPES[kind]}" for column, kind in columns)
                 connection.execute(f"CREATE TABLE {name} ({fields})")
                 places = ", ".join("?" * len(columns))
-                connection.executemany(f"INSERT INTO {name} VALUES ({places})", rows.get(name, ()))
+                given = [_stored(row) for row in rows.get(name, ())]
+                connection.executemany(f"INSERT INTO {name} VALUES ({places})", given)
 
     def open(self) -> Source:
         from rollview.sources.sqlite import SQLiteSource
@@ -38,12 +50,14 @@ class SQLiteDriver(Driver):
                 columns = [name for name, _ in self.schemas[write.table]]
                 if write.before is None:
                     places = ", ".join("?" * len(columns))
-                    connection.execute(f"INSERT INTO {write.table} VALUES ({places})", write.after or ())
+                    connection.execute(
+                        f"INSERT INTO {write.table} VALUES ({places})", _stored(write.after or ())
+                    )
                 elif write.after is None:
                     connection.execute(f"DELETE FROM {write.table} WHERE {columns[0]} = ?", write.before[:1])
                 else:
                     sets = ", ".join(f"{column} = ?" for column in columns)
-                    values = (*write.after, write.before[0])
+                    values = _stored((*write.after, write.before[0]))
                     connection.execute(f"UPDATE {write.table} SET {sets} WHERE {columns[0]} = ?", values)
             connection.execute("COMMIT")
 
@@ -58,3 +72,11 @@ class SQLiteDriver(Driver):
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self.folder / "s.db", isolation_level=None)
+
+
+def _stored(row: Row) -> Row:
+    """Values as a user of SQLite stores them: text for what it has no type for."""
+    return tuple(
+        str(value) if isinstance(value, Decimal) else value.isoformat() if isinstance(value, date) else value
+        for value in row
+    )

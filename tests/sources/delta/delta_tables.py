@@ -16,6 +16,7 @@ from rollview.sources.delta import DeltaSource
 from rollview.sources.source import COUNT
 
 SITE = "d.orders"
+Counts = Counter[tuple[Any, ...]]
 
 
 def make_table(folder: Path, rows: Sequence[tuple[int, str | None]], **options: Any) -> DeltaTable:
@@ -31,12 +32,11 @@ def append(folder: Path, rows: Sequence[tuple[int, str | None]]) -> None:
 
 def arrow(rows: Sequence[tuple[int, str | None]]) -> pa.Table:
     """Rows of `orders`."""
-    return pa.table(
-        {"k": pa.array([k for k, _ in rows], pa.int64()), "v": pa.array([v for _, v in rows], pa.string())}
-    )
+    keys, values = [k for k, _ in rows], [v for _, v in rows]
+    return pa.table({"k": pa.array(keys, pa.int64()), "v": pa.array(values, pa.string())})
 
 
-def counts(rows: Rows) -> Counter[tuple[Any, ...]]:
+def counts(rows: Rows) -> Counts:
     """Net counts by row, files read by Parquet's own reader."""
     if isinstance(rows, pa.Table):
         listed = rows.to_pylist()
@@ -44,15 +44,13 @@ def counts(rows: Rows) -> Counter[tuple[Any, ...]]:
         listed = []
         for file in rows.files:
             listed += [{**row, **file.constants} for row in pq.ParquetFile(file.path).read().to_pylist()]
-    found: Counter[tuple[Any, ...]] = Counter()
+    found: Counts = Counter()
     for row in listed:
         found[tuple(value for name, value in row.items() if name != COUNT)] += row[COUNT]
     return Counter({row: count for row, count in found.items() if count})
 
 
-def captured(
-    source: DeltaSource, after: str, limit: int = 1000
-) -> tuple[list[Counter[tuple[Any, ...]]], str]:
+def captured(source: DeltaSource, after: str, limit: int = 1000) -> tuple[list[Counts], str]:
     """The changes of each transaction after a bookmark, and the next bookmark."""
     batch = source.capture(SITE, after, limit)
     return [counts(each.rows[SITE]) for each in batch.transactions], batch.bookmark

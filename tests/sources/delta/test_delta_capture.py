@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -152,7 +152,7 @@ def test_a_column_of_another_type(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "orders"), other, mode="overwrite", schema_mode="overwrite")
     with pytest.raises(SourceChangedError, match="k bigint is gone; k string is new"):
         source.capture(SITE, origin, 10)
-    with pytest.raises(SourceChangedError, match="column k bigint of d.orders has type string now"):
+    with pytest.raises(SourceChangedError, match=r"column k bigint of .* has type string now"):
         source.read({table: ("k",)}, tmp_path)
 
 
@@ -184,8 +184,8 @@ class _Marks:
     def latest(self, mark: int) -> int:
         return mark
 
-    def versions(self, marks: Any) -> dict[int, int]:
-        return {}
+    def versions(self, marks: Sequence[int]) -> dict[int, int]:
+        return dict(zip(marks, marks, strict=True))
 
 
 def test_a_dropped_table(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_dropped_table(tmp_path: Path) -> None:
     [
         (["deletionVectors"], {}, "deletion vectors"),
         (["columnMapping"], {"delta.columnMapping.mode": "name"}, "column mapping"),
-        (["somethingNew"], {}, "reader feature somethingNew"),
+        (["somethingNew"], {}, "somethingNew"),
     ],
 )
 def test_features_that_change_how_files_are_read(
@@ -216,6 +216,14 @@ def test_features_that_change_how_files_are_read(
     first = (tmp_path / "orders" / "_delta_log" / f"{0:020d}.json").read_text()
     metadata = next(json.loads(line) for line in first.splitlines() if "metaData" in line)
     metadata["metaData"]["configuration"] = configuration
+    if configuration:
+        schema = json.loads(metadata["metaData"]["schemaString"])
+        for number, field in enumerate(schema["fields"], 1):
+            field["metadata"] = {
+                "delta.columnMapping.id": number,
+                "delta.columnMapping.physicalName": f"column-{number}",
+            }
+        metadata["metaData"]["schemaString"] = json.dumps(schema)
     protocol = {
         "minReaderVersion": 3,
         "minWriterVersion": 7,

@@ -6,6 +6,6 @@ early, so they are compiled, not called. `FUNCTIONS` is the list; casts are foun
 
 from rollview.algebra.functions.dates import Date, Timestamp
 from rollview.algebra.functions.null import Value
-from rollview.algebra.functions.registry import FUNCTIONS, coercing_function, function_named
+from rollview.algebra.functions.registry import FUNCTIONS, function_named
 
-__all__ = ["FUNCTIONS", "Date", "Timestamp", "Value", "coercing_function", "function_named"]
+__all__ = ["FUNCTIONS", "Date", "Timestamp", "Value", "function_named"]

@@ -26,6 +26,8 @@ from rollview.errors import EvaluationError
 _PREFIX = "CAST AS "
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_DECIMAL = re.compile(_NUMBER.pattern)
+"""For decimals the digits of other scripts count, too, in Java as in Python."""
 _INFINITE = re.compile(r"([+-]?)(inf|infinity)", re.IGNORECASE)
 _TRUE = {"t", "true", "y", "yes", "1"}
 _FALSE = {"f", "false", "n", "no", "0"}
@@ -149,7 +151,7 @@ def _decimal(value: Value, precision: int, scale: int) -> Decimal | None:
             return None
         exact = Decimal(repr(value))
     elif isinstance(value, str):
-        if not _NUMBER.fullmatch(trimmed(value)):
+        if not _DECIMAL.fullmatch(trimmed(value)):
             raise _fault(value, kind)
         exact = Decimal(trimmed(value))
     elif isinstance(value, Timestamp):

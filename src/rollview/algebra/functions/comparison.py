@@ -1,35 +1,26 @@
-"""Comparisons. Values of one kind go the short way; mixed kinds are first made alike, as Spark does.
+"""Comparisons. Values of mixed kinds are first made alike, as Spark does: text is read as what it meets.
 
-Which of the two a call needs is decided when it is compiled: columns and whole numbers, of which the engine's
-own conditions are made, never pay for the rest.
+Joins and conditions spend their time here, so each comparison is written out: values of one kind cost one
+look at their types.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from decimal import Decimal
 
 from rollview.algebra.functions.casts import cast_function, to_bigint, to_double
-from rollview.algebra.functions.dates import Date, Timestamp, to_date, to_timestamp
-from rollview.algebra.functions.null import Value, strict_pair
+from rollview.algebra.functions.dates import Timestamp, to_date, to_timestamp
+from rollview.algebra.functions.null import Value
 
-_ORDER: dict[str, Callable[[Value, Value], bool]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 _boolean = cast_function("BOOLEAN")
 
 
 def alike(left: Value, right: Value) -> tuple[Value, Value]:
-    """Two values that are not NULL, as values of one kind: text is read as what it is compared with."""
+    """Two values that are not NULL, as values of one kind."""
     if isinstance(left, str) != isinstance(right, str):
         return (_read(left, right), right) if isinstance(left, str) else (left, _read(right, left))
-    if isinstance(left, Timestamp) != isinstance(right, Timestamp) and isinstance(left, Date):
+    if isinstance(left, Timestamp) != isinstance(right, Timestamp):
         return to_timestamp(left), to_timestamp(right)
     if isinstance(left, float) != isinstance(right, float):
         return to_double(left), to_double(right)
@@ -46,43 +37,82 @@ def _read(text: str, other: Value) -> Value:
     return to_timestamp(text) if isinstance(other, Timestamp) else to_date(text)
 
 
-def _coerced(compare: Callable[[Value, Value], bool]) -> Callable[[Value, Value], bool | None]:
-    def applied(left: Value, right: Value) -> bool | None:
-        if left is None or right is None:
-            return None
-        if type(left) is not type(right):
-            left, right = alike(left, right)
-        return compare(left, right)
-
-    return applied
+def _equal(left: Value, right: Value) -> Value:
+    if left is None or right is None:
+        return None
+    return left == right or (type(left) is not type(right) and _equal_alike(left, right))
 
 
-def _is_in(value: Value, *candidates: Value) -> bool | None:
+def _equal_alike(left: Value, right: Value) -> bool:
+    left, right = alike(left, right)
+    return bool(left == right)
+
+
+def _unequal(left: Value, right: Value) -> Value:
+    if left is None or right is None:
+        return None
+    return left != right and (type(left) is type(right) or not _equal_alike(left, right))
+
+
+def _less(left: Value, right: Value) -> Value:
+    if left is None or right is None:
+        return None
+    if type(left) is not type(right):
+        left, right = alike(left, right)
+    return left < right
+
+
+def _at_most(left: Value, right: Value) -> Value:
+    if left is None or right is None:
+        return None
+    if type(left) is not type(right):
+        left, right = alike(left, right)
+    return left <= right
+
+
+def _greater(left: Value, right: Value) -> Value:
+    if left is None or right is None:
+        return None
+    if type(left) is not type(right):
+        left, right = alike(left, right)
+    return left > right
+
+
+def _at_least(left: Value, right: Value) -> Value:
+    if left is None or right is None:
+        return None
+    if type(left) is not type(right):
+        left, right = alike(left, right)
+    return left >= right
+
+
+def _not_distinct(left: Value, right: Value) -> Value:
+    if left is None or right is None:
+        return left is right
+    return left == right or (type(left) is not type(right) and _equal_alike(left, right))
+
+
+def _is_in(value: Value, *candidates: Value) -> Value:
     if value is None:
         return None
-    if value in [candidate for candidate in candidates if candidate is not None]:
+    if value in candidates:
         return True
-    return None if None in candidates else False
+    unknown = False
+    for candidate in candidates:
+        if candidate is None:
+            unknown = True
+        elif type(candidate) is not type(value) and _equal_alike(value, candidate):
+            return True
+    return None if unknown else False
 
-
-def _is_in_coerced(value: Value, *candidates: Value) -> bool | None:
-    results = [_equal(value, candidate) for candidate in candidates]
-    return True if True in results else None if None in results else False
-
-
-def _not_distinct_coerced(left: Value, right: Value) -> bool:
-    return left is right if left is None or right is None else bool(_equal(left, right))
-
-
-_equal = _coerced(operator.eq)
 
 COMPARISONS: dict[str, Callable[..., Value]] = {
-    **{name: strict_pair(compare) for name, compare in _ORDER.items()},
-    "<=>": operator.eq,
+    "=": _equal,
+    "<>": _unequal,
+    "<": _less,
+    "<=": _at_most,
+    ">": _greater,
+    ">=": _at_least,
+    "<=>": _not_distinct,
     "IN": _is_in,
-}
-COERCING_COMPARISONS: dict[str, Callable[..., Value]] = {
-    **{name: _coerced(compare) for name, compare in _ORDER.items()},
-    "<=>": _not_distinct_coerced,
-    "IN": _is_in_coerced,
 }

@@ -7,6 +7,7 @@ and means UTC, the session time zone that views are computed in; text with a zon
 from __future__ import annotations
 
 import calendar
+import math
 import re
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -20,6 +21,7 @@ Moment = TypeVar("Moment", bound=date)
 
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
+_FARTHEST = timedelta(hours=18)
 _BLANKS = "".join(map(chr, range(33))) + "\x7f"
 _DAY = r"\+?(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})"
 _DATE = re.compile(_DAY + r"(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
@@ -67,6 +69,8 @@ def _zone(text: str | None) -> timezone | None:
     digits = text[1:].replace(":", "")
     hours, minutes = (digits[:-2], digits[-2:]) if len(digits) > 2 else (digits, "0")
     offset = timedelta(hours=int(hours), minutes=int(minutes))
+    if offset > _FARTHEST or int(minutes) > 59:
+        raise ValueError("no such zone")
     return timezone(-offset if text[0] == "-" else offset)
 
 
@@ -98,8 +102,8 @@ def to_timestamp(value: Any) -> datetime:
     if isinstance(value, str) and (found := read_timestamp(value)) is not None:
         moment: datetime = in_utc(found)
         return moment
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        return _moved(_EPOCH, timedelta(microseconds=int(value * 1_000_000)))
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool) and math.isfinite(value):
+        return _moved(_EPOCH, microseconds=int(value * 1_000_000))
     hint = "a timestamp is written 2024-01-31 12:30:00"
     raise EvaluationError(f"{value!r} is no timestamp", thing=repr(value), hint=hint)
 
@@ -117,7 +121,7 @@ def timestamp_text(value: datetime) -> str:
 
 def plus_days(value: Any, days: int) -> date:
     """A date or timestamp some days later, or earlier if there are less than none."""
-    return _moved(_temporal(value), timedelta(days=days))
+    return _moved(_temporal(value), days=days)
 
 
 def plus_months(value: Any, months: int) -> date:
@@ -151,7 +155,7 @@ def truncated(unit: str, value: Any) -> datetime:
         return moment.replace(microsecond=0)
     day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     if unit == "WEEK":
-        return _moved(day, timedelta(days=-day.weekday()))
+        return _moved(day, days=-day.weekday())
     if unit == "DAY":
         return day
     months = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}[unit]
@@ -164,9 +168,9 @@ def _temporal(value: Any) -> date:
     return value
 
 
-def _moved(value: Moment, by: timedelta) -> Moment:
+def _moved(value: Moment, *, days: int = 0, microseconds: int = 0) -> Moment:
     try:
-        return value + by
+        return value + timedelta(days=days, microseconds=microseconds)
     except OverflowError:
         raise _out_of_range(value) from None
 

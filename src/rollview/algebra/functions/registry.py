@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rollview.algebra.functions import arithmetic, dates, text
 from rollview.algebra.functions.casts import cast_function, cast_type
-from rollview.algebra.functions.comparison import COERCING_COMPARISONS, COMPARISONS
+from rollview.algebra.functions.comparison import COMPARISONS
 from rollview.algebra.functions.null import Value, strict, strict_pair, strict_single
 
 FUNCTIONS: dict[str, Callable[..., Value]] = {
@@ -47,8 +47,3 @@ def function_named(name: str) -> Callable[..., Value]:
     """The function of that name; `CAST AS type` is the cast to that type."""
     kind = cast_type(name)
     return FUNCTIONS[name] if kind is None else cast_function(kind)
-
-
-def coercing_function(name: str) -> Callable[..., Value]:
-    """The same for values of kinds that are not known to be alike."""
-    return COERCING_COMPARISONS.get(name) or function_named(name)

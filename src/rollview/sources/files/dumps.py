@@ -46,7 +46,7 @@ def natural(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
     """Sorts names as people do: numbers in them by value."""
     stem = name.rsplit(".", 1)[0] if name.lower().endswith(_FORMATS) else name
     parts = re.split(r"(\d+)", stem)
-    return tuple((1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts if part), name
+    return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts if part), name
 
 
 def complete_dumps(folder: Path, settle_seconds: float) -> list[Dump]:

@@ -60,16 +60,16 @@ def is_installed(connection: sqlite3.Connection) -> bool:
 
 def state_of(connection: sqlite3.Connection, source: str) -> State:
     """The state of the capture. In a transaction this is also what fixes what the transaction sees."""
-    root = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (VERSION_TABLE,)).fetchone()
+    root = connection.execute(
+        "SELECT rootpage FROM sqlite_schema WHERE name = ?", (VERSION_TABLE,)
+    ).fetchone()
     if root is None:
         raise NotSetUp(
             f"source {source} is not set up for capture", thing=source, hint="run `rollview setup`"
         )
     row = connection.execute(f"SELECT generation, version FROM {VERSION_TABLE} WHERE id = 0").fetchone()
     if row is None:
-        raise SourceChanged(
-            f"the counter of source {source} is gone", thing=VERSION_TABLE, hint=SETUP_HINT
-        )
+        raise SourceChanged(f"the counter of source {source} is gone", thing=VERSION_TABLE, hint=SETUP_HINT)
     return State(*row, *root)
 
 

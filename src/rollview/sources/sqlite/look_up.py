@@ -56,7 +56,9 @@ def look_up(
             else:
                 parent = block.relations[reach.parent]
                 parent_table = captured(tables, parent.table.name, source)
-                pairs, values = _found_keys(relation, table, reach, parent, parent_table, stored[reach.parent])
+                pairs, values = _found_keys(
+                    relation, table, reach, parent, parent_table, stored[reach.parent]
+                )
             if pairs:
                 conditions.append(_semi_join(connection, f"keys_of_{reach.relation}", pairs, values))
         columns = columns_to_read(block, reach.relation)

@@ -96,13 +96,14 @@ def table_names(connection: sqlite3.Connection) -> tuple[str, ...]:
 def structure_of(connection: sqlite3.Connection, name: str) -> Structure | None:
     """The table as it is now; None if there is none."""
     row = connection.execute(
-        "SELECT name, type, wr FROM pragma_table_list WHERE schema = 'main' AND name = ? COLLATE NOCASE", (name,)
+        "SELECT name, type, wr FROM pragma_table_list WHERE schema = 'main' AND name = ? COLLATE NOCASE",
+        (name,),
     ).fetchone()
     if row is None or row[1] not in ("table", "virtual"):
         return None
     name, kind, without_rowid = row
     described = connection.execute(
-        "SELECT name, type, \"notnull\", dflt_value, pk FROM pragma_table_xinfo(?) WHERE hidden <> 1", (name,)
+        'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_xinfo(?) WHERE hidden <> 1', (name,)
     ).fetchall()
     columns = tuple(
         Column(each[0], spark_type_of(each[1]), each[3] if each[2] and each[3] else "") for each in described
@@ -129,15 +130,19 @@ def _unique_keys(
         keys.append(UniqueKey(((free[0] if free else "rowid", ""),)))
     indexes = connection.execute(
         "SELECT i.name, i.origin, s.sql FROM pragma_index_list(?) AS i LEFT JOIN sqlite_schema AS s"
-        ' ON s.type = \'index\' AND s.name = i.name WHERE i."unique" ORDER BY i.origin <> \'pk\', i.name',
+        " ON s.type = 'index' AND s.name = i.name WHERE i.\"unique\" ORDER BY i.origin <> 'pk', i.name",
         (name,),
     ).fetchall()
     for index, _, sql in indexes:
-        parts = connection.execute("SELECT name, coll FROM pragma_index_xinfo(?) WHERE key", (index,)).fetchall()
+        parts = connection.execute(
+            "SELECT name, coll FROM pragma_index_xinfo(?) WHERE key", (index,)
+        ).fetchall()
         if any(column is None for column, _ in parts):
             obstacles.append(f"its unique index {index} is on an expression, so REPLACE cannot be followed")
             continue
-        keys.append(UniqueKey(tuple((quote(column), coll) for column, coll in parts), _condition_of(sql or "")))
+        keys.append(
+            UniqueKey(tuple((quote(column), coll) for column, coll in parts), _condition_of(sql or ""))
+        )
     return tuple(keys), tuple(obstacles)
 
 
@@ -153,14 +158,16 @@ def _condition_of(sql: str) -> str:
 
 def _foreign_keys(connection: sqlite3.Connection, name: str) -> tuple[tuple[ForeignKey, ...], bool]:
     rows = connection.execute(
-        'SELECT id, "table", "from", "to", on_update, on_delete FROM pragma_foreign_key_list(?) ORDER BY id, seq',
+        'SELECT id, "table", "from", "to", on_update, on_delete FROM pragma_foreign_key_list(?)'
+        " ORDER BY id, seq",
         (name,),
     ).fetchall()
     found = []
     for number in dict.fromkeys(row[0] for row in rows):
         pairs = [row for row in rows if row[0] == number]
         parent = connection.execute(
-            "SELECT name FROM pragma_table_list WHERE schema = 'main' AND name = ? COLLATE NOCASE", (pairs[0][1],)
+            "SELECT name FROM pragma_table_list WHERE schema = 'main' AND name = ? COLLATE NOCASE",
+            (pairs[0][1],),
         ).fetchone()
         if parent is None:
             continue

@@ -12,9 +12,10 @@ writer (INSERT OR IGNORE and upserts collide as well), so all rests on one invar
 
     a noted row is an exact copy of a row of the table, or of one that was deleted silently.
 
-A DELETE trigger drops the note, an UPDATE trigger renews it; hence nothing is logged twice when DELETE
-triggers do fire, or when a foreign key's action touches a noted row first. Notes that turned out needless go
-with the next insert.
+An UPDATE trigger renews the note. A BEFORE trigger drops it when the row is going to be deleted or to get
+another identity: before, because foreign keys' actions, which run our triggers, come between such a change
+and its AFTER triggers. Hence nothing is logged twice when DELETE triggers do fire, or when an action touches
+a noted row first. Notes that turned out needless go with the next insert that collides.
 
 A conflict clause of the writer's statement rules inside triggers, too, so no statement here relies on one.
 """
@@ -32,7 +33,8 @@ _COUNT_ONE = f"UPDATE {VERSION_TABLE} SET version = version + 1 WHERE id = 0;"
 INSERTED, UPDATED, DELETED = 1, 0, -1
 """The kinds of a log record."""
 _TRIGGERS = (
-    "insert", "update", "delete", "note_insert", "note_update", "replace_insert", "replace_update", "gone"
+    "insert", "update", "delete", "leave", "move", "note_insert", "note_update",
+    "replace_insert", "replace_update", "gone",
 )  # fmt: skip
 
 
@@ -78,15 +80,16 @@ class _Writer:
         yield old_name(name), f"CREATE TABLE {self.old}(gone, {', '.join((*self.ids, *self._numbered('c')))})"
         yield self._trigger("insert", "AFTER INSERT", self.table, self._record(INSERTED, new="NEW"))
         yield self._trigger("update", "AFTER UPDATE", self.table, self._record(UPDATED, old="OLD", new="NEW"))
+        yield self._trigger("delete", "AFTER DELETE", self.table, self._record(DELETED, old="OLD"))
+        some = f"EXISTS (SELECT 1 FROM {self.old})"
         drop_note = f"DELETE FROM {self.old} WHERE {self._noted_is('OLD')};"
-        yield self._trigger(
-            "delete", "AFTER DELETE", self.table, f"{self._record(DELETED, old='OLD')} {drop_note}"
-        )
+        moves = " OR ".join(_differs(column) for column, _ in self.structure.identity)
+        yield self._trigger("leave", "BEFORE DELETE", self.table, drop_note, some)
+        yield self._trigger("move", "BEFORE UPDATE", self.table, drop_note, f"({moves}) AND {some}")
         yield self._trigger("note_insert", "BEFORE INSERT", self.table, self._note_insert(), self._collides())
         yield self._trigger(
             "note_update", "BEFORE UPDATE", self.table, self._note_update(), self._collides(True)
         )
-        some = f"EXISTS (SELECT 1 FROM {self.old})"
         yield self._trigger("replace_insert", "AFTER INSERT", self.table, self._settle_insert(), some)
         yield self._trigger("replace_update", "AFTER UPDATE", self.table, self._settle_update(), some)
         yield self._trigger("gone", "AFTER UPDATE OF gone", self.old, self._record(DELETED, noted="NEW"))
@@ -120,9 +123,7 @@ class _Writer:
         """Whether the new row collides with another one; an update only where it changes the key."""
         parts = []
         for key in self.structure.unique:
-            changed = " OR ".join(
-                f"NEW.{column} IS NOT OLD.{column} COLLATE BINARY" for column, _ in key.columns
-            )
+            changed = " OR ".join(_differs(column) for column, _ in key.columns)
             found = f"EXISTS (SELECT 1 FROM {self.table} WHERE {self._same_key(key)})"
             parts.append(f"(({changed}) AND {found})" if update else found)
         return " OR ".join(parts)
@@ -173,7 +174,7 @@ class _Writer:
         return f"(({taken}) OR NOT EXISTS (SELECT 1 FROM {self.table} WHERE {there}))"
 
     def _settle_insert(self) -> str:
-        return f"UPDATE {self.old} SET gone = 1 WHERE {self._is_gone()}; DELETE FROM {self.old};"
+        return f"UPDATE {self.old} SET gone = 1 WHERE {self._is_gone()}; DELETE FROM {self.old} WHERE gone;"
 
     def _settle_update(self) -> str:
         columns = [*self.ids, *self._numbered("c")]
@@ -184,6 +185,10 @@ class _Writer:
             f" DELETE FROM {self.old} WHERE gone;"
             f" UPDATE {self.old} SET {renewed} WHERE {self._noted_is('OLD')};"
         )
+
+
+def _differs(column: str) -> str:
+    return f"NEW.{column} IS NOT OLD.{column} COLLATE BINARY"
 
 
 def _collate(collation: str) -> str:

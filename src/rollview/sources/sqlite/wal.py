@@ -124,23 +124,23 @@ class WalReader:
         return []
 
     def _scan(self, header: IndexHeader, start: int, root_page: int, generation: int) -> list[int] | None:
-        """The counters at commits among frames start + 1 … last; None if the WAL was started over meanwhile."""
+        """The counters at commits after frame `start`; None if the WAL was started over meanwhile."""
         try:
             descriptor = os.open(f"{self._database}-wal", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
         # SQLite locks no bytes of the WAL itself, so this descriptor may be closed.
         try:
-            (page_bytes,) = _PAGE_SIZE.unpack_from(os.pread(descriptor, _WAL_HEADER_BYTES, 0).ljust(32, b"\0"))
+            (page_bytes,) = _PAGE_SIZE.unpack_from(
+                os.pread(descriptor, _WAL_HEADER_BYTES, 0).ljust(32, b"\0")
+            )
             frame_bytes = _FRAME_HEADER.size + page_bytes
             found: list[int] = []
             newest: int | None = None
             position = start
             while position < header.last_frame:
                 wanted = min(header.last_frame - position, max(1, _CHUNK_BYTES // frame_bytes))
-                chunk = os.pread(
-                    descriptor, wanted * frame_bytes, _WAL_HEADER_BYTES + position * frame_bytes
-                )
+                chunk = os.pread(descriptor, wanted * frame_bytes, _WAL_HEADER_BYTES + position * frame_bytes)
                 if len(chunk) < wanted * frame_bytes:
                     return None
                 for offset in range(0, len(chunk), frame_bytes):

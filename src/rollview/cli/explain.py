@@ -1,0 +1,61 @@
+"""`rollview explain`: the very plan that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from rollview.cli.opening import opened, project_options
+from rollview.cli.terminal import plain, print_json, results
+from rollview.service.explain import Explanation
+
+
+@click.command()
+@click.argument("view")
+@project_options
+def explain(view: str, project_file: Path, as_json: bool) -> None:
+    """How a view is maintained, and why so.
+
+    Normal form, join graph, the algorithm and why, what one update of each relation asks of which source,
+    what would be computed in full and why. Works for view files that have not been set up yet, too.
+
+    \b
+    rollview explain sale_lines
+    """
+    with opened(project_file) as at:
+        found = at.project.explain(view)
+    if as_json:
+        paths = [{**plain(path), "sub_queries": path.sub_queries} for path in found.paths]
+        print_json({**plain(found), "paths": paths})
+    else:
+        _print(results(), found)
+
+
+def _print(console: Console, found: Explanation) -> None:
+    def section(title: str) -> None:
+        console.print(Text(f"\n{title}", style="bold"))
+
+    def line(text: str) -> None:
+        console.print(Text(f"  {text}"), soft_wrap=True)
+
+    kind = found.full or "incremental: cost follows the change, not the base"
+    console.print(Text.assemble((found.view, "bold"), f"  policy {found.policy}, {kind}"))
+    section("normal form")
+    for each in found.normal_form.rstrip().splitlines():
+        line(each)
+    section("join graph")
+    for each in found.join_graph:
+        line(each)
+    section("what one update asks")
+    for path in found.paths:
+        rounds = "; then ".join(" and ".join(each) for each in path.rounds) or "nothing"
+        count = "1 sub-query" if path.sub_queries == 1 else f"{path.sub_queries} sub-queries"
+        line(f"{path.relation}: {count}: {rounds}")
+    section("algorithm")
+    line(f"{found.algorithm}: {found.why}")
+    for name, verdict in found.others:
+        if name != found.algorithm:
+            console.print(Text(f"  {name}: {verdict}", style="dim"), soft_wrap=True)

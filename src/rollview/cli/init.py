@@ -1,0 +1,50 @@
+"""`rollview init`: a project to start from."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from rollview.cli.starter import NEXT_COMMANDS, write_project
+from rollview.cli.terminal import results
+from rollview.errors import InputError
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+def init(folder: Path) -> None:
+    """Write a small, commented, working project.
+
+    Two SQLite databases, a shop and its customers, and three views over them: a join, an aggregate, and a
+    view over a view. Everything is meant to be changed. DIR must be empty or not exist yet.
+
+    \b
+    rollview init shop
+    """
+    check_free(folder)
+    files = write_project(folder)
+    console = results()
+    console.print(Text.assemble("a project in ", (str(folder), "bold")))
+    for name, what in files.items():
+        console.print(Text(f"  {name:26} {what}"))
+    console.print("\nnext:")
+    console.print(Text(f"  cd {shlex.quote(str(folder))}", style="cyan"), soft_wrap=True)
+    for command, why in NEXT_COMMANDS:
+        console.print(Text.assemble((f"  {command:44}", "cyan"), (f" # {why}", "dim")), soft_wrap=True)
+
+
+def check_free(folder: Path) -> None:
+    """Refuses a folder that holds anything, before anything is written."""
+    hint = "name a folder that is empty or does not exist yet"
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file", thing=str(folder), hint=hint)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise InputError(f"{folder} is not empty", thing=str(folder), hint=hint)
+    for parent in folder.absolute().parents:
+        if parent.exists():
+            if not parent.is_dir():
+                raise InputError(f"{parent} is a file", thing=str(folder), hint=hint)
+            return

@@ -1,0 +1,73 @@
+"""`rollview setup`: sources prepared, views loaded, and what was done about each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from rollview.cli.opening import opened, project_options
+from rollview.cli.terminal import print_json, results
+from rollview.errors import OptionError
+from rollview.service.setup import SetupReport
+
+ALL = "all"
+
+
+@click.command()
+@click.option("--remove", is_flag=True, help="Take back all that setup left at the sources. The lake stays.")
+@click.option(
+    "--reload", multiple=True, metavar="VIEW", help="Load this view from scratch (can be repeated), or `all`."
+)
+@project_options
+def setup(remove: bool, reload: tuple[str, ...], project_file: Path, as_json: bool) -> None:
+    """Prepare sources for capture and load views.
+
+    Brings everything in line with the project file and the view files: capture is installed for every table
+    that a view reads, new and changed views are loaded, views whose file is gone are dropped. Sources go on
+    working meanwhile. It can be run again at any time; bad input is found before anything is changed.
+
+    \b
+    rollview setup
+    rollview setup --reload sale_lines
+    rollview setup --reload all
+    rollview setup --remove
+    """
+    if remove and reload:
+        raise OptionError("--remove and --reload contradict each other", hint="use one of both")
+    if remove:
+        with opened(project_file, "removing capture") as at:
+            removed = at.project.remove()
+        if as_json:
+            print_json({"removed": removed})
+        else:
+            _print_sources(results(), removed)
+        return
+    names = [] if ALL in reload else list(reload) or None
+    with opened(project_file, "reading the project") as at:
+        report = at.project.setup(names, at.tell)
+    if as_json:
+        print_json(report)
+    else:
+        _print_report(results(), report)
+
+
+def _print_sources(console: Console, done: dict[str, list[str]]) -> None:
+    for source, sentences in done.items():
+        console.print(Text.assemble("source ", (source, "bold")))
+        for sentence in sentences or ["nothing to do"]:
+            console.print(Text(f"  {sentence}"))
+
+
+def _print_report(console: Console, report: SetupReport) -> None:
+    _print_sources(console, report.sources)
+    for warning in report.warnings:
+        console.print(Text.assemble(("warning: ", "yellow"), warning))
+    for name, reason in report.loaded.items():
+        console.print(Text.assemble("view ", (name, "bold"), f": loaded ({reason})"))
+    for name in report.unchanged:
+        console.print(Text.assemble("view ", (name, "bold"), ": unchanged"))
+    for name in report.dropped:
+        console.print(Text.assemble("view ", (name, "bold"), ": dropped"))

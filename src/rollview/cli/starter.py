@@ -1,0 +1,128 @@
+"""The project that `rollview init` writes and `rollview demo` plays with: its files and its two databases."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+PROJECT_FILE = """\
+# A rollview project. Paths are relative to this file. ${NAME} stands for an environment variable.
+name: shop
+
+# Views, their deltas and the change logs: ordinary Delta tables, open to any Delta reader.
+lake: ./lake
+
+# Where Spark runs: local threads here; {remote: "sc://host:15002"} for a Spark Connect server.
+spark: {master: "local[*]"}
+
+# Databases that others write to. Nothing is locked there, and no table is copied.
+sources:
+  shop: {type: sqlite, path: ./shop.db}
+  crm: {type: sqlite, path: ./crm.db}
+
+# One view per file. `source.table` names a relation, a bare name another view.
+views: ["views/*.sql"]
+"""
+
+VIEWS = {
+    "sale_lines": """\
+-- A join over two databases that know nothing of each other.
+CREATE MATERIALIZED VIEW sale_lines
+AS SELECT s.sale_id, s.amount, c.name, c.state
+FROM shop.sales s JOIN crm.customers c ON s.customer_id = c.customer_id;
+""",
+    "sales_by_state": """\
+-- An aggregate: kept up to date by adding what changed, never by counting everything again.
+CREATE MATERIALIZED VIEW sales_by_state
+TBLPROPERTIES ('rollview.policy' = 'dpda')
+AS SELECT c.state, count(*) AS n, sum(s.amount) AS total
+FROM shop.sales s JOIN crm.customers c ON s.customer_id = c.customer_id
+GROUP BY c.state;
+""",
+    "large_sales": """\
+-- A view over a view: the delta of the one feeds the other.
+CREATE MATERIALIZED VIEW large_sales
+AS SELECT l.sale_id, l.name, l.amount
+FROM sale_lines l
+WHERE l.amount >= 100;
+""",
+}
+
+SELL = '''\
+"""The shop at work: a program that knows nothing of rollview. Run it as often as you like."""
+
+import random
+import sqlite3
+from contextlib import closing
+
+with closing(sqlite3.connect("shop.db")) as shop, shop:
+    for _ in range(3):
+        sale = (random.randint(1, 5), random.randint(100, 30000) / 100)
+        shop.execute("INSERT INTO sales (customer_id, amount) VALUES (?, ?)", sale)
+        print("sold for %.2f to customer %d" % (sale[1], sale[0]))
+
+with closing(sqlite3.connect("crm.db")) as crm, crm:
+    state = random.choice(["CA", "NY", "TX", "WA"])
+    crm.execute("UPDATE customers SET state = ? WHERE customer_id = 1", (state,))
+    print("customer 1 moved to", state)
+'''
+
+SHOP_SCHEMA = """\
+CREATE TABLE sales (
+    sale_id INTEGER PRIMARY KEY,
+    customer_id INTEGER NOT NULL,
+    amount DECIMAL(10, 2) NOT NULL
+);
+"""
+
+CRM_SCHEMA = """\
+CREATE TABLE customers (
+    customer_id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    state TEXT NOT NULL
+);
+"""
+
+CUSTOMERS = ((1, "Ada", "CA"), (2, "Grace", "NY"), (3, "Edgar", "CA"), (4, "Barbara", "TX"), (5, "Jim", "WA"))
+SALES = ((1, 1, 19.9), (2, 2, 250), (3, 1, 120.5), (4, 3, 42), (5, 4, 99.99), (6, 5, 310), (7, 2, 8.25))
+
+NEXT_COMMANDS = (
+    ("rollview setup", "prepares both databases and loads the views"),
+    ("rollview read sales_by_state", "what the view shows"),
+    ("python3 sell.py", "another program writes to the databases"),
+    ("rollview run --once", "the views follow"),
+    ("rollview status", "where everything stands"),
+    ("rollview deltas sales_by_state", "what each transaction did"),
+    ("rollview read sales_by_state --as-of csn:1", "the view as it was"),
+    ("rollview verify", "recomputes and compares"),
+)
+"""What to type next, and why."""
+
+
+def write_project(folder: Path) -> dict[str, str]:
+    """Writes the whole project; returns each file with what it is."""
+    (folder / "views").mkdir(parents=True, exist_ok=True)
+    (folder / "rollview.yml").write_text(PROJECT_FILE, encoding="utf-8")
+    for name, sql in VIEWS.items():
+        (folder / "views" / f"{name}.sql").write_text(sql, encoding="utf-8")
+    (folder / "sell.py").write_text(SELL, encoding="utf-8")
+    write_database(folder / "shop.db", SHOP_SCHEMA, "INSERT INTO sales VALUES (?, ?, ?)", SALES)
+    write_database(folder / "crm.db", CRM_SCHEMA, "INSERT INTO customers VALUES (?, ?, ?)", CUSTOMERS)
+    return {
+        "rollview.yml": "the project file",
+        "views/sale_lines.sql": "a join of both databases",
+        "views/sales_by_state.sql": "an aggregate",
+        "views/large_sales.sql": "a view over a view",
+        "shop.db, crm.db": "two SQLite databases with a few rows",
+        "sell.py": "a program that changes them",
+    }
+
+
+def write_database(file: Path, schema: str, insert: str, rows: tuple[tuple[object, ...], ...]) -> None:
+    """A SQLite database in WAL mode, in which every transaction can be told from the next."""
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.executescript(schema)
+        database.executemany(insert, rows)
+        database.commit()

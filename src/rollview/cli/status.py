@@ -1,0 +1,105 @@
+"""`rollview status`: where everything stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rollview.cli.opening import opened, project_options
+from rollview.cli.terminal import print_json, results
+from rollview.service.status import Status, ViewStatus
+
+
+@click.command()
+@project_options
+def status(project_file: Path, as_json: bool) -> None:
+    """Where sources and views stand.
+
+    For each source how it is captured and how far; for each view the csn that it shows, how far its delta
+    reaches (the high-water mark), how far that is behind the sources, over which time what it shows is right,
+    and what its last refresh did and why.
+
+    \b
+    rollview status
+    rollview status --json
+    """
+    with opened(project_file) as at:
+        found = at.project.status()
+    if as_json:
+        print_json(found)
+    else:
+        print_status(results(), found)
+
+
+def print_status(console: Console, found: Status) -> None:
+    """The whole status as a few tables."""
+    when = f" ({found.last_commit_time})" if found.last_commit_time else ""
+    console.print(Text.assemble((found.name, "bold"), f" at csn {found.last_csn}{when}\n"))
+    if not found.sources and not found.views:
+        console.print("nothing is set up yet: `rollview setup`", style="dim")
+        return
+    _print_sources(console, found)
+    _print_views(console, found.views)
+    _print_times(console, found.views)
+    for view in found.views:
+        if view.note:
+            console.print(Text.assemble(("note: ", "yellow"), f"{view.name}: {view.note}"))
+    for step in found.unfinished:
+        console.print(Text.assemble(("unfinished: ", "yellow"), f"{step}; the next run finishes it"))
+
+
+def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
+def _print_sources(console: Console, found: Status) -> None:
+    table = _table("source", "type", "transactions", "captured", "how", right=("transactions",))
+    for site in found.sources:
+        how = Text(", ".join(f"{key}: {value}" for key, value in site.how.items()))
+        if site.problem:
+            how = Text(site.problem, style="red")
+        table.add_row(site.site, site.kind, f"{site.version:,}", site.captured_at or "not yet", how)
+    console.print(table, "")
+
+
+def _print_views(console: Console, views: tuple[ViewStatus, ...]) -> None:
+    numbers = ("shows csn", "high-water mark", "behind", "lag")
+    table = _table("view", "policy", *numbers, "readable", right=numbers)
+    for view in views:
+        table.add_row(
+            Text(view.name, style="bold"),
+            view.policy,
+            f"{view.materialized}",
+            f"{view.high_water}",
+            Text(f"{view.behind_csn:,}", style="" if view.behind_csn else "green"),
+            f"{view.lag_seconds:,.1f} s",
+            f"csn {view.oldest} to {view.high_water}",
+        )
+    console.print(table, "")
+
+
+def _print_times(console: Console, views: tuple[ViewStatus, ...]) -> None:
+    table = _table("view", "right from", "until", "last refresh")
+    for view in views:
+        last = view.last_refresh
+        told = ""
+        if last is not None:
+            rows = f", {last.rows:,} rows" if last.rows >= 0 else ""
+            told = (
+                f"{last.kind}, csn {last.from_csn} → {last.to_csn}{rows}, {last.seconds:.1f} s: {last.reason}"
+            )
+        table.add_row(
+            Text(view.name, style="bold"),
+            view.valid_from or "the first load",
+            view.valid_until or "now",
+            Text(told),
+        )
+    console.print(table)

@@ -1,0 +1,62 @@
+"""`rollview verify`: stored views against a recomputation, row by row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from rollview.cli.opening import opened, project_options
+from rollview.cli.rows import Page, print_page
+from rollview.cli.terminal import plain, print_json, results
+from rollview.service.verify import Verdict
+
+
+@click.command()
+@click.argument("views", nargs=-1, metavar="[VIEW]...")
+@project_options
+def verify(views: tuple[str, ...], project_file: Path, as_json: bool) -> None:
+    """Recompute views and compare; say which rows differ.
+
+    Reads the relations from their sources as they are now, rolls them to the csn that the view shows, has
+    Spark run the view's own text over them, and compares with what is stored. Without names all views are
+    verified. Exit code 1 if any row differs: for each it says how often it is stored and how often it should
+    be there.
+
+    \b
+    rollview verify
+    rollview verify sales_by_state
+    """
+    with opened(project_file, "verifying") as at:
+        names = [at.warehouse.view(view).name for view in views] or list(at.project.views)
+        verdicts = []
+        for name in dict.fromkeys(names):
+            at.tell(f"verifying {name}")
+            verdicts += at.project.verify(name)
+    if as_json:
+        print_json({"views": [{**plain(each), "right": each.is_right} for each in verdicts]})
+    else:
+        console = results()
+        for verdict in verdicts:
+            print_verdict(console, verdict)
+        if not verdicts:
+            console.print("no view is set up", style="dim")
+    if not all(verdict.is_right for verdict in verdicts):
+        raise SystemExit(1)
+
+
+def print_verdict(console: Console, verdict: Verdict) -> None:
+    """One line if the view is right; else the rows that differ."""
+    rows = "1 row" if verdict.rows == 1 else f"{verdict.rows:,} rows"
+    at = f" at csn {verdict.csn}: {rows}"
+    if verdict.is_right:
+        console.print(Text.assemble(("✓ ", "bold green"), (verdict.view, "bold"), f"{at}, as recomputed"))
+        return
+    count = "1 row differs" if verdict.different == 1 else f"{verdict.different:,} rows differ"
+    console.print(Text.assemble(("✗ ", "bold red"), (verdict.view, "bold"), f"{at}, ", (count, "red")))
+    columns = ("stored", "should be", *verdict.columns)
+    rows_shown = tuple((each.stored, each.expected, *each.row) for each in verdict.differences)
+    print_page(console, Page(columns, rows_shown, verdict.different))
+    console.print(Text(f"hint: `rollview setup --reload {verdict.view}` computes it anew", style="cyan"))

@@ -1,0 +1,237 @@
+"""A SQLite database as a source. The parts are in the modules beside this one; here they are put together.
+
+The mark of a transaction is the counter at its commit, and a bookmark is the counter up to which capture has
+looked. A sight is the counter that a reading saw.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from rollview.algebra.history import Seen
+from rollview.algebra.view import Table
+from rollview.algorithms.effects import Question
+from rollview.errors import InputError, OptionError
+from rollview.sources.source import Batch, Found, Marks, Prepared
+from rollview.sources.sqlite.change_log import transactions
+from rollview.sources.sqlite.connection import opened, quote, transaction
+from rollview.sources.sqlite.database import Database, Snapshot, cut
+from rollview.sources.sqlite.errors import SightLost, SourceChanged
+from rollview.sources.sqlite.install import (
+    CUTS_TABLE,
+    FORGOTTEN_TABLE,
+    SETUP_HINT,
+    State,
+    captured_tables,
+    install,
+    is_installed,
+    state_of,
+    uninstall,
+)
+from rollview.sources.sqlite.load import load
+from rollview.sources.sqlite.look_up import look_up
+from rollview.sources.sqlite.structure import structure_of, table_names
+from rollview.sources.sqlite.triggers import log_name, old_name
+from rollview.sources.sqlite.watch import CommitWatch
+
+_TIMEOUT_SECONDS = 30.0
+_FORGET_RECORDS = 5_000
+_NO_WAL = (
+    "the database is not in WAL mode: transactions between two polls are captured as one, and readers hold"
+    " up writers; `PRAGMA journal_mode = WAL`, once, at the source changes that"
+)
+
+
+class SQLiteSource:
+    """The tables of one SQLite file. The only option is `timeout`: seconds to wait for a locked file."""
+
+    kind = "sqlite"
+
+    def __init__(self, name: str, path: Path, options: Mapping[str, str] = {}) -> None:
+        self.name = name
+        self.path = Path(path)
+        self._database = Database(name, self.path, _timeout(name, options))
+        self._watch = CommitWatch(self._database)
+
+    def tables(self) -> tuple[Table, ...]:
+        """Every table, also those that setup would refuse."""
+        with opened(self.path, self._database.timeout) as connection, transaction(connection):
+            structures = [structure_of(connection, name) for name in table_names(connection)]
+        return tuple(structure.as_table(self.name) for structure in structures if structure is not None)
+
+    def setup(self, tables: Sequence[Table]) -> Prepared:
+        """Puts the change logs and triggers in place, in one transaction."""
+        self._watch.release()
+        self._database.start_afresh()
+        with self._database.opened() as connection:
+            with transaction(connection, "IMMEDIATE"):
+                done = install(connection, self.name, [table.name for table in tables])
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        return Prepared(done=tuple(done), warnings=() if mode == "wal" else (_NO_WAL,))
+
+    def remove(self) -> Prepared:
+        """Drops the change logs and triggers, in one transaction."""
+        self._watch.release()
+        self._database.start_afresh()
+        with self._database.opened() as connection, transaction(connection, "IMMEDIATE"):
+            return Prepared(done=tuple(uninstall(connection)))
+
+    def describe(self) -> Mapping[str, str]:
+        """The file, the journal mode, and so whether transactions are told apart."""
+        with self._database.opened() as connection:
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            tables = captured_tables(connection) if is_installed(connection) else {}
+        told_apart = "transactions from the WAL" if mode == "wal" else "one composite transaction per poll"
+        return {
+            "path": str(self.path),
+            "capture": told_apart,
+            "journal": mode,
+            "tables": ", ".join(tables) or "not set up",
+        }
+
+    def origin(self, site: str) -> str:
+        """The counter now. It is kept at the source, so that `seen` can tell it from a state passed over."""
+        self._expect(site)
+        with self._watch.snapshot() as snapshot:
+            start = snapshot.state.version
+        with self._database.opened() as connection:
+            cut(connection, start, origin=True)
+        return str(start)
+
+    def capture(self, site: str, after: str, limit: int) -> Batch:
+        """The transactions after a counter, as far as a snapshot sees them."""
+        self._expect(site)
+        start = int(after)
+        with self._watch.snapshot() as snapshot:
+            self._expect_log(snapshot.connection, snapshot.state, start, start)
+            marks = self._marks(snapshot, start, limit)
+            found = transactions(snapshot.connection, self.name, snapshot.tables, start, marks)
+        return Batch(found, str(marks[-1] if marks else start))
+
+    def _marks(self, snapshot: Snapshot, after: int, limit: int) -> list[int]:
+        """Where to end transactions. Counters number changes, so their difference says how many there are."""
+        present = snapshot.state.version
+        cuts = snapshot.connection.execute(
+            f"SELECT version FROM {CUTS_TABLE} WHERE version > ? AND version <= ?", (after, present)
+        )
+        ends = {present, *(version for (version,) in cuts)} if present > after else set()
+        if snapshot.wal:
+            ends |= self._watch.commits(after, present)
+        ordered = sorted(ends)
+        return ordered[:1] + [end for end in ordered[1:] if end - after <= limit]
+
+    def again(self, site: str, after: str, marks: Sequence[int], upto: str) -> Batch:
+        """The same from the change log alone, whatever has happened to the tables since."""
+        self._expect(site)
+        with self._database.opened() as connection, transaction(connection):
+            state = state_of(connection, self.name)
+            self._expect_log(connection, state, int(after), int(upto))
+            tables = captured_tables(connection)
+            return Batch(transactions(connection, self.name, tables, int(after), marks), upto)
+
+    def forget(self, site: str, upto: str) -> None:
+        """Deletes log records, some at a time, so that no writer waits long. The counter stays as it is."""
+        self._expect(site)
+        with self._database.opened() as connection:
+            known = state_of(connection, self.name)
+            limit = min(int(upto), known.version)
+            connection.execute(f"UPDATE {FORGOTTEN_TABLE} SET version = max(version, ?)", (limit,))
+            connection.execute(f"DELETE FROM {CUTS_TABLE} WHERE version < ? AND NOT origin", (limit,))
+            for name in captured_tables(connection):
+                # Outside of a writer's statement every note is needless.
+                connection.execute(f"DELETE FROM {quote(old_name(name))}")
+                _delete_records(connection, log_name(name), limit)
+
+    def ask(self, question: Question[pa.Table]) -> Found:
+        """The sub-query's rows, all from one snapshot."""
+        with self._database.snapshot(self._watch.watching) as snapshot:
+            rows = look_up(snapshot.connection, self.name, snapshot.tables, question)
+            return Found(rows, json.dumps(snapshot.state.version))
+
+    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> Found:
+        """Whole tables, all from one snapshot."""
+        with self._database.snapshot(self._watch.watching) as snapshot:
+            rows = load(self._database, snapshot, tables, scratch)
+            return Found(rows, json.dumps(snapshot.state.version))
+
+    def seen(self, site: str, sight: str, marks: Marks) -> Seen | None:
+        """What a counter saw: all transactions up to the one that ended with it."""
+        self._expect(site)
+        counter: int = json.loads(sight)
+        if int(marks.bookmark) < counter:
+            return None
+        versions = marks.versions([counter])
+        if counter in versions:
+            return Seen(versions[counter])
+        if marks.latest(counter) == 0 and self._is_origin(counter):
+            return Seen(0)
+        raise SightLost(
+            f"source {self.name}: an answer saw the state {counter}, which capture passed over because the"
+            " WAL no longer told where transactions ended",
+            thing=self.name,
+            hint="ask again; keep capture running while views are propagated",
+        )
+
+    def close(self) -> None:
+        """Lets go of the snapshot that watches commits."""
+        self._watch.release()
+
+    def _is_origin(self, counter: int) -> bool:
+        with self._database.opened() as connection:
+            row = connection.execute(
+                f"SELECT origin FROM {CUTS_TABLE} WHERE version = ?", (counter,)
+            ).fetchone()
+        return row is not None and bool(row[0])
+
+    def _expect(self, site: str) -> None:
+        if site != self.name:
+            raise InputError(
+                f"source {self.name} has no site {site}", thing=site, hint="its site is its name"
+            )
+
+    def _expect_log(self, connection: sqlite3.Connection, state: State, after: int, upto: int) -> None:
+        """The log must hold all after a counter; otherwise something has happened that is not in it."""
+        (forgotten,) = connection.execute(f"SELECT version FROM {FORGOTTEN_TABLE}").fetchone()
+        if after < state.generation:
+            reason = "capture was set up anew since"
+        elif after < forgotten:
+            reason = "these changes were already forgotten at the source"
+        elif upto > state.version:
+            reason = "the database has gone back to an earlier state, as from a backup"
+        else:
+            return
+        raise SourceChanged(
+            f"source {self.name} cannot be captured from {after} on: {reason}",
+            thing=self.name,
+            hint=SETUP_HINT,
+        )
+
+
+def _delete_records(connection: sqlite3.Connection, log: str, upto: int) -> None:
+    while True:
+        (first,) = connection.execute(f"SELECT min(version) FROM {quote(log)}").fetchone()
+        if first is None or first > upto:
+            return
+        end = min(upto, first + _FORGET_RECORDS)
+        connection.execute(f"DELETE FROM {quote(log)} WHERE version <= ?", (end,))
+
+
+def _timeout(name: str, options: Mapping[str, str]) -> float:
+    unknown = sorted(options.keys() - {"timeout"})
+    if unknown:
+        raise OptionError(
+            f"source {name}: unknown option {unknown[0]}",
+            thing=unknown[0],
+            hint="the only option is `timeout`",
+        )
+    try:
+        return float(options.get("timeout", _TIMEOUT_SECONDS))
+    except ValueError:
+        raise OptionError(
+            f"source {name}: timeout is not a number of seconds: {options['timeout']}", thing="timeout"
+        ) from None

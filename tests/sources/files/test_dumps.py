@@ -1,0 +1,273 @@
+"""Dumps: which count, in which order, what changed from one to the next, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollview.algebra.history import Seen
+from rollview.errors import InputError, OptionError
+from rollview.rows import FileScan
+from rollview.sources.files import FileSource, folder
+from rollview.sources.files.differential import differential
+from rollview.sources.files.dumps import complete_dumps, natural
+from rollview.sources.files.errors import DumpError, HistoryGoneError, SourceChangedError
+from rollview.sources.source import COUNT
+
+SITE = "f.customer"
+
+
+@pytest.fixture
+def dumps(tmp_path: Path) -> Path:
+    (tmp_path / "customer").mkdir()
+    return tmp_path / "customer"
+
+
+def opened(dumps: Path, **options: Any) -> FileSource:
+    return FileSource("f", dumps.parent, {"settle_seconds": 0, **options})
+
+
+def csv(dumps: Path, name: str, *lines: str) -> Path:
+    file = dumps / name
+    file.write_text("id,name\n" + "".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return file
+
+
+def parquet(dumps: Path, name: str, rows: Sequence[tuple[int, str | None]]) -> Path:
+    table = pa.table(
+        {"id": [row[0] for row in rows], "name": pa.array([row[1] for row in rows], pa.string())}
+    )
+    (dumps / name).parent.mkdir(exist_ok=True)
+    pq.write_table(table, dumps / name)
+    return dumps / name
+
+
+def changes(source: FileSource, after: str) -> tuple[dict[Any, int] | None, str]:
+    batch = source.capture(SITE, after, 10)
+    if not batch.transactions:
+        return None, batch.bookmark
+    rows = batch.transactions[0].rows[SITE]
+    return {(row["id"], row["name"]): row[COUNT] for row in rows.to_pylist()}, batch.bookmark
+
+
+def test_numbers_in_names_count_by_value() -> None:
+    names = ["dump_10.csv", "dump_9.csv", "dump.csv", "dump_9b.csv", "2024-02-01.csv", "2024-1-31.csv"]
+    expected = ["2024-1-31.csv", "2024-02-01.csv", "dump.csv", "dump_9.csv", "dump_9b.csv", "dump_10.csv"]
+    assert sorted(names, key=natural) == expected
+
+
+def test_what_is_still_being_written_does_not_count(dumps: Path) -> None:
+    csv(dumps, "d1.csv", "1,a")
+    for name in ("d2.csv.tmp", "d3.part", "_d4.csv", ".d5.csv", "notes.txt"):
+        csv(dumps, name, "2,b")
+    parquet(dumps, "d6/part-0.parquet", [(1, "a")])
+    (dumps / "d6" / "_temporary").mkdir()
+    csv(dumps, "d7.csv", "3,c")
+    assert [dump.name for dump in complete_dumps(dumps, 0)] == ["d1.csv"]
+    (dumps / "d6" / "_temporary").rmdir()
+    (dumps / "d6" / "_SUCCESS").touch()
+    assert [dump.name for dump in complete_dumps(dumps, 0)] == ["d1.csv", "d6", "d7.csv"]
+
+
+def test_a_file_that_grows_waits_and_so_do_those_after_it(dumps: Path) -> None:
+    source = FileSource("f", dumps.parent, {"schema.customer": "id bigint, name string"})
+    origin = source.origin(SITE)
+    old = time.time() - 60
+    os.utime(csv(dumps, "d1.csv", "1,a"), (old, old))
+    csv(dumps, "d2.csv", "2,b")
+    os.utime(csv(dumps, "d3.csv", "3,c"), (old, old))
+    found, bookmark = changes(source, origin)
+    assert found == {(1, "a"): 1}
+    assert changes(source, bookmark) == (None, bookmark)
+    # A clock that was set back makes files of the future, which are not waited for.
+    ahead = time.time() + 3600
+    os.utime(dumps / "d2.csv", (ahead, ahead))
+    assert changes(source, bookmark)[0] == {(2, "b"): 1, (1, "a"): -1}
+
+
+def test_a_folder_of_parts_is_one_dump(dumps: Path) -> None:
+    parquet(dumps, "d1/a.parquet", [(1, "a")])
+    parquet(dumps, "d1/b.parquet", [(2, "b")])
+    source = opened(dumps)
+    origin = source.origin(SITE)
+    parquet(dumps, "d2/a.parquet", [(2, "b")])
+    parquet(dumps, "d2/b.parquet", [(1, "z"), (1, "z")])
+    assert changes(source, origin)[0] == {(1, "a"): -1, (1, "z"): 2}
+
+
+def test_a_dump_that_is_needed_and_gone_or_another_one(dumps: Path) -> None:
+    first = csv(dumps, "d1.csv", "1,a")
+    source = opened(dumps)
+    origin = source.origin(SITE)
+    csv(dumps, "d2.csv", "1,b")
+    (_, bookmark), batch = changes(source, origin), source.capture(SITE, origin, 1)
+    first.write_text("id,name\n1,other\n")
+    with pytest.raises(SourceChangedError, match=r"d1\.csv of f\.customer is not the one"):
+        source.capture(SITE, origin, 10)
+    first.unlink()
+    with pytest.raises(HistoryGoneError, match=r"d1\.csv of f\.customer is gone"):
+        source.again(SITE, origin, [each.mark for each in batch.transactions], bookmark)
+    # It is not needed any more once the next one has been taken.
+    csv(dumps, "d3.csv", "1,c")
+    assert changes(source, bookmark)[0] == {(1, "b"): -1, (1, "c"): 1}
+    assert changes(opened(dumps), bookmark)[0] == {(1, "b"): -1, (1, "c"): 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"), [("1,b", "id = 1 occurs 2 times"), (",b", "id = NULL occurs 1 time")]
+)
+def test_a_key_that_is_none(dumps: Path, line: str, reason: str) -> None:
+    csv(dumps, "d1.csv", "1,a")
+    source = opened(dumps, **{"key.customer": "id"})
+    (table,) = source.tables()
+    assert table.key == ("id",)
+    origin = source.origin(SITE)
+    csv(dumps, "d2.csv", "1,a", line)
+    with pytest.raises(DumpError, match=reason):
+        source.capture(SITE, origin, 10)
+    with pytest.raises(DumpError, match=reason):
+        source.setup([table])
+
+
+def test_types_are_inferred_once(dumps: Path) -> None:
+    (dumps / "d1.csv").write_text("a,b,c,d,e\n1,1.5,2020-01-01,2020-01-01 10:00:00,x\n")
+    source = opened(dumps)
+    (table,) = source.tables()
+    assert table.types == ("bigint", "double", "date", "timestamp_ntz", "string")
+    origin = source.origin(SITE)
+    (dumps / "d2.csv").write_text("a,b,c,d,e\n2,2,,,7\n")
+    (transaction,) = source.capture(SITE, origin, 1).transactions
+    found = transaction.rows[SITE].to_pylist()
+    assert [(row["b"], row["e"]) for row in found if row["a"] == 2] == [(2.0, "7")]
+    (dumps / "d3.csv").write_text("a,b,c,d,e\nmany,2,,,7\n")
+    with pytest.raises(DumpError, match=r"d3\.csv of f\.customer cannot be read: .*'many'"):
+        source.capture(SITE, source.capture(SITE, origin, 1).bookmark, 1)
+
+
+@pytest.mark.parametrize(
+    ("header", "reason"), [("id,name,extra", "column extra is new"), ("id", "column name is gone")]
+)
+def test_other_columns(dumps: Path, header: str, reason: str) -> None:
+    csv(dumps, "d1.csv", "1,a")
+    source = opened(dumps)
+    origin = source.origin(SITE)
+    (dumps / "d2.csv").write_text(f"{header}\n{','.join('1' for _ in header.split(','))}\n")
+    with pytest.raises(SourceChangedError, match=reason):
+        source.capture(SITE, origin, 10)
+
+
+def test_parquet_of_another_type(dumps: Path) -> None:
+    parquet(dumps, "d1.parquet", [(1, "a")])
+    source = opened(dumps)
+    origin = source.origin(SITE)
+    pq.write_table(pa.table({"id": ["1"], "name": ["a"]}), dumps / "d2.parquet")
+    with pytest.raises(SourceChangedError, match="column id has type string, not bigint"):
+        source.capture(SITE, origin, 10)
+
+
+def test_large_parquet_dumps_are_left_to_spark(dumps: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "FEW_ROWS", 1)
+    parquet(dumps, "d1.parquet", [(1, "a")])
+    source = opened(dumps, **{"key.customer": ["id"]})
+    origin = source.origin(SITE)
+    parquet(dumps, "d2.parquet", [(2, "b"), (3, "c")])
+    rows = source.capture(SITE, origin, 1).transactions[0].rows[SITE]
+    assert isinstance(rows, FileScan)
+    signs = {Path(file.path).name: file.constants[COUNT] for file in rows.files}
+    assert signs == {"d1.parquet": -1, "d2.parquet": 1}
+    parquet(dumps, "d2.parquet", [(2, "b"), (2, "c")])
+    with pytest.raises(DumpError, match="id = 2 occurs 2 times"):
+        source.capture(SITE, origin, 1)
+
+
+def test_delimiter_encoding_and_options(dumps: Path) -> None:
+    (dumps / "d1.csv").write_bytes("id;name\n1;größer\n".encode("latin-1"))
+    source = opened(dumps, delimiter=";", encoding="latin-1")
+    (table,) = source.tables()
+    assert source.read({table: ("name",)}, dumps).rows[0].to_pylist() == [{"name": "größer", COUNT: 1}]
+    with pytest.raises(OptionError, match="no option delimeter"):
+        opened(dumps, delimeter=";")
+    with pytest.raises(OptionError, match="`id` is no column with a type"):
+        opened(dumps, **{"schema.customer": "id"}).tables()
+    with pytest.raises(OptionError, match="column id: columns of type number"):
+        opened(dumps, **{"schema.customer": "id number"}).tables()
+
+
+def test_a_table_without_a_dump(dumps: Path) -> None:
+    assert opened(dumps).tables() == ()
+    with pytest.raises(InputError, match="no dump yet"):
+        opened(dumps).origin(SITE)
+    source = opened(dumps, **{"schema.customer": "id bigint, name string, amount decimal(15, 2)"})
+    (table,) = source.tables()
+    assert table.types == ("bigint", "string", "decimal(15,2)")
+    found = source.read({table: table.columns}, dumps)
+    assert found.rows[0].num_rows == 0
+    assert source.seen(SITE, found.sight, _Marks(source.origin(SITE), {})) == Seen(0)
+
+
+def test_sights_of_dumps_that_were_never_captured(dumps: Path) -> None:
+    csv(dumps, "d5.csv", "1,a")
+    source = opened(dumps)
+    (table,) = source.tables()
+    origin = source.origin(SITE)
+    early = csv(dumps, "d4.csv", "1,x")
+    (dumps / "d5.csv").rename(dumps / "d5.tmp")
+    sight = source.read({table: table.columns}, dumps).sight
+    with pytest.raises(SourceChangedError, match=r"d4\.csv of f\.customer was read, but"):
+        source.seen(SITE, sight, _Marks(origin, {}))
+    early.unlink()
+    (dumps / "d5.tmp").rename(dumps / "d5.csv")
+    csv(dumps, "d5.csv", "1,rewritten")
+    sight = source.read({table: table.columns}, dumps).sight
+    with pytest.raises(SourceChangedError, match="not the one that was captured"):
+        source.seen(SITE, sight, _Marks(origin, {}))
+
+
+class _Marks:
+    def __init__(self, bookmark: str, known: dict[int, int]) -> None:
+        self.bookmark = bookmark
+        self._known = known
+
+    def latest(self, mark: int) -> int:
+        return self._known.get(mark, 0)
+
+    def versions(self, marks: Sequence[int]) -> dict[int, int]:
+        return {mark: self._known[mark] for mark in marks if mark in self._known}
+
+
+values = st.tuples(
+    st.none() | st.integers(0, 2),
+    st.sampled_from([None, "", "a"]),
+    st.sampled_from([None, 0.5, float("nan"), float("inf")]),
+)
+_NAN = object()
+
+
+def _named(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(_NAN if value != value else value for value in row)  # noqa: PLR0124 - NaN is what differs
+
+
+@given(st.lists(values, max_size=8), st.lists(values, max_size=8))
+def test_oracle_differential(before: list[Any], after: list[Any]) -> None:
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.float64())])
+
+    def table(rows: list[Any]) -> pa.Table:
+        return pa.Table.from_pylist([dict(zip("abc", row, strict=True)) for row in rows], schema)
+
+    expected = Counter(map(_named, after))
+    expected.subtract(Counter(map(_named, before)))
+    found = differential(table(before), table(after))
+    assert found.schema == schema.append(pa.field(COUNT, pa.int64()))
+    got = {_named((row["a"], row["b"], row["c"])): row[COUNT] for row in found.to_pylist()}
+    assert len(got) == found.num_rows
+    assert got == {row: count for row, count in expected.items() if count}

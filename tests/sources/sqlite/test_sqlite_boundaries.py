@@ -1,0 +1,307 @@
+"""Where transactions end, with writers in other processes that know nothing of rollview."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+import sqlite_writer
+from sqlite_history import FakeMarks, bag, contents, database, drain, ready, replay, writer
+
+from rollview.sources.source import Captured
+from rollview.sources.sqlite import SightLost, SQLiteSource
+from rollview.sources.sqlite import watch as watching
+from rollview.sources.sqlite.watch import CommitWatch
+
+TABLES = ["item", "mark"]
+
+
+def start(path: Path, name: str, seconds: float, *more: str) -> subprocess.Popen[str]:
+    """A writer process."""
+    command = [sys.executable, sqlite_writer.__file__, str(path), name, str(seconds), *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@contextmanager
+def writers(path: Path, count: int, seconds: float, *more: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """Writer processes; they are over at the end."""
+    processes = [start(path, f"w{i}", seconds, *more) for i in range(count)]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def running(processes: list[subprocess.Popen[str]]) -> bool:
+    """Whether any of them still is at work."""
+    return any(process.poll() is None for process in processes)
+
+
+def ids(transaction: Captured) -> set[str]:
+    """The ids that a transaction wrote."""
+    return {row[1] if "item" in name else row[0] for name, row, count in _rows(transaction) if count > 0}
+
+
+def _rows(transaction: Captured) -> Iterator[tuple[str, tuple[object, ...], int]]:
+    for name, rows in transaction.rows.items():
+        for row, count in bag(rows).items():
+            yield name, row, count
+
+
+def check_against(connection: sqlite3.Connection, captured: list[Captured]) -> None:
+    """Each transaction wrote one id, in order per writer, and together they make the tables."""
+    written = [ids(transaction) for transaction in captured]
+    assert all(len(each) == 1 for each in written)
+    order = [next(iter(each)).split("-") for each in written]
+    for name, numbers in groupby(sorted(order, key=lambda each: (each[0],)), key=lambda each: each[0]):
+        assert [int(n) for _, n in numbers] == sorted({int(n) for each, n in order if each == name})
+    empty = contents(connection, [])
+    states = replay({**empty, **{name: type(bag(r))() for name in TABLES for r in _some(captured)}}, captured)
+    assert states[-1] == contents(connection, TABLES)
+
+
+def _some(captured: list[Captured]) -> list[object]:
+    return [next(iter(captured[0].rows.values()))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cache_pages", ["-2000", "3"], ids=["cache", "spilling"])
+def test_every_transaction_of_concurrent_writers_stands_alone(tmp_path: Path, cache_pages: str) -> None:
+    path = tmp_path / "a.db"
+    with closing(database(path, *sqlite_writer.TABLES)) as connection:
+        source, bookmark = ready(path)
+        captured: list[Captured] = []
+        with writers(path, 3, 4, cache_pages) as processes:
+            while running(processes):
+                found, bookmark = drain(source, bookmark, 200)
+                captured += found
+                source.forget("s", bookmark)
+                time.sleep(random.random() / 5)
+        found, bookmark = drain(source, bookmark, 200)
+        captured += found
+        assert len(captured) > 50
+        check_against(connection, captured)
+        source.close()
+
+
+@pytest.mark.slow
+def test_the_wal_is_started_over_now_and_then_and_no_commit_is_overlooked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With small limits, both ways of letting the WAL start over are taken many times."""
+    monkeypatch.setattr(CommitWatch.__init__, "__defaults__", (60.0, 200, 600))
+    path = tmp_path / "a.db"
+    with closing(database(path, *sqlite_writer.TABLES)) as connection:
+        source, bookmark = ready(path)
+        captured: list[Captured] = []
+        longest, salts = 0, set()
+        with writers(path, 2, 5) as processes:
+            while running(processes):
+                found, bookmark = drain(source, bookmark, 1000)
+                captured += found
+                header = Path(f"{path}-wal").read_bytes()[:32]
+                salts.add(header[16:24])
+                longest = max(longest, Path(f"{path}-wal").stat().st_size)
+        found, bookmark = drain(source, bookmark, 1000)
+        check_against(connection, captured + found)
+        assert len(salts) > 2, "the WAL was never started over"
+        assert longest < 40 << 20
+        source.close()
+
+
+@pytest.mark.slow
+def test_a_killed_writer_leaves_nothing_of_its_unfinished_transaction(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(database(path, *sqlite_writer.TABLES)) as connection:
+        source, bookmark = ready(path)
+        captured: list[Captured] = []
+        chance = random.Random(5)
+        for number in range(8):
+            process = start(path, f"k{number}", 20, "3")
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(chance.random() / 3)
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate()
+            if number % 2:
+                found, bookmark = drain(source, bookmark, 500)
+                captured += found
+        found, bookmark = drain(source, bookmark, 500)
+        check_against(connection, captured + found)
+        source.close()
+
+
+@pytest.mark.parametrize("mode", ["PASSIVE", "FULL", "RESTART", "TRUNCATE"])
+def test_checkpoints_between_polls_cost_no_boundary_while_watched(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "a.db"
+    with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
+        source, bookmark = ready(path)
+        connection.execute("PRAGMA busy_timeout = 0")
+        total = 0
+        for _ in range(5):
+            for _ in range(3):
+                connection.execute("INSERT INTO t VALUES (1), (2)")
+                connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+            found, bookmark = drain(source, bookmark)
+            total += len(found)
+        assert total == 15
+        source.close()
+
+
+@pytest.mark.parametrize("mode", ["RESTART", "TRUNCATE"])
+def test_what_nobody_watched_becomes_one_true_composite(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "a.db"
+    with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
+        source, bookmark = ready(path)
+        source.close()
+        connection.executemany("INSERT INTO t VALUES (?)", [(i,) for i in range(5)])
+        connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+        connection.execute("INSERT INTO t VALUES (10)")
+        connection.execute("INSERT INTO t VALUES (11)")
+        found, bookmark = drain(source, bookmark)
+        assert [sum(bag(each.rows["s.t"]).values()) for each in found] == [6, 1]
+        connection.execute("INSERT INTO t VALUES (12)")
+        found, bookmark = drain(source, bookmark)
+        assert len(found) == 1
+        source.close()
+
+
+def test_a_restarted_process_finds_the_boundaries_that_the_wal_still_has(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
+        source, bookmark = ready(path)
+        source.close()
+        connection.executemany("INSERT INTO t VALUES (?)", [(i,) for i in range(5)])
+        again = SQLiteSource("s", path)
+        assert len(drain(again, bookmark)[0]) == 5
+        again.close()
+
+
+def test_a_vacuum_moves_the_counter_but_loses_no_boundary_seen_before(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(database(path, "CREATE TABLE t(a INTEGER)", "CREATE TABLE big(b BLOB)")) as connection:
+        connection.execute("INSERT INTO big VALUES (zeroblob(100000))")
+        source, bookmark = ready(path, "big")
+        connection.execute("INSERT INTO t VALUES (1)")
+        found, bookmark = drain(source, bookmark)
+        assert len(found) == 1
+        connection.execute("DROP TABLE big")
+        connection.execute("VACUUM")
+        connection.execute("INSERT INTO t VALUES (2)")
+        connection.execute("INSERT INTO t VALUES (3)")
+        found, bookmark = drain(source, bookmark)
+        assert len(found) == 2
+        source.close()
+
+
+@pytest.mark.slow
+def test_rollback_mode_gives_composites_that_are_true_states(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(database(path, *sqlite_writer.TABLES, wal=False)) as connection:
+        source, bookmark = ready(path)
+        assert source.describe()["capture"] == "one composite transaction per poll"
+        start_state = contents(connection, TABLES)
+        captured: list[Captured] = []
+        with writers(path, 2, 2) as processes:
+            while running(processes):
+                batch = source.capture("s", bookmark, 1)
+                assert len(batch.transactions) <= 1
+                bookmark = batch.bookmark
+                captured += batch.transactions
+                time.sleep(0.05)
+        found, bookmark = drain(source, bookmark)
+        states = replay(start_state, captured + found)
+        assert states[-1] == contents(connection, TABLES)
+        # A true state holds each transaction wholly or not at all: item and mark were written together.
+        assert any(len(ids(each)) > 1 for each in captured)
+        source.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wal", [True, False], ids=["wal", "rollback"])
+@pytest.mark.parametrize("shared", [True, False], ids=["one process", "another source object"])
+def test_oracle_what_a_reading_saw_is_what_replay_says(tmp_path: Path, wal: bool, shared: bool) -> None:
+    """Readings in one thread, capture in another, writers in other processes."""
+    path = tmp_path / "a.db"
+    with closing(database(path, *sqlite_writer.TABLES, wal=wal)) as connection:
+        source, bookmark = ready(path)
+        reader = source if shared else SQLiteSource("s", path)
+        tables = {table: table.columns for table in source.tables()}
+        states = [contents(connection, TABLES)]
+        readings: list[tuple[str, list[object]]] = []
+        failures: list[BaseException] = []
+        done = threading.Event()
+
+        def read() -> None:
+            try:
+                while not done.is_set():
+                    found = reader.read(tables, tmp_path / "scratch")
+                    readings.append((found.sight, [bag(rows) for rows in found.rows]))
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        captured: list[Captured] = []
+        with writers(path, 2, 4) as processes:
+            while running(processes):
+                batch = source.capture("s", bookmark, 300)
+                bookmark = batch.bookmark
+                captured += batch.transactions
+        done.set()
+        thread.join()
+        assert not failures
+        found, bookmark = drain(source, bookmark, 300)
+        captured += found
+        states += replay(states[0], captured)
+        marks = FakeMarks([each.mark for each in captured], bookmark)
+        assert len(readings) > 5
+        for sight, rows in readings:
+            seen = source.seen("s", sight, marks)
+            assert seen is not None
+            assert rows == [states[seen.upto][table.name] for table in tables]
+        source.close()
+        reader.close()
+
+
+def test_a_sight_waits_for_capture_and_a_lost_one_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
+        source, bookmark = ready(path)
+        origin = source.read({}, tmp_path).sight
+        assert json.loads(origin) == int(bookmark)
+        assert source.seen("s", origin, FakeMarks([], bookmark)) is not None
+        connection.execute("INSERT INTO t VALUES (1), (2)")
+        sight = source.read({}, tmp_path).sight
+        assert source.seen("s", sight, FakeMarks([], bookmark)) is None
+        passed_over = FakeMarks([json.loads(sight) + 5], str(json.loads(sight) + 5))
+        with pytest.raises(SightLost):
+            source.seen("s", sight, passed_over)
+        source.close()
+
+
+def test_a_snapshot_that_nobody_follows_up_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert watching.HOLD_SECONDS <= 60
+    monkeypatch.setattr(CommitWatch.__init__, "__defaults__", (0.2, 4000, 32000))
+    path = tmp_path / "a.db"
+    with closing(database(path, "CREATE TABLE t(a INTEGER)")):
+        source, _ = ready(path)
+        with closing(writer(path)) as other:
+            other.execute("INSERT INTO t VALUES (1)")
+            time.sleep(0.6)
+            assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+        source.close()
