@@ -6,7 +6,8 @@ import os
 import pickle
 import subprocess
 import sys
-from decimal import Decimal
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Context, Decimal
 
 import pytest
 
@@ -67,6 +68,61 @@ def test_true_and_one_are_different_literals() -> None:
     assert Literal(True) != Literal(1)
     assert Literal(1) != Literal(1.0)
     assert value(conjunction((TRUE, call("=", A, Literal(1)))), 1) is True
+
+
+def test_literals_are_equal_only_if_their_types_are() -> None:
+    """As keys of compiled code and of groups, equal literals must mean the same to Spark."""
+    values = [True, 1, 1.0, Decimal("1"), Decimal("1.0"), "1", None, date(2024, 1, 1), datetime(2024, 1, 1)]
+    literals = [*map(Literal, values), Literal(datetime(2024, 1, 1, tzinfo=UTC))]
+    assert len(set(literals)) == len(literals)
+    assert all(Literal(each.value) == each for each in literals)
+
+
+def test_typed_literals_are_rendered_with_their_type() -> None:
+    assert to_sql(Literal(date(99, 1, 2))) == "DATE '0099-01-02'"
+    assert to_sql(Literal(datetime(2024, 1, 2, 3, 4, 5))) == "TIMESTAMP '2024-01-02 03:04:05'"
+    moment = datetime(2024, 1, 2, 3, 4, 5, 500_000, tzinfo=timezone(timedelta(hours=2)))
+    assert to_sql(Literal(moment)) == "TIMESTAMP '2024-01-02 03:04:05.500000+02:00'"
+    assert to_sql(Literal(Decimal("1.50"))) == "1.50BD"
+    assert to_sql(Literal(Decimal("1E+3"))) == "1000BD"
+
+
+def test_a_moment_with_a_zone_is_compared_in_utc() -> None:
+    moment = Literal(datetime(2024, 1, 2, 3, tzinfo=timezone(timedelta(hours=2))))
+    assert value(call("=", A, moment), datetime(2024, 1, 2, 1)) is True
+    assert value(call("<", call("PLUS DAYS", A, Literal(1)), moment), datetime(2024, 1, 1, 0)) is True
+    assert value(call("=", moment, A), datetime(2024, 1, 2, 3)) is False
+
+
+def test_coalesce_stops_early() -> None:
+    assert value(call("COALESCE", A, call("/", A, B)), 1, 0) == 1
+    assert value(call("COALESCE", A, B)) is None
+
+
+def test_values_of_mixed_kinds_are_compared_as_spark_does() -> None:
+    day, moment = date(2024, 1, 31), datetime(2024, 1, 31, 12)
+    assert value(call("<", A, B), day, moment) is True
+    assert value(call("=", A, B), day, datetime(2024, 1, 31)) is True
+    assert value(call("<>", A, B), day, datetime(2024, 1, 31)) is False
+    assert value(call("=", A, B), day, "2024-01-31") is True
+    assert value(call("<=", A, B), 0.07, Decimal("0.07")) is True
+    assert value(call("<=>", A, B), 0.07, Decimal("0.07")) is True
+    assert value(call("IN", A, B, Literal(None)), 5, "5") is True
+    assert value(call("IN", A, B, Literal(None)), 5, "6") is None
+    with pytest.raises(EvaluationError, match="cannot be cast to BIGINT"):
+        value(call("=", A, B), 5, "five")
+
+
+def test_text_beside_a_number_is_a_number() -> None:
+    assert value(call("+", A, B), "5", 1) == 6
+    assert value(call("*", A, B), Decimal("1.5"), "2") == 3.0
+    with pytest.raises(EvaluationError, match="two texts"):
+        value(call("+", A, B), "1", "2")
+
+
+def test_products_of_decimals_are_exact_to_38_digits() -> None:
+    product = value(call("*", A, B), Decimal("1234567890123456.78"), Decimal("9876543210987654.32"))
+    assert product == Decimal(123456789012345678 * 987654321098765432).scaleb(-4, Context(prec=60))
 
 
 def test_a_conjunction_comes_apart_again() -> None:

@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 from spark_values import computed, frame, same
 
 from rollview.algebra.expression import compile_expression, rename, to_sql
 from rollview.algebra.functions import FUNCTIONS
-from rollview.algebra.view import Table
+from rollview.algebra.view import Aggregate, Table
 from rollview.planning import parse_view
 
 COLUMNS = {
@@ -88,6 +89,25 @@ def test_differential_expressions(spark_functions: SparkSession) -> None:
             if not same(again, expected) or not same(ours, expected):
                 wrong.append((text, to_sql(expression), row, ours, again, expected))
     assert not wrong, "\n".join(map(repr, wrong))
+
+
+@pytest.mark.slow
+def test_averages_of_decimals_are_sparks_own(spark_functions: SparkSession) -> None:
+    table = Table("t", "t", tuple(COLUMNS), types=tuple(COLUMNS.values()))
+    root = parse_view("SELECT avg(m) AS a FROM t.t", [table]).root
+    assert isinstance(root, Aggregate)
+    source = frame(spark_functions, COLUMNS, rows()).selectExpr("m", "_row % 7 AS g")
+    # Counts and sums come out of deltas as wider types than Spark's own sums have.
+    sums = source.groupBy("g").agg(
+        f.expr("avg(m) AS a"),
+        f.expr("CAST(sum(m) AS DECIMAL(38,2)) AS sum_1"),
+        f.expr("count(m) AS count_1"),
+        f.expr("CAST(g AS INT) AS _row"),
+    )
+    average = to_sql(root.output[0][1])
+    native, ours, kind = computed(sums, ["a", average, f"typeof({average})"])
+    assert native == ours
+    assert set(kind) == {"decimal(19,6)"}
 
 
 def test_every_function_is_compared() -> None:

@@ -1,4 +1,4 @@
-"""`rollview simulate` and `rollview demo` as a user types them, wrong input included."""
+"""`rollview simulate` and `rollview demo --anomaly` as a user types them, wrong input included."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_an_unknown_key_column(tmp_path: Path) -> None:
 
 
 def test_the_demo_tells_its_story() -> None:
-    result = run("demo", "--runs", "20")
+    result = run("demo", "--anomaly", "--runs", "20")
     assert result.exit_code == 0
     assert "view in the end: [1, 2, 3, 4]" in result.output
     assert "all 118 schedules: 10 end with a wrong view" in result.output

@@ -114,6 +114,25 @@ def test_the_same_step_from_a_stale_view_is_made_once(tmp_path: Path, monkeypatc
     assert version == 4 and table.commit_at(4) == commit(4)
 
 
+def test_a_step_made_between_two_looks_is_noticed(tmp_path: Path, monkeypatch: Any) -> None:
+    """The other writer comes in right after this one has looked up its last step."""
+    table, other = change_log(tmp_path / "t", steps=1), LakeTable(tmp_path / "t")
+    last_step = table._log.last_step
+    looks = []
+
+    def looked_up(writer: str) -> int:
+        found = last_step(writer)
+        looks.append(found)
+        if len(looks) == 2:
+            other.append(changes(2, 5), commit(2))
+        return found
+
+    monkeypatch.setattr(table._log, "last_step", looked_up)
+    assert table.append(changes(2, 5), commit(2)) == 2
+    assert looks == [1, 1, 2]
+    assert content(table) == bag(changes(1, 10)) + bag(changes(2, 5))
+
+
 def full(*_: Any, **__: Any) -> Any:
     raise OSError(errno.ENOSPC, "No space left on device")
 

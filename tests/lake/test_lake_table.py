@@ -50,6 +50,7 @@ def test_every_type_comes_back(tmp_path: Path) -> None:
     table.create(EVERY_TYPE)
     table.append(every_type(), commit(1))
     assert table.load(table.files()).equals(every_type())
+    table.check_untouched(0)
     opened = DeltaTable(table.folder)
     assert pa.table(opened.to_pyarrow_table()).cast(arrow_schema(EVERY_TYPE)).equals(every_type())
     paths = [str(table.folder / file.path) for file in table.files()]

@@ -57,6 +57,9 @@ class Generator:
             f"abs({one})",
             f"coalesce({one}, {other})",
             f"nullif({one}, {other})",
+            f"{self.pick('least', 'greatest')}({one}, {other}, {self.pick('1', 'NULL')})",
+            f"{self.pick('floor', 'ceil', 'round')}({one})",
+            f"length({self.word(names)})",
             f"CASE WHEN {self.condition(names, depth - 1)} THEN {one} ELSE {other} END",
             f"CASE {self.number(names, 0)} WHEN 1 THEN {one} WHEN NULL THEN 9 END",
             f"if({self.condition(names, depth - 1)}, {one}, NULL)",
@@ -67,7 +70,15 @@ class Generator:
         if not names.words:
             return self.pick("'a'", "'b'", "NULL")
         column = self.pick(*names.words)
-        return self.pick(column, column, f"upper({column})", f"({column} || 'b')", f"coalesce({column}, 'a')")
+        return self.pick(
+            column,
+            column,
+            f"upper({column})",
+            f"({column} || 'b')",
+            f"coalesce({column}, 'a')",
+            f"trim({column} || ' ')",
+            f"substring({column} || 'xy', 2, 1)",
+        )
 
     def condition(self, names: Names, depth: int = 2) -> str:
         if depth > 0 and self.random.random() < 0.5:
@@ -83,12 +94,15 @@ class Generator:
             f"{one} IS {negation}DISTINCT FROM {other}",
             f"{self.word(names)} {self.pick('=', '<', '<>')} {self.pick(repr('a'), repr('b'))}",
             f"length({self.word(names)}) = 1",
+            f"{self.word(names)} {negation}LIKE {self.pick(repr('%a%'), repr('_'), repr('b%'), repr('a'))}",
             f"({one} > {other}) IS {negation}{self.pick('TRUE', 'FALSE')}",
         )
 
     def source(self) -> tuple[str, Names]:
         """FROM and WHERE with the columns they offer."""
         count = self.random.choice((1, 2, 2, 3))
+        if count == 3 and self.random.random() < 0.3:
+            return self.nested()
         chosen = [self.random.choice(TABLES) for _ in range(count)]
         text, names = "", Names(())
         for i, table in enumerate(chosen):
@@ -107,6 +121,15 @@ class Generator:
         if self.random.random() < 0.5:
             text += f" WHERE {self.condition(names)}"
         return text, names
+
+    def nested(self) -> tuple[str, Names]:
+        """Three relations, two of them joined first."""
+        names, items = Names(()), []
+        for alias, table in zip("abc", TABLES, strict=True):
+            names = self._more(names, alias, table)
+            items.append(f"{table.qualified} {alias}")
+        inner = f"{items[1]} JOIN {items[2]} ON b.{self.pick('k', 'y')} = c.k"
+        return f"FROM {items[0]} JOIN ({inner}) ON a.k = {self.pick('b.k', 'c.z')}", names
 
     @staticmethod
     def _more(names: Names, alias: str, table: Table) -> Names:

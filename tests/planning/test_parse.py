@@ -6,7 +6,7 @@ class, then parts of its text, one per line. The tables are those of `TABLES`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 
 from rollview import errors
 from rollview.algebra.view import ForeignKey, Table
-from rollview.planning import parse_view
+from rollview.planning import parse_view, referenced_names, view_name
 from rollview.planning.render import render
 
 TABLES = (
@@ -28,6 +28,7 @@ TABLES = (
     Table("shop", "returns", ("sale_id", "amount", "reason")),
     Table("crm", "customer", ("cust_id", "name", "State"), ("cust_id",)),
     Table("crm", "visit", ("cust_id", "day")),
+    Table("shop", "price", ("item", "net", "rate"), types=("string", "decimal(15,2)", "double")),
     Table("", "daily", ("day", "n"), ("day",), own_log=True),
 )
 
@@ -109,3 +110,27 @@ def test_columns_that_differ_in_case_alone_need_their_exact_spelling() -> None:
     assert "A = t.A" in render(parse_view("SELECT t.A FROM s.t", tables))
     with pytest.raises(errors.ViewError, match="ambiguous"):
         parse_view("SELECT b FROM s.T JOIN s.t u USING (b) WHERE t.a = U.B AND u.a > u.B AND A > 1", tables)
+
+
+def test_names_are_found_without_looking_them_up() -> None:
+    sql = """CREATE MATERIALIZED VIEW top AS
+        SELECT a.x FROM base a JOIN (Shop.Sales s JOIN other USING (k)) ON TRUE JOIN base b ON a.x = b.x
+        UNION ALL SELECT y FROM (SELECT y FROM `odd name` WHERE y > 1) q"""
+    assert referenced_names(sql) == ("base", "Shop.Sales", "other", "odd name")
+    assert view_name(sql) == "top"
+    assert view_name("SELECT day FROM crm.visit") is None
+
+
+@pytest.mark.parametrize("function", [referenced_names, view_name])
+def test_finding_names_tells_mistakes_with_their_place(function: Callable[[str], object]) -> None:
+    with pytest.raises(errors.ViewError, match=r"something is missing here: `WHERE` \(line 2, column 11\)"):
+        function("SELECT x\nFROM base WHERE")
+    with pytest.raises(errors.ViewError, match="this is not a view definition"):
+        function("DROP TABLE base")
+    with pytest.raises(errors.ViewError, match="there are 2 statements"):
+        function("SELECT x FROM a; SELECT x FROM b")
+
+
+def test_names_of_a_text_that_is_not_supported_are_not_guessed() -> None:
+    with pytest.raises(errors.UnsupportedError, match=r"WITH .* \(line 1, column 1\)"):
+        referenced_names("WITH q AS (SELECT x FROM base) SELECT x FROM q")

@@ -126,9 +126,16 @@ class Shop:
     def expected(self, project: Project, view: str, csn: int) -> Counter[tuple[Any, ...]]:
         """What the view must show at a csn."""
         catalog = project._warehouse.catalog
+        return self._answer(view, {n: self.states[n][catalog.version_at(n, csn)] for n in SCHEMAS})
+
+    def expected_now(self, view: str) -> Counter[tuple[Any, ...]]:
+        """What the view must show when everything has been captured."""
+        return self._answer(view, {name: self._copy(name) for name in SCHEMAS})
+
+    def _answer(self, view: str, states: dict[str, dict[str, Rows]]) -> Counter[tuple[Any, ...]]:
         with duckdb.connect() as database:
             for name, tables in SCHEMAS.items():
-                state = self.states[name][catalog.version_at(name, csn)]
+                state = states[name]
                 database.execute(f"CREATE SCHEMA {name}")
                 for table, columns in tables.items():
                     plain = columns.replace(" PRIMARY KEY", "").replace("INTEGER", "BIGINT")

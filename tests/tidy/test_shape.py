@@ -69,7 +69,7 @@ def test_no_module_is_dead() -> None:
 
 
 def test_the_public_surface_is_pinned() -> None:
-    assert sorted(rollview.__all__) == ["RollviewError", "__version__"]
+    assert sorted(rollview.__all__) == ["Project", "RollviewError", "__version__"]
 
 
 def test_links_in_the_docs_lead_somewhere() -> None:

@@ -1,8 +1,7 @@
-"""`rollview demo`: the anomaly that the whole field is about, and how the sweep avoids it."""
+"""`rollview demo --anomaly`: the anomaly that the whole field is about, and how the sweep avoids it."""
 
 from __future__ import annotations
 
-import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -28,13 +27,8 @@ must be empty.
 """
 
 
-@click.command()
-@click.option(
-    "--runs", type=click.IntRange(1), default=2000, show_default=True, help="Hostile runs at the end."
-)
-def demo(runs: int) -> None:
-    """Watch a view go wrong under a naive algorithm and stay right under the sweep."""
-    console = Console(highlight=False)
+def tell_anomaly(console: Console, runs: int) -> None:
+    """Shows a view going wrong under a naive algorithm and staying right under the sweep."""
     console.print(_INTRODUCTION)
     world = example_world()
     table = Table(show_lines=False, expand=False, pad_edge=False, title_justify="left")

@@ -1,88 +1,58 @@
-"""`rollview demo`: the anomaly that the whole field is about, and how the sweep avoids it."""
+"""`rollview demo`: the whole story, on real databases that others keep writing to."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from pathlib import Path
+
 import click
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from rollview.algebra.levels import Level, Scenario
-from rollview.algorithms.registry import ALGORITHMS
-from rollview.cli.tables import contents_text, level_text
-from rollview.simulator.campaign import Campaign, conduct
-from rollview.simulator.checker import check
-from rollview.simulator.example import EXAMPLE_STEPS, example_world
-from rollview.simulator.network import NETWORKS
-from rollview.simulator.schedule import Scripted
-from rollview.simulator.simulation import simulate_run
-
-_INTRODUCTION = """\
-[bold]One view over three databases[/bold]      (Example 1 of the Strobe paper, PDIS 1996)
-
-  v = r1 ⋈ r2 ⋈ r3    x.r1(A, B) = [1, 2]    y.r2(B, C) = ∅    z.r3(C, D) = [3, 4]
-
-Source y inserts [2, 3] into r2. While the warehouse is still asking x and z what
-joins with it, source x deletes [1, 2] from r1. In the end r1 is empty, so the view
-must be empty.
-"""
+from rollview.cli.anomaly import tell_anomaly
+from rollview.cli.terminal import json_option, print_json
+from rollview.errors import OptionError
 
 
 @click.command()
+@click.option("--keep", is_flag=True, help="Leave the folder where it is, and say where.")
 @click.option(
-    "--runs", type=click.IntRange(1), default=2000, show_default=True, help="Hostile runs at the end."
+    "--anomaly", is_flag=True, help="Another story, in the simulator: how a naive algorithm goes wrong."
 )
-def demo(runs: int) -> None:
-    """Watch a view go wrong under a naive algorithm and stay right under the sweep."""
-    console = Console(highlight=False)
-    console.print(_INTRODUCTION)
-    world = example_world()
-    table = Table(show_lines=False, expand=False, pad_edge=False, title_justify="left")
-    for name in EXAMPLE_STEPS:
-        table.add_column(f"{name}", overflow="fold", max_width=62)
-    stories, endings = [], []
-    for name, steps in EXAMPLE_STEPS.items():
-        outcome = simulate_run(world, ALGORITHMS[name], NETWORKS["fifo"], Scripted(steps), tell=True)
-        verdict = check(world, outcome.commits, outcome.publications, outcome.at_rest)
-        stories.append("\n".join(f"{number:2} {line}" for number, line in enumerate(outcome.story, 1)))
-        ending = Text(f"view in the end: {contents_text(outcome.publications[-1].contents)}\nlevel reached: ")
-        ending.append_text(level_text(verdict.level))
-        if verdict.witness is not None:
-            ending.append(f"\n{verdict.witness.reason}")
-        endings.append(ending)
-    table.add_row(*stories)
-    table.add_section()
-    table.add_row(*endings)
-    console.print(table)
-    _every_interleaving(console)
-    _hostile_runs(console, runs)
+@click.option("--runs", type=click.IntRange(1), default=2000, help="With --anomaly: hostile runs at the end.")
+@json_option
+def demo(keep: bool, anomaly: bool, runs: int, as_json: bool) -> None:
+    """The whole story on two small databases in a temporary folder.
 
+    Two SQLite databases that other programs write to all the time; a join and an aggregate over both. The
+    views are loaded while the writers write, follow them, are rolled to one chosen moment together, are read
+    as of an earlier one, and are verified. It takes less than a minute once Spark has started.
 
-def _every_interleaving(console: Console) -> None:
-    console.print("\n[bold]Every interleaving of this example[/bold]")
-    for name in EXAMPLE_STEPS:
-        campaign = Campaign(
-            ALGORITHMS[name],
-            NETWORKS["fifo"],
-            Scenario.SINGLE_UPDATE,
-            exhaustive=True,
-            runs=20_000,
-            world=example_world(),
-            required=Level.CONVERGENCE,
+    \b
+    rollview demo
+    rollview demo --keep
+    rollview demo --anomaly --runs 200
+    """
+    console = Console(highlight=False, quiet=as_json)
+    if anomaly:
+        if keep or as_json:
+            raise OptionError("--anomaly writes nothing and has no JSON", hint="leave --keep and --json out")
+        tell_anomaly(console, runs)
+        return
+    # Not at the top: the other story needs no Spark.
+    from rollview.cli.story import tell_story  # noqa: PLC0415
+
+    folder = Path(tempfile.mkdtemp(prefix="rollview-demo-"))
+    try:
+        facts = tell_story(console, folder)
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    if keep:
+        console.print(f"\nThe project is in {folder}; `cd` there and try any command.", soft_wrap=True)
+    elif not as_json:
+        console.print(
+            "\nThe folder is gone again (--keep leaves it). Your turn: [cyan]rollview init shop[/cyan]"
         )
-        tally = conduct(campaign)
-        wrong = tally.levels[Level.NONE]
-        extent = "all" if tally.finished else "the first"
-        console.print(f"  {name:14} {extent} {tally.runs:,} schedules: {wrong:,} end with a wrong view")
-
-
-def _hostile_runs(console: Console, runs: int) -> None:
-    console.print("\n[bold]Random worlds, hostile network: misordering, loss, repetition, crashes[/bold]")
-    campaign = Campaign(ALGORITHMS["sweep"], NETWORKS["hostile"], Scenario.GLOBAL, runs=runs)
-    tally = conduct(campaign)
-    console.print(
-        f"  sweep          {tally.runs:,} runs in {tally.seconds:.1f} s, every one: ",
-        level_text(tally.level),
-        sep="",
-    )
-    console.print("\nTry your own: [cyan]rollview simulate --help[/cyan]")
+    if as_json:
+        print_json({**facts, "folder": folder if keep else None})

@@ -15,7 +15,6 @@ from rich.text import Text
 from rollview.cli.opening import Opened, opened, project_options
 from rollview.cli.terminal import print_json, results
 from rollview.errors import OptionError
-from rollview.service.run import POLL_SECONDS, keep_trying, stopping_on_signals
 
 F = TypeVar("F", bound=Callable[..., Any])
 Report = Callable[[str, dict[str, Any]], None]
@@ -45,16 +44,23 @@ def _drive(
             _, sentence, record = step(at)
         report(sentence, record)
         return
+    # Not at the top: help and wrong arguments should not wait for Spark.
+    from rollview.service.run import POLL_SECONDS, keep_trying, stopping_on_signals  # noqa: PLC0415
+
     with opened(project_file, "waiting for changes") as at, stopping_on_signals() as stop:
 
         def attempt() -> bool:
             busy, sentence, record = step(at)
             if busy:
-                report(sentence, record)
+                said(sentence, record)
             return busy
 
+        def said(sentence: str, record: Any) -> None:
+            with at.tell.aside():
+                report(sentence, record)
+
         while not stop.asked():
-            trouble: Callable[[str], None] = lambda what: report(what, {"trouble": what})  # noqa: E731
+            trouble: Callable[[str], None] = lambda what: said(what, {"trouble": what})  # noqa: E731
             if not keep_trying(stop, False, attempt, trouble):
                 stop.wait(POLL_SECONDS)
 

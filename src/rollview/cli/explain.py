@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -10,7 +11,9 @@ from rich.text import Text
 
 from rollview.cli.opening import opened, project_options
 from rollview.cli.terminal import plain, print_json, results
-from rollview.service.explain import Explanation
+
+if TYPE_CHECKING:
+    from rollview.service.explain import Explanation
 
 
 @click.command()
@@ -25,7 +28,7 @@ def explain(view: str, project_file: Path, as_json: bool) -> None:
     \b
     rollview explain sale_lines
     """
-    with opened(project_file) as at:
+    with opened(project_file, may_be_new=True) as at:
         found = at.project.explain(view)
     if as_json:
         paths = [{**plain(path), "sub_queries": path.sub_queries} for path in found.paths]
@@ -56,6 +59,7 @@ def _print(console: Console, found: Explanation) -> None:
         line(f"{path.relation}: {count}: {rounds}")
     section("algorithm")
     line(f"{found.algorithm}: {found.why}")
-    for name, verdict in found.others:
-        if name != found.algorithm:
-            console.print(Text(f"  {name}: {verdict}", style="dim"), soft_wrap=True)
+    verdicts = dict.fromkeys(verdict for name, verdict in found.others if name != found.algorithm)
+    for verdict in verdicts:
+        names = [name for name, each in found.others if each == verdict and name != found.algorithm]
+        console.print(Text(f"  {verdict}: {', '.join(names)}", style="dim"), soft_wrap=True)

@@ -9,13 +9,14 @@ import click
 from rich.text import Text
 
 from rollview.cli.starter import NEXT_COMMANDS, write_project
-from rollview.cli.terminal import results
+from rollview.cli.terminal import json_option, print_json, results
 from rollview.errors import InputError
 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-def init(folder: Path) -> None:
+@json_option
+def init(folder: Path, as_json: bool) -> None:
     """Write a small, commented, working project.
 
     Two SQLite databases, a shop and its customers, and three views over them: a join, an aggregate, and a
@@ -26,6 +27,9 @@ def init(folder: Path) -> None:
     """
     check_free(folder)
     files = write_project(folder)
+    if as_json:
+        print_json({"folder": folder.absolute(), "files": files, "next": [each for each, _ in NEXT_COMMANDS]})
+        return
     console = results()
     console.print(Text.assemble("a project in ", (str(folder), "bold")))
     for name, what in files.items():

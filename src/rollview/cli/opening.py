@@ -5,36 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rollview.cli.java import check_java, silent_logs, silent_start
-from rollview.cli.terminal import Working, working
-from rollview.service.project import Project
-from rollview.service.project_file import read_project_file
-from rollview.service.warehouse import Warehouse
+from rollview.cli.java import silent_logs
+from rollview.cli.terminal import Working, json_option, working
+from rollview.errors import InputError
+
+if TYPE_CHECKING:
+    from rollview.service.project import Project
+    from rollview.service.warehouse import Warehouse
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _remember_json(context: click.Context, _: click.Parameter, value: bool) -> bool:
-    context.find_root().meta["rollview.json"] = value
-    return value
-
-
 def project_options(function: F) -> F:
     """Adds `--project FILE` and `--json`."""
-    as_json = click.option(
-        "--json",
-        "as_json",
-        is_flag=True,
-        is_eager=True,
-        callback=_remember_json,
-        help="Print the result as one JSON document; errors go to stderr.",
-    )
     project = click.option(
         "--project",
         "project_file",
@@ -43,26 +31,7 @@ def project_options(function: F) -> F:
         metavar="FILE",
         help="The project file, or its folder.  [default: ./rollview.yml]",
     )
-    return project(as_json(function))
-
-
-class _TellingWarehouse(Warehouse):
-    """Says when Spark is being started, which takes seconds, and keeps it quiet."""
-
-    def __init__(self, path: Path, spark: Any, tell: Working, debug: bool) -> None:
-        super().__init__(read_project_file(path), spark)
-        self._tell = tell
-        self._debug = debug
-
-    @cached_property
-    def spark(self) -> Any:
-        """The session that was given, or one started now."""
-        if self._given_spark is not None:
-            return self._given_spark
-        if "remote" not in self.project.spark:
-            check_java()
-        with self._tell.on("starting Spark"), silent_start(self._debug):
-            return super().spark
+    return project(json_option(function))
 
 
 @dataclass(frozen=True)
@@ -73,13 +42,33 @@ class Opened:
     warehouse: Warehouse
     tell: Working
 
+    def views(self, *names: str) -> list[str]:
+        """The named views, each once, or all of them; refuses a name that is none, and an empty project."""
+        if not self.project.views:
+            raise _not_set_up(self.warehouse.project.name)
+        return [self.warehouse.view(name).name for name in dict.fromkeys(names)] or list(self.project.views)
+
 
 @contextmanager
-def opened(path: Path, what: str = "") -> Iterator[Opened]:
-    """Opens the project of a file. A Spark session in the context's `obj` is used instead of a new one."""
+def opened(path: Path, what: str = "", may_be_new: bool = False) -> Iterator[Opened]:
+    """Opens the project of a file. A Spark session in the context's `obj` is used instead of a new one.
+
+    A project that has never been set up is refused, lest a look at it should leave an empty catalog behind.
+    """
     root = click.get_current_context().find_root()
     debug = bool(root.meta.get("rollview.debug"))
     with silent_logs(debug), working(what) as tell:
-        warehouse = _TellingWarehouse(path, root.obj, tell, debug)
+        # Not at the top: help and wrong arguments should not wait for Spark.
+        from rollview.cli.telling_warehouse import Project, TellingWarehouse  # noqa: PLC0415
+
+        warehouse = TellingWarehouse(path, root.obj, tell, debug)
+        catalog = warehouse.project.catalog.removeprefix("sqlite:///")
+        is_new = catalog != warehouse.project.catalog and not Path(catalog).exists()
+        if is_new and not may_be_new:
+            raise _not_set_up(warehouse.project.name)
         with Project(warehouse) as project:
             yield Opened(project, warehouse, tell)
+
+
+def _not_set_up(name: str) -> InputError:
+    return InputError(f"project {name}: no view is set up", thing=name, hint="run `rollview setup` first")

@@ -12,7 +12,7 @@ from rollview.cli.opening import opened, project_options
 from rollview.cli.rows import limit_option, page, print_page, rows_shown
 from rollview.cli.terminal import print_json, results
 from rollview.service.points import iso, resolve
-from rollview.spark import COUNT
+from rollview.sources.source import COUNT
 
 
 @click.command()

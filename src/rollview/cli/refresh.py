@@ -30,9 +30,9 @@ def refresh(views: tuple[str, ...], to: str, project_file: Path, as_json: bool) 
     rollview refresh sale_lines sales_by_state --to latest
     """
     with opened(project_file, "refreshing") as at:
-        csn = at.project.refresh(*views, to=to, progress=at.tell)
+        names = at.views(*views)
+        csn = at.project.refresh(*names, to=to, progress=at.tell)
         when = iso(at.warehouse.catalog.commit_time(csn))
-        names = list(dict.fromkeys(views)) or list(at.project.views)
     if as_json:
         print_json({"views": names, "csn": csn, "commit_time": when})
         return

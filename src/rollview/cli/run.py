@@ -11,7 +11,6 @@ import click
 from rollview.cli.opening import opened, project_options
 from rollview.cli.terminal import results
 from rollview.service.points import iso
-from rollview.service.run import stopping_on_signals
 
 
 @click.command()
@@ -28,6 +27,8 @@ def run(once: bool, project_file: Path, as_json: bool) -> None:
     rollview run --once
     rollview run
     """
+    # Not at the top: help and wrong arguments should not wait for Spark.
+    from rollview.service.run import stopping_on_signals  # noqa: PLC0415
 
     def event(what: str) -> None:
         now = datetime.now(UTC)
@@ -35,7 +36,8 @@ def run(once: bool, project_file: Path, as_json: bool) -> None:
             line = json.dumps({"time": iso(now.timestamp()), "event": what}, ensure_ascii=False)
         else:
             line = f"{now.astimezone():%H:%M:%S}  {what}"
-        click.echo(line)
+        with at.tell.aside():
+            click.echo(line)
 
     with opened(project_file, "waiting for changes") as at, stopping_on_signals() as stop:
         at.project.run(once, stop, event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -11,7 +12,9 @@ from rich.text import Text
 from rollview.cli.opening import opened, project_options
 from rollview.cli.terminal import print_json, results
 from rollview.errors import OptionError
-from rollview.service.setup import SetupReport
+
+if TYPE_CHECKING:
+    from rollview.service.setup import SetupReport
 
 ALL = "all"
 
@@ -38,7 +41,7 @@ def setup(remove: bool, reload: tuple[str, ...], project_file: Path, as_json: bo
     if remove and reload:
         raise OptionError("--remove and --reload contradict each other", hint="use one of both")
     if remove:
-        with opened(project_file, "removing capture") as at:
+        with opened(project_file, "removing capture", may_be_new=True) as at:
             removed = at.project.remove()
         if as_json:
             print_json({"removed": removed})
@@ -46,7 +49,7 @@ def setup(remove: bool, reload: tuple[str, ...], project_file: Path, as_json: bo
             _print_sources(results(), removed)
         return
     names = [] if ALL in reload else list(reload) or None
-    with opened(project_file, "reading the project") as at:
+    with opened(project_file, "reading the project", may_be_new=True) as at:
         report = at.project.setup(names, at.tell)
     if as_json:
         print_json(report)

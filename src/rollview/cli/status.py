@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich import box
@@ -12,7 +13,9 @@ from rich.text import Text
 
 from rollview.cli.opening import opened, project_options
 from rollview.cli.terminal import print_json, results
-from rollview.service.status import Status, ViewStatus
+
+if TYPE_CHECKING:
+    from rollview.service.status import Status, ViewStatus
 
 
 @click.command()
@@ -40,9 +43,6 @@ def print_status(console: Console, found: Status) -> None:
     """The whole status as a few tables."""
     when = f" ({found.last_commit_time})" if found.last_commit_time else ""
     console.print(Text.assemble((found.name, "bold"), f" at csn {found.last_csn}{when}\n"))
-    if not found.sources and not found.views:
-        console.print("nothing is set up yet: `rollview setup`", style="dim")
-        return
     _print_sources(console, found)
     _print_views(console, found.views)
     _print_times(console, found.views)
@@ -61,13 +61,16 @@ def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
 
 
 def _print_sources(console: Console, found: Status) -> None:
-    table = _table("source", "type", "transactions", "captured", "how", right=("transactions",))
+    table = _table("source", "type", "transactions", "captured", right=("transactions",))
     for site in found.sources:
-        how = Text(", ".join(f"{key}: {value}" for key, value in site.how.items()))
-        if site.problem:
-            how = Text(site.problem, style="red")
-        table.add_row(site.site, site.kind, f"{site.version:,}", site.captured_at or "not yet", how)
-    console.print(table, "")
+        name = Text(site.site, style="bold")
+        table.add_row(name, site.kind, f"{site.version:,}", site.captured_at or "nothing yet")
+    console.print(table)
+    for site in found.sources:
+        how = ", ".join(f"{key}: {value}" for key, value in site.how.items())
+        told = Text(site.problem, style="red") if site.problem else Text(how, style="dim")
+        console.print(Text.assemble((f"{site.site}: ", "dim"), told))
+    console.print()
 
 
 def _print_views(console: Console, views: tuple[ViewStatus, ...]) -> None:

@@ -5,18 +5,38 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from math import isfinite
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, Any, TypeVar
 
 import click
 from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_option(function: F) -> F:
+    """Adds `--json`, and lets errors be JSON too."""
+
+    def remember(context: click.Context, _: click.Parameter, value: bool) -> bool:
+        context.find_root().meta["rollview.json"] = value
+        return value
+
+    return click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        is_eager=True,
+        callback=remember,
+        help="Print the result as one JSON document; errors go to stderr.",
+    )(function)
 
 
 def results() -> Console:
@@ -41,7 +61,7 @@ def plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, bytes | bytearray):
         return bytes(value).hex()
-    if isinstance(value, Decimal | timedelta):
+    if isinstance(value, Decimal | timedelta | Path):
         return str(value)
     if isinstance(value, float) and not isfinite(value):
         return str(value)
@@ -51,7 +71,8 @@ def plain(value: Any) -> Any:
 class Working:
     """What is going on right now, shown while it goes on."""
 
-    def __init__(self, spinner: Spinner | None) -> None:
+    def __init__(self, live: Live | None = None, spinner: Spinner | None = None) -> None:
+        self._live = live
         self._spinner = spinner
 
     def __call__(self, what: str) -> None:
@@ -70,19 +91,31 @@ class Working:
             if self._spinner is not None:
                 self._spinner.update(text=before)
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Makes way for lines on stdout, which may be the same terminal."""
+        if self._live is not None:
+            self._live.stop()
+        try:
+            yield
+        finally:
+            if self._live is not None:
+                self._live.start()
+
 
 @contextmanager
 def working(what: str = "") -> Iterator[Working]:
     """A line with a spinner on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
-        yield Working(None)
+        yield Working()
         return
     spinner = Spinner("dots", text=what or "working")
     with _own_stderr() as stream:
         # Results must stay on stdout, so nothing is redirected.
         console = Console(file=stream)
-        with Live(spinner, console=console, transient=True, redirect_stdout=False, redirect_stderr=False):
-            yield Working(spinner)
+        live = Live(spinner, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+        with live:
+            yield Working(live, spinner)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -11,7 +12,9 @@ from rich.text import Text
 from rollview.cli.opening import opened, project_options
 from rollview.cli.rows import Page, print_page
 from rollview.cli.terminal import plain, print_json, results
-from rollview.service.verify import Verdict
+
+if TYPE_CHECKING:
+    from rollview.service.verify import Verdict
 
 
 @click.command()
@@ -30,9 +33,8 @@ def verify(views: tuple[str, ...], project_file: Path, as_json: bool) -> None:
     rollview verify sales_by_state
     """
     with opened(project_file, "verifying") as at:
-        names = [at.warehouse.view(view).name for view in views] or list(at.project.views)
         verdicts = []
-        for name in dict.fromkeys(names):
+        for name in at.views(*views):
             at.tell(f"verifying {name}")
             verdicts += at.project.verify(name)
     if as_json:
@@ -41,8 +43,6 @@ def verify(views: tuple[str, ...], project_file: Path, as_json: bool) -> None:
         console = results()
         for verdict in verdicts:
             print_verdict(console, verdict)
-        if not verdicts:
-            console.print("no view is set up", style="dim")
     if not all(verdict.is_right for verdict in verdicts):
         raise SystemExit(1)
 

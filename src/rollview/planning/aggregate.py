@@ -7,6 +7,7 @@ deltas (summary deltas), and COUNT, SUM and AVG follow from them, NULL for a gro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,10 +15,13 @@ from sqlglot import exp
 
 from rollview.algebra.bag import Output
 from rollview.algebra.expression import Call, Column, Expression, Literal, call, columns_of
+from rollview.algebra.functions.casts import cast_to, cast_type
 from rollview.algebra.view import ROWS
 from rollview.planning.place import mistake
 from rollview.planning.scalar import scalar
 from rollview.planning.scope import Scope
+
+_DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -102,8 +106,20 @@ class _Groups:
             return Column(count)
         # The sum is kept only where it is read: what COUNT counts need not be a number.
         self.measures[total] = value
-        result = Column(total) if isinstance(node, exp.Sum) else call("/", Column(total), Column(count))
+        result = Column(total) if isinstance(node, exp.Sum) else self._average(argument, total, count)
         return call("IF", call("=", Column(count), Literal(0)), Literal(None), result)
+
+    def _average(self, argument: Expression, total: str, count: str) -> Expression:
+        """Spark's average of decimals has four digits more than they; a quotient has as many as it can."""
+        quotient = call("/", Column(total), Column(count))
+        kind = self.scope.type_of(argument.name) if isinstance(argument, Column) else ""
+        if isinstance(argument, Call):
+            kind = cast_type(argument.function) or ""
+        decimal = _DECIMAL.fullmatch(kind)
+        if decimal is None:
+            return quotient
+        precision, scale = (min(38, int(digits) + 4) for digits in decimal.groups())
+        return call(cast_to(f"DECIMAL({precision},{scale})"), quotient)
 
 
 def _keys(group: exp.Group | None, items: tuple[SelectItem, ...], scope: Scope) -> list[Expression]:

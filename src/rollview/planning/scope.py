@@ -20,12 +20,14 @@ from rollview.planning.place import NodeError, did_you_mean, mistake, nearest
 class Item:
     """A FROM item: a relation, or a subquery with the columns it gives.
 
-    `source` is set for a relation without an alias of its own, which `source.table.column` may name.
+    `source` is set for a relation without an alias of its own, which `source.table.column` may name. `types`
+    are the columns' Spark SQL types, where they are known.
     """
 
     alias: str
     columns: tuple[str, ...]
     source: str = ""
+    types: tuple[str, ...] = ()
 
     def column(self, name: str) -> str:
         """A column's name inside the block."""
@@ -106,6 +108,14 @@ class Scope:
             item = self._item(star)
             return tuple(Visible(name, item) for name in item.columns)
         return self.visible
+
+    def type_of(self, column: str) -> str:
+        """The type of a column, by its name inside the block; empty if it is not known."""
+        for item in self.items:
+            for name, kind in zip(item.columns, item.types, strict=False):
+                if item.column(name) == column:
+                    return kind
+        return ""
 
     def _unqualified(self, identifier: exp.Expr) -> Visible:
         name = identifier.name

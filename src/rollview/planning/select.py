@@ -135,7 +135,9 @@ class Translation:
             raise refusal(node, "a FROM item other than source.table")
         relation = find_relation(node, self._tables)
         source = "" if node.alias else relation.table.source
-        alone = Joined(Scope.of(Item(relation.alias, relation.table.columns, source)), (relation,), ())
+        table = relation.table
+        item = Item(relation.alias, table.columns, source, table.types)
+        alone = Joined(Scope.of(item), (relation,), ())
         return self._joined(alone, node.args.get("joins") or [])
 
     def _items(self, select: exp.Select, scope: Scope, named: bool) -> list[SelectItem]:

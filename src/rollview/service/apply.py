@@ -61,7 +61,10 @@ def _run(warehouse: Warehouse, lease: Lease, step: Step) -> dict[str, int]:
         after, upto = step.bounds["views"][name]
         return _roll(warehouse, name, step.id, after, upto)
 
-    names = list(step.bounds["views"])
+    # A view that was loaded anew after the step had begun, or dropped, is no longer the step's business.
+    records = warehouse.catalog.views()
+    standing = {name: record.materialized_csn for name, record in records.items()}
+    names = [name for name, (after, _) in step.bounds["views"].items() if standing.get(name) == after]
     rolled = dict(zip(names, warehouse.threads.map(one, names), strict=True))
     effects: list[Any] = []
     for name, (version, rows) in rolled.items():
@@ -79,7 +82,8 @@ def _roll(warehouse: Warehouse, name: str, step: int, after: int, upto: int) -> 
     table, layout = warehouse.view_table(name), stored.layout
     if table.last_step("apply") >= step:
         return table.version(), 0
-    table.check_untouched(stored.record.lake_version)
+    for each in (table, warehouse.delta_table(name)):
+        warehouse.check_untouched(each)
     delta = stored.delta(after, upto)
     if delta.is_empty():
         return stored.record.lake_version, 0

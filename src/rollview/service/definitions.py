@@ -74,6 +74,11 @@ def policy_of(view: View) -> str:
     return view.properties.get("rollview.policy", DEFAULT_POLICY)
 
 
+def is_full(view: View) -> bool:
+    """Whether a refresh computes the view anew, so that it has no delta."""
+    return policy_of(view) == "snapshot" or view.properties.get("rollview.refresh") == "full"
+
+
 def algorithm_of(view: View) -> Algorithm:
     """The algorithm that maintains the view: the named one, or the sweep, which reaches every level."""
     name = view.properties.get("rollview.algorithm", "sweep")

@@ -14,47 +14,58 @@ from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import Refresh, Refreshed, ViewAdded, ViewDropped, ViewRecord
 from rollview.lake import Commit
+from rollview.service.apply import LEASE as APPLY
 from rollview.service.content import content
-from rollview.service.definitions import algorithm_of, digest, policy_of
-from rollview.service.layout import Layout, layout_of
+from rollview.service.definitions import algorithm_of, digest, is_full, policy_of
+from rollview.service.layout import Layout
 from rollview.service.snapshot import Reading, at_csn, read_tables, scratch
 from rollview.service.warehouse import Warehouse
 from rollview.spark import SparkBag
 
+PATIENCE_SECONDS = 120.0
 
-def load(warehouse: Warehouse, view: View, reason: str, wait_seconds: float = 0.0) -> ViewRecord:
+
+def load(
+    warehouse: Warehouse, view: View, layout: Layout, reason: str, wait_seconds: float = 0.0
+) -> ViewRecord:
     """Loads a view at the newest csn that all its relations reach."""
     catalog, name = warehouse.catalog, view.name
     started = time.monotonic()
     with catalog.lease(f"propagate:{name}", wait_seconds) as lease, scratch(warehouse) as folder:
         for unfinished in (*catalog.pending("load", name), *catalog.pending("propagate", name)):
             catalog.abandon(lease, unfinished)
-        layout = layout_of(warehouse.spark, view)
         step = catalog.begin(lease, "load", name, {})
         readings = read_tables(warehouse, view.tables, folder)
         csn = _common_csn(warehouse, view)
         state = state_at(warehouse, view, readings, csn)
+        rows = SparkBag(layout.to_stored(state if layout.is_aggregate else state.net_effect())).computed()
         commit = Commit(f"load:{name}", step.id, csn, catalog.commit_time(csn) or 0.0, f"load: {reason}")
-        version = _store(warehouse, name, layout, state, commit)
-        record = ViewRecord(
-            name=name,
-            sql=view.sql,
-            digest=digest(view),
-            columns=layout.columns,
-            stored=layout.state,
-            loaded_csn=csn,
-            oldest_csn=csn,
-            materialized_csn=csn,
-            lake_version=version,
-            policy=policy_of(view),
-        )
-        positions = dict.fromkeys(_positions(view), csn)
-        rows = sum(file.rows for file in warehouse.view_table(name).files(version=version))
-        seconds = time.monotonic() - started
-        done = Refreshed(Refresh(name, "full", csn, csn, rows, seconds, reason, time.time()))
-        replaced = [ViewDropped(name)] if name in catalog.views() else []
-        catalog.finish(lease, step, *replaced, ViewAdded(record, positions), done)
+        # Nobody may roll the view's table while its content is replaced.
+        with catalog.lease(APPLY, PATIENCE_SECONDS):
+            version = _store(warehouse, name, layout, rows, commit)
+            record = _record(view, layout, csn, version)
+            positions = dict.fromkeys(_positions(view), csn)
+            number = sum(file.rows for file in warehouse.view_table(name).files(version=version))
+            seconds = time.monotonic() - started
+            done = Refreshed(Refresh(name, "full", csn, csn, number, seconds, reason, time.time()))
+            replaced = [ViewDropped(name)] if name in catalog.views() else []
+            catalog.finish(lease, step, *replaced, ViewAdded(record, positions), done)
     return record
+
+
+def _record(view: View, layout: Layout, csn: int, version: int) -> ViewRecord:
+    return ViewRecord(
+        name=view.name,
+        sql=view.sql,
+        digest=digest(view),
+        columns=layout.columns,
+        stored=layout.state,
+        loaded_csn=csn,
+        oldest_csn=csn,
+        materialized_csn=csn,
+        lake_version=version,
+        policy=policy_of(view),
+    )
 
 
 def state_at(warehouse: Warehouse, view: View, readings: dict[str, Reading], csn: int) -> SparkBag:
@@ -74,10 +85,10 @@ def _common_csn(warehouse: Warehouse, view: View) -> int:
 
 
 def _positions(view: View) -> list[ForwardQuery]:
-    return list(algorithm_of(view).positions(view)) if policy_of(view) != "snapshot" else []
+    return list(algorithm_of(view).positions(view)) if not is_full(view) else []
 
 
-def _store(warehouse: Warehouse, name: str, layout: Layout, state: SparkBag, commit: Commit) -> int:
+def _store(warehouse: Warehouse, name: str, layout: Layout, rows: SparkBag, commit: Commit) -> int:
     """Replaces the content of the view's table, and empties its delta table."""
     deltas, table = warehouse.delta_table(name), warehouse.view_table(name)
     for each, columns in ((deltas, layout.delta), (table, layout.stored)):
@@ -88,6 +99,5 @@ def _store(warehouse: Warehouse, name: str, layout: Layout, state: SparkBag, com
     table.create(layout.stored)
     if old := deltas.files():
         deltas.replace(old, None, commit)
-    rows = SparkBag(layout.to_stored(state if layout.is_aggregate else state.net_effect())).computed()
     order = [layout.stored_name[name] for name in layout.order]
     return table.replace(table.files(), rows.rows(), commit, sort_by=order)

@@ -13,12 +13,13 @@ from rollview.service import apply as applying
 from rollview.service import capture as capturing
 from rollview.service import propagate as propagating
 from rollview.service.condense import condense
+from rollview.service.definitions import is_full
 from rollview.service.explain import Explanation, explain
 from rollview.service.maintenance import maintain
 from rollview.service.points import Covered, check_covered, resolve
 from rollview.service.project_file import read_project_file
 from rollview.service.query import Answered, query
-from rollview.service.refresh import is_full, refresh
+from rollview.service.refresh import refresh
 from rollview.service.run import Stop, run
 from rollview.service.setup import SetupReport, define, remove, setup
 from rollview.service.status import Status, status
@@ -140,7 +141,7 @@ class Project:
         defined = define(self._warehouse)
         if view not in defined:
             raise unknown_view(view, defined)
-        return explain(defined[view])
+        return explain(defined[view].view)
 
     def verify(self, *views: str) -> list[Verdict]:
         """Recomputes the views (all, if none is named) at the csn they show, and compares."""
@@ -159,7 +160,7 @@ class Project:
 
     def _covered_csn(self, stored: StoredView, point: str | int, what: str) -> int:
         catalog, record = self._warehouse.catalog, stored.record
-        full = is_full(self._warehouse, record.name)
+        full = is_full(stored.view)
         newest = record.materialized_csn if full else catalog.high_water(record.name)
         oldest = record.materialized_csn if full else record.oldest_csn
         csn = resolve(catalog, point, newest)

@@ -66,6 +66,7 @@ class Propagation:
         intervals, skipped = self._bounds(positions, upto)
         if not intervals and not skipped:
             return False
+        self._check_untouched()
         bounds = {
             "intervals": [[*query[1:], each.after, each.upto] for query, each in intervals.items()],
             "skipped": [[*query[1:], to] for query, to in skipped.items()],
@@ -96,6 +97,12 @@ class Propagation:
             upto = self.warehouse.catalog.next_csn_touching(names, position, number) if names else newest
             intervals[query] = Interval(position, min(newest, upto))
         return intervals, skipped
+
+    def _check_untouched(self) -> None:
+        """What is read and what is written must be as rollview left it."""
+        logs = [self.warehouse.change_log(table) for table in self.view.tables if table.source]
+        for table in (*logs, self.warehouse.delta_table(self.view.name)):
+            self.warehouse.check_untouched(table)
 
     def _tables(self, query: ForwardQuery) -> list[Table]:
         relations = self.view.blocks[query.block].relations

@@ -17,9 +17,10 @@ from pyspark.sql import functions as f
 from rollview.algebra.view import Table
 from rollview.errors import ViewError
 from rollview.planning import referenced_names
+from rollview.service.definitions import is_full
 from rollview.service.original import original
 from rollview.service.points import iso
-from rollview.service.refresh import is_full, refresh
+from rollview.service.refresh import refresh
 from rollview.service.snapshot import at_csn, read_tables, scratch
 from rollview.service.stored_view import StoredView
 from rollview.service.warehouse import Warehouse
@@ -50,7 +51,7 @@ def query(warehouse: Warehouse, sql: str, max_staleness: float | None = None) ->
     views = [name for name in names if name in warehouse.views]
     csn = _common(warehouse, views)
     if max_staleness is not None and _staleness(warehouse, csn) > max_staleness:
-        refresh(warehouse, [name for name in views if not is_full(warehouse, name)])
+        refresh(warehouse, [name for name in views if not is_full(warehouse.view(name))])
         csn = _common(warehouse, views)
     with scratch(warehouse) as folder:
         base: list[Table] = [tables[name] for name in names if name in tables]
@@ -72,7 +73,7 @@ def _common(warehouse: Warehouse, views: list[str]) -> int:
     """The newest csn that all views cover."""
     catalog = warehouse.catalog
     reached = [
-        catalog.views()[name].materialized_csn if is_full(warehouse, name) else catalog.high_water(name)
+        catalog.views()[name].materialized_csn if is_full(warehouse.view(name)) else catalog.high_water(name)
         for name in views
     ]
     return min(reached, default=catalog.last_csn())

@@ -13,7 +13,8 @@ from rollview.catalog import LeaseHeld
 from rollview.errors import InputError
 from rollview.service.apply import apply
 from rollview.service.capture import capture
-from rollview.service.definitions import policy_of
+from rollview.service.definitions import is_full
+from rollview.service.layout import layout_of
 from rollview.service.load import load
 from rollview.service.points import Covered, check_covered, resolve
 from rollview.service.propagate import propagate
@@ -33,7 +34,7 @@ def refresh(
     with suppress(LeaseHeld):  # Another process captures all the time; what it has is what there is.
         capture(warehouse)
     csn = resolve(catalog, to, catalog.last_csn())
-    full = [name for name in chosen if is_full(warehouse, name)]
+    full = [name for name in chosen if is_full(warehouse.view(name))]
     rolled = [name for name in chosen if name not in full]
     if full and csn != catalog.last_csn():
         hint = "leave --to out: it can only be computed as of now"
@@ -49,14 +50,9 @@ def refresh(
         apply(warehouse, dict.fromkeys(rolled, csn), f"refresh to csn {csn}", PATIENCE_SECONDS)
     for name in full:
         progress(f"load {name}")
-        load(warehouse, warehouse.view(name), "full refresh", PATIENCE_SECONDS)
+        layout = layout_of(warehouse.spark, warehouse.view(name))
+        load(warehouse, warehouse.view(name), layout, "full refresh", PATIENCE_SECONDS)
     return csn
-
-
-def is_full(warehouse: Warehouse, name: str) -> bool:
-    """Whether a refresh of the view computes it anew."""
-    view = warehouse.view(name)
-    return policy_of(view) == "snapshot" or view.properties.get("rollview.refresh") == "full"
 
 
 def with_dependencies(warehouse: Warehouse, names: Sequence[str]) -> list[str]:

@@ -12,9 +12,9 @@ from rollview.catalog import LeaseHeld
 from rollview.errors import InputError
 from rollview.service.apply import apply
 from rollview.service.capture import capture
+from rollview.service.definitions import is_full
 from rollview.service.maintenance import maintain
 from rollview.service.propagate import propagate
-from rollview.service.refresh import is_full
 from rollview.service.warehouse import Warehouse
 
 Progress = Callable[[str], None]
@@ -102,7 +102,7 @@ def _round(warehouse: Warehouse, progress: Progress) -> bool:
         busy = True
         progress(f"captured {captured} transactions, csn {warehouse.catalog.last_csn()}")
     for name in warehouse.views:
-        if not is_full(warehouse, name):
+        if not is_full(warehouse.view(name)):
             try:
                 steps = propagate(warehouse, name)
             except LeaseHeld:
@@ -116,7 +116,7 @@ def _round(warehouse: Warehouse, progress: Progress) -> bool:
 def _apply_all(warehouse: Warehouse, progress: Progress) -> bool:
     """Rolls all views to one csn: the least of their high-water marks."""
     catalog = warehouse.catalog
-    names = [name for name in warehouse.views if not is_full(warehouse, name)]
+    names = [name for name in warehouse.views if not is_full(warehouse.view(name))]
     if not names:
         return False
     csn = min(catalog.high_water(name) for name in names)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rollview.algebra.history import CSN
 from rollview.algebra.view import Table, View
 from rollview.catalog import ViewDropped
-from rollview.errors import InputError
+from rollview.errors import InputError, UnsupportedError
 from rollview.service.capture import capture
-from rollview.service.definitions import as_table, digest, parse_views, policy_of, read_view_files
-from rollview.service.layout import layout_of
+from rollview.service.definitions import as_table, digest, is_full, parse_views, read_view_files
+from rollview.service.layout import Layout, layout_of
 from rollview.service.load import load
 from rollview.service.propagate import propagate
 from rollview.service.refresh import with_dependencies
@@ -38,45 +38,71 @@ def setup(
 ) -> SetupReport:
     """Brings the warehouse in line with the project file. Bad input is found before anything is changed."""
     report = SetupReport()
-    views = define(warehouse)
-    again = set(views) if reload is not None and not list(reload) else set(reload or ())
-    for name in again - views.keys():
-        raise unknown_view(name, views)
-    for view in views.values():
-        layout_of(warehouse.spark, view)
-    records = warehouse.catalog.views()
-    for name in [name for name in records if name not in views]:
+    defined = define(warehouse)
+    again = set(defined) if reload is not None and not list(reload) else set(reload or ())
+    for name in again - defined.keys():
+        raise unknown_view(name, defined)
+    views = {name: each.view for name, each in defined.items()}
+    for name in [name for name in warehouse.catalog.views() if name not in views]:
         drop(warehouse, name)
         report.dropped.append(name)
     _prepare_sources(warehouse, views.values(), report, progress)
-    for name, view in views.items():
-        record = warehouse.catalog.views().get(name)
-        reason = (
-            "first load" if record is None else "the definition changed" if record.digest != digest(view)
-            else "asked for" if name in again else ""
-        )  # fmt: skip
-        if not reason:
+    for name, each in defined.items():
+        if reason := _reason_to_load(warehouse, each.view, again, report.loaded):
+            progress(f"load {name}")
+            _propagate_inputs(warehouse, each.view)
+            load(warehouse, each.view, each.layout, reason, PATIENCE_SECONDS)
+            report.loaded[name] = reason
+        else:
             report.unchanged.append(name)
-            continue
-        progress(f"load {name}")
-        _propagate_inputs(warehouse, view)
-        load(warehouse, view, reason, PATIENCE_SECONDS)
-        report.loaded[name] = reason
     return report
 
 
-def define(warehouse: Warehouse) -> dict[str, View]:
+def _reason_to_load(warehouse: Warehouse, view: View, again: Container[str], loaded: Container[str]) -> str:
+    """Why a view must be loaded; empty if it need not be."""
+    record = warehouse.catalog.views().get(view.name)
+    if record is None:
+        return "first load"
+    if record.digest != digest(view):
+        return "the definition changed"
+    if view.name in again:
+        return "asked for"
+    # What a view reads has lost its past when it was loaded, so the reader has to begin there, too.
+    inputs = [table.name for table in view.tables if not table.source and table.name in loaded]
+    return f"{inputs[0]} was loaded" if inputs else ""
+
+
+@dataclass(frozen=True)
+class Defined:
+    """A view as its file has it, and how it will be stored."""
+
+    view: View
+    layout: Layout
+
+
+def define(warehouse: Warehouse) -> dict[str, Defined]:
     """The views as the files have them now, over the tables as the sources have them now, with types."""
     texts = read_view_files(warehouse.project.view_files())
     tables: dict[str, Table] = {}
     for source in warehouse.sources.values():
         tables |= {table.qualified: table for table in source.tables()}
-    views: dict[str, View] = {}
+    views: dict[str, Defined] = {}
     for name, text in texts.items():
-        views[name] = parse_views({name: text}, tables)[name]
-        layout = layout_of(warehouse.spark, views[name])
-        tables[name] = as_table(views[name], tuple(kind for _, kind in layout.columns))
+        view = parse_views({name: text}, tables)[name]
+        layout = layout_of(warehouse.spark, view)
+        views[name] = Defined(view, layout)
+        _check_inputs(view, {table.name: views[table.name].view for table in view.tables if not table.source})
+        tables[name] = as_table(view, tuple(kind for _, kind in layout.columns))
     return views
+
+
+def _check_inputs(view: View, inputs: Mapping[str, View]) -> None:
+    """A view that has no delta cannot feed one that lives on deltas."""
+    for name, read in inputs.items():
+        if is_full(read) and not is_full(view):
+            message = f"view {view.name} is maintained by deltas, but {name}, which it reads, has none"
+            hint = "give both the policy dpda, or both snapshot"
+            raise UnsupportedError(message, thing=name, hint=hint)
 
 
 def _prepare_sources(
@@ -117,19 +143,27 @@ def _forget_changed(warehouse: Warehouse, tables: Mapping[str, Table], report: S
         new = tables.get(name)
         if new is None or (new.columns, new.types, new.site) == (old.columns, old.types, old.site):
             continue
-        for view, definition in warehouse.views.items():
-            if any(table.qualified == name for table in definition.tables):
-                drop(warehouse, view)
+        for view in _readers(warehouse, name):
+            drop(warehouse, view)
         catalog.unregister([name])
         warehouse.drop_table(warehouse.change_log(old))
         report.warnings.append(f"{name} has other columns than before: its history begins anew")
+
+
+def _readers(warehouse: Warehouse, name: str) -> list[str]:
+    """The views that read a table, themselves or through other views; those furthest from it first."""
+    reading = {name}
+    for view in warehouse.views.values():
+        if any(table.qualified in reading for table in view.tables):
+            reading.add(view.name)
+    return [view for view in reversed(warehouse.views) if view in reading]
 
 
 def _propagate_inputs(warehouse: Warehouse, view: View) -> None:
     """Views that this one reads must reach the present, where the new tables' history begins."""
     inputs = [table.name for table in view.tables if not table.source]
     for name in with_dependencies(warehouse, inputs):
-        if policy_of(warehouse.view(name)) != "snapshot":
+        if not is_full(warehouse.view(name)):
             propagate(warehouse, name, wait_seconds=PATIENCE_SECONDS)
 
 

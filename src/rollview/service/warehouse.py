@@ -38,6 +38,7 @@ class Warehouse:
         self._given_spark = spark
         self.pace = Pace()
         self._lake_tables: dict[Path, LakeTable] = {}
+        self._checked: dict[Path, int] = {}
         self._parsed: tuple[dict[str, ViewRecord], dict[str, View]] | None = None
 
     @cached_property
@@ -110,6 +111,11 @@ class Warehouse:
         """`lake/views/VIEW`."""
         return self._lake("views", view)
 
+    def check_untouched(self, table: LakeTable) -> None:
+        """Refuses a lake table that somebody else has changed since this process looked last."""
+        table.check_untouched(self._checked.get(table.folder, 0))
+        self._checked[table.folder] = table.version()
+
     def _lake(self, *parts: str) -> LakeTable:
         folder = self.project.lake.joinpath(*parts)
         return self._lake_tables.setdefault(folder, LakeTable(folder))
@@ -117,6 +123,7 @@ class Warehouse:
     def drop_table(self, table: LakeTable) -> None:
         """Removes a table from the lake; it vanishes at once, however long deleting its files takes."""
         self._lake_tables.pop(table.folder, None)
+        self._checked.pop(table.folder, None)
         if table.folder.exists():
             trash = Path(mkdtemp(dir=self.project.lake, prefix=".dropped-"))
             table.folder.rename(trash / table.folder.name)

@@ -43,7 +43,7 @@ def _scanned(spark: SparkSession, scan: FileScan) -> DataFrame:
         key = tuple(sorted((name, repr(value)) for name, value in file.constants.items()))
         groups.setdefault(key, []).append(file)
     frames = [_read(spark, scan.schema, files) for files in groups.values()]
-    frame = reduce(DataFrame.union, frames)
+    frame = reduce(lambda one, other: one.union(other), frames)
     return frame if scan.condition is None else frame.where(f.expr(to_sql(scan.condition)))
 
 

@@ -113,6 +113,16 @@ def test_vacuumed_files_are_missed_in_words(tmp_path: Path, configuration: dict[
     assert "rollview setup" in caught.value.hint
 
 
+def test_a_change_data_feed_does_without_the_data_files(tmp_path: Path) -> None:
+    table = make_table(tmp_path, [(1, "a"), (2, "b")], configuration=FEED)
+    source = DeltaSource("d", tmp_path)
+    origin = source.origin(SITE)
+    table.update(updates={"v": "'z'"}, predicate="k = 1")
+    for file in (tmp_path / "orders").glob("*.parquet"):
+        file.unlink()
+    assert captured(source, origin)[0] == [{(1, "a"): -1, (1, "z"): 1}]
+
+
 def test_a_log_cleaned_up_behind_a_checkpoint(tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
     source = DeltaSource("d", tmp_path)

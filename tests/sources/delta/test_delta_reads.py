@@ -41,6 +41,7 @@ MAKE: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
     ),
     "decimal(15,2)": (pa.decimal128(15, 2), lambda n: Decimal(n).scaleb(-2)),
     "decimal(38,10)": (pa.decimal128(38, 10), lambda n: Decimal(10**27) + Decimal(n).scaleb(-10)),
+    "decimal(20,5)": (pa.decimal128(20, 5), lambda n: Decimal(123456789012345) + Decimal(n).scaleb(-5)),
     "double": (pa.float64(), lambda n: n / 3),
     "boolean": (pa.bool_(), lambda n: bool(n % 2)),
     "binary": (pa.binary(), lambda n: bytes([255, n % 256])),

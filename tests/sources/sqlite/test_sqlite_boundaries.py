@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from itertools import groupby
@@ -69,13 +70,12 @@ def check_against(connection: sqlite3.Connection, captured: list[Captured]) -> N
     order = [next(iter(each)).split("-") for each in written]
     for name, numbers in groupby(sorted(order, key=lambda each: (each[0],)), key=lambda each: each[0]):
         assert [int(n) for _, n in numbers] == sorted({int(n) for each, n in order if each == name})
-    empty = contents(connection, [])
-    states = replay({**empty, **{name: type(bag(r))() for name in TABLES for r in _some(captured)}}, captured)
-    assert states[-1] == contents(connection, TABLES)
-
-
-def _some(captured: list[Captured]) -> list[object]:
-    return [next(iter(captured[0].rows.values()))]
+    total: dict[str, Counter[tuple[object, ...]]] = {name: Counter() for name in TABLES}
+    for transaction in captured:
+        for name, row, count in _rows(transaction):
+            total[name.removeprefix("s.")][row] += count
+            assert total[name.removeprefix("s.")][row] >= 0
+    assert {name: +rows for name, rows in total.items()} == contents(connection, TABLES)
 
 
 @pytest.mark.slow
@@ -85,10 +85,11 @@ def test_every_transaction_of_concurrent_writers_stands_alone(tmp_path: Path, ca
     with closing(database(path, *sqlite_writer.TABLES)) as connection:
         source, bookmark = ready(path)
         captured: list[Captured] = []
-        with writers(path, 3, 4, cache_pages) as processes:
+        with writers(path, 3, 2, cache_pages) as processes:
             while running(processes):
-                found, bookmark = drain(source, bookmark, 200)
-                captured += found
+                batch = source.capture("s", bookmark, 200)
+                captured += batch.transactions
+                bookmark = batch.bookmark
                 source.forget("s", bookmark)
                 time.sleep(random.random() / 5)
         found, bookmark = drain(source, bookmark, 200)
@@ -108,17 +109,19 @@ def test_the_wal_is_started_over_now_and_then_and_no_commit_is_overlooked(
     with closing(database(path, *sqlite_writer.TABLES)) as connection:
         source, bookmark = ready(path)
         captured: list[Captured] = []
-        longest, salts = 0, set()
-        with writers(path, 2, 5) as processes:
+        longest, salts = 0, list[int]()
+        with writers(path, 2, 3) as processes:
             while running(processes):
-                found, bookmark = drain(source, bookmark, 1000)
-                captured += found
-                header = Path(f"{path}-wal").read_bytes()[:32]
-                salts.add(header[16:24])
+                batch = source.capture("s", bookmark, 1000)
+                captured += batch.transactions
+                bookmark = batch.bookmark
+                # SQLite locks nothing in the WAL itself, so a test may open and close it.
+                with Path(f"{path}-wal").open("rb") as wal:
+                    salts.append(int.from_bytes(wal.read(32)[16:20], "big"))
                 longest = max(longest, Path(f"{path}-wal").stat().st_size)
         found, bookmark = drain(source, bookmark, 1000)
         check_against(connection, captured + found)
-        assert len(salts) > 2, "the WAL was never started over"
+        assert salts[-1] - salts[0] > 1, "the WAL was hardly ever started over"
         assert longest < 40 << 20
         source.close()
 
@@ -257,7 +260,7 @@ def test_oracle_what_a_reading_saw_is_what_replay_says(tmp_path: Path, wal: bool
         thread = threading.Thread(target=read)
         thread.start()
         captured: list[Captured] = []
-        with writers(path, 2, 4) as processes:
+        with writers(path, 2, 2) as processes:
             while running(processes):
                 batch = source.capture("s", bookmark, 300)
                 bookmark = batch.bookmark

@@ -133,6 +133,7 @@ def run(connection: sqlite3.Connection, body: list[str], end: str) -> None:
             connection.execute("ROLLBACK")
 
 
+@pytest.mark.slow
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     history=transactions,

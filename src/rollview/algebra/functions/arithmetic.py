@@ -1,8 +1,8 @@
 """Numbers: the operators, and functions that round.
 
-Whole numbers go the short way. Beside a double everything becomes a double; beside a decimal, a decimal,
-computed with as many digits as Spark's widest one. A quotient of decimals is not rounded to a type's scale
-here, since values do not know their type: a CAST around it gives the same digits everywhere.
+Numbers of one kind go the short way. Beside a double everything becomes a double; beside a decimal, a
+decimal, computed with as many digits as Spark's widest one. A quotient of decimals is not rounded to a type's
+scale here, since values do not know their type: a CAST around it gives the same digits everywhere.
 """
 
 from __future__ import annotations
@@ -26,8 +26,12 @@ Operator = Callable[[Value, Value], Value]
 
 def _arithmetic(on_numbers: Operator, on_decimals: Operator) -> Operator:
     def applied(left: Value, right: Value) -> Value:
-        if type(left) is int and type(right) is int:
-            return on_numbers(left, right)
+        kind = type(left)
+        if kind is type(right):
+            if kind is int or kind is float:
+                return on_numbers(left, right)
+            if kind is Decimal:
+                return on_decimals(left, right)
         if left is None or right is None:
             return None
         if isinstance(left, str) or isinstance(right, str):

@@ -71,7 +71,7 @@ def may_match(wanted: Wanted, bounds: Bounds, files: Iterable[int]) -> list[int]
             continue
         low, high = bounds.least[position], bounds.greatest[position]
         first = 0 if low is None else bisect_left(values, low)
-        last = len(values) if high is None else bisect_left(values, high)
+        last = len(values) if high is None else bisect_right(values, high)
         if first < last:
             kept.append(position)
     return kept

@@ -1,0 +1,53 @@
+"""A program that writes to a SQLite database, as any other: the demo runs it beside rollview.
+
+`python shop_at_work.py FILE KIND SEED` writes transactions until its standard input ends, then prints how
+many it committed. It uses nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import random
+import select
+import sqlite3
+import sys
+from contextlib import closing
+
+PAUSE_SECONDS = 0.03
+STATES = ("CA", "NY", "TX", "WA", "OR", "NV", "AZ", "FL")
+
+
+def sell(database: sqlite3.Connection, chance: random.Random) -> None:
+    """One transaction of the shop: a sale or two, now and then a correction or a return."""
+    for _ in range(chance.randint(1, 2)):
+        sale = (chance.randint(1, 200), chance.randint(100, 50_000) / 100)
+        database.execute("INSERT INTO sales (customer_id, amount) VALUES (?, ?)", sale)
+    some_sale = "(SELECT abs(?) % max(sale_id) + 1 FROM sales)"
+    if chance.random() < 0.3:
+        change = (chance.randint(100, 50_000) / 100, chance.getrandbits(30))
+        database.execute(f"UPDATE sales SET amount = ? WHERE sale_id = {some_sale}", change)
+    if chance.random() < 0.2:
+        database.execute(f"DELETE FROM sales WHERE sale_id = {some_sale}", (chance.getrandbits(30),))
+
+
+def move(database: sqlite3.Connection, chance: random.Random) -> None:
+    """One transaction of the customer database: somebody moves, which changes all of their sales' states."""
+    row = (chance.choice(STATES), chance.randint(1, 200))
+    database.execute("UPDATE customers SET state = ? WHERE customer_id = ?", row)
+
+
+KINDS = {"sell": sell, "move": move}
+
+
+def main(file: str, kind: str, seed: str) -> None:
+    """Writes until nobody listens any more."""
+    chance, written = random.Random(int(seed)), 0
+    with closing(sqlite3.connect(file, timeout=30)) as database:
+        while not select.select([sys.stdin], [], [], PAUSE_SECONDS)[0]:
+            with database:
+                KINDS[kind](database, chance)
+            written += 1
+    sys.stdout.write(f"{written}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,230 @@
+"""The story that `rollview demo` tells: every number in it is measured while it is told."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rollview.cli import shop_at_work
+from rollview.cli.opening import Opened, opened
+from rollview.cli.starter import CRM_SCHEMA, PROJECT_FILE, SHOP_SCHEMA, VIEWS, write_database
+from rollview.cli.status import print_status
+from rollview.cli.verify import print_verdict
+from rollview.errors import RollviewError
+
+SALES, CUSTOMERS = 2_000, 200
+_WRITERS = (("shop.db", "sell", "1"), ("shop.db", "sell", "2"), ("crm.db", "move", "3"))
+_WHILE_SECONDS = 2.0
+
+_INTRODUCTION = """\
+[bold]Two databases, two views, and three programs that never stop writing[/bold]
+
+shop.db has {sales:,} sales, crm.db has {customers} customers; neither knows of the other, and no transaction
+spans both. [bold]sale_lines[/bold] joins them, [bold]sales_by_state[/bold] sums up the same join by state.
+The state of a sale is in the other database: whenever a customer moves, old sales change their place.
+"""
+_SETUP = """\
+[bold]1. The views are loaded while everybody writes[/bold]
+
+Nothing was locked: each table was read at whatever version it showed, and what had happened in between was
+taken back from the change log, so that both views start at one and the same moment.
+"""
+_FOLLOW = """\
+[bold]2. The views follow[/bold]
+
+Every transaction of both databases has its place in one order, its csn. The delta of a view says what each
+single one of them did to the view; the stored tables have been rolled along it.
+"""
+_ROLL = """\
+[bold]3. Both views, rolled to one chosen moment[/bold]
+
+The writers went on. Somewhere in the middle of what they did, csn {csn} was chosen, a state that no database
+shows any more, and both views were rolled to exactly that. If one of them were off by a single transaction,
+the totals would not agree:
+"""
+_BACK = """\
+[bold]4. The same views, as of an earlier moment[/bold]
+
+`rollview read --as-of` rolls back as easily, for one answer, and leaves the stored tables alone:
+"""
+_LATEST = """\
+[bold]5. To the latest, and verified[/bold]
+
+The writers have stopped after {written:,} transactions. Both views were rolled to the last of them, and
+Spark has computed them anew from the databases to compare, row by row:
+"""
+
+
+def tell_story(console: Console, folder: Path) -> dict[str, Any]:
+    """Plays the story in a folder; returns what was measured."""
+    _write_project(folder)
+    _tell(console, _INTRODUCTION.format(sales=SALES, customers=CUSTOMERS))
+    with opened(folder, "starting Spark", may_be_new=True) as at:
+        started = time.monotonic()
+        at.project.spark.range(1).count()
+        facts: dict[str, Any] = {"spark_seconds": round(time.monotonic() - started, 1)}
+        started = time.monotonic()
+        with _writers(folder) as writers:
+            _load(console, at, facts)
+            _follow(console, at)
+            _roll(console, at, facts)
+            _read_back(console, at, facts)
+            facts["transactions_written"] = _finish(writers)
+        _latest(console, at, facts)
+        at.tell("taking back what setup left at the databases")
+        at.project.remove()
+        facts["seconds"] = round(time.monotonic() - started, 1)
+    console.print(
+        f"\n{facts['seconds']:.0f} seconds, after {facts['spark_seconds']:.0f} for the start of Spark."
+    )
+    return facts
+
+
+def _tell(console: Console, text: str) -> None:
+    """Paragraphs, broken into lines where this terminal ends, or at 100 columns."""
+    for paragraph in text.strip().split("\n\n"):
+        console.print(" ".join(paragraph.splitlines()), width=min(100, console.width))
+        console.print()
+
+
+def _write_project(folder: Path) -> None:
+    chance = random.Random(0)
+    (folder / "views").mkdir()
+    (folder / "rollview.yml").write_text(PROJECT_FILE, encoding="utf-8")
+    for name in ("sale_lines", "sales_by_state"):
+        (folder / "views" / f"{name}.sql").write_text(VIEWS[name], encoding="utf-8")
+    sales = tuple(
+        (number, chance.randint(1, CUSTOMERS), chance.randint(100, 50_000) / 100)
+        for number in range(1, SALES + 1)
+    )
+    customers = tuple(
+        (number, f"customer {number}", chance.choice(shop_at_work.STATES))
+        for number in range(1, CUSTOMERS + 1)
+    )
+    write_database(folder / "shop.db", SHOP_SCHEMA, "INSERT INTO sales VALUES (?, ?, ?)", sales)
+    write_database(folder / "crm.db", CRM_SCHEMA, "INSERT INTO customers VALUES (?, ?, ?)", customers)
+
+
+@contextmanager
+def _writers(folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    """Programs that write until the block ends."""
+    started: list[subprocess.Popen[str]] = []
+    try:
+        for file, kind, seed in _WRITERS:
+            command = [sys.executable, shop_at_work.__file__, str(folder / file), kind, seed]
+            started.append(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+        yield started
+    finally:
+        for writer in started:
+            if writer.poll() is None:
+                writer.kill()
+            writer.communicate()
+
+
+def _finish(writers: list[subprocess.Popen[str]]) -> int:
+    """Ends the writers' input; returns how many transactions they committed."""
+    told = [writer.communicate("\n")[0] for writer in writers]
+    if any(writer.returncode for writer in writers):
+        raise RollviewError("a writer of the demo failed", thing="demo")
+    return sum(int(each) for each in told)
+
+
+def _load(console: Console, at: Opened, facts: dict[str, Any]) -> None:
+    started = time.monotonic()
+    at.project.setup(progress=at.tell)
+    facts["setup_seconds"] = round(time.monotonic() - started, 1)
+    facts["loaded_csn"] = at.warehouse.record("sale_lines").materialized_csn
+    with at.tell.aside():
+        _tell(console, _SETUP)
+
+
+def _follow(console: Console, at: Opened) -> None:
+    # Twice: the first time catches up with what was written during the load.
+    at.project.refresh(progress=at.tell)
+    at.project.refresh(progress=at.tell)
+    status = at.project.status()
+    with at.tell.aside():
+        _tell(console, _FOLLOW)
+        print_status(console, status)
+        console.print()
+
+
+def _roll(console: Console, at: Opened, facts: dict[str, Any]) -> None:
+    shown = at.warehouse.record("sale_lines").materialized_csn
+    at.tell("letting the writers write")
+    time.sleep(_WHILE_SECONDS)
+    at.project.capture()
+    csn = facts["chosen_csn"] = (shown + at.warehouse.catalog.last_csn()) // 2
+    at.project.refresh("sale_lines", "sales_by_state", to=f"csn:{csn}", progress=at.tell)
+    facts["at_chosen_csn"] = _totals(at, None)
+    with at.tell.aside():
+        _tell(console, _ROLL.format(csn=csn))
+        _print_totals(console, {csn: facts["at_chosen_csn"]})
+
+
+def _read_back(console: Console, at: Opened, facts: dict[str, Any]) -> None:
+    oldest = max(at.warehouse.record(name).oldest_csn for name in ("sale_lines", "sales_by_state"))
+    csn = facts["earlier_csn"] = (oldest + facts["chosen_csn"]) // 2
+    at.tell(f"reading as of csn {csn}")
+    facts["at_earlier_csn"] = _totals(at, csn)
+    with at.tell.aside():
+        _tell(console, _BACK)
+        _print_totals(console, {csn: facts["at_earlier_csn"], facts["chosen_csn"]: facts["at_chosen_csn"]})
+
+
+def _latest(console: Console, at: Opened, facts: dict[str, Any]) -> None:
+    facts["latest_csn"] = at.project.refresh(progress=at.tell)
+    at.tell("verifying")
+    verdicts = at.project.verify()
+    facts["at_latest_csn"] = _totals(at, None)
+    facts["verified"] = all(verdict.is_right for verdict in verdicts)
+    with at.tell.aside():
+        _tell(console, _LATEST.format(written=facts["transactions_written"]))
+        for verdict in verdicts:
+            print_verdict(console, verdict)
+    if not facts["verified"]:
+        raise RollviewError(
+            "a view differs from its recomputation", hint="--keep leaves the folder to look at"
+        )
+
+
+def _totals(at: Opened, csn: int | None) -> dict[str, str]:
+    """The number of sales and their total, by each of the two views."""
+    joined = (
+        at.project.read("sale_lines", csn).selectExpr("count(*) AS n", "sum(amount) AS total").collect()[0]
+    )
+    grouped = (
+        at.project.read("sales_by_state", csn).selectExpr("sum(n) AS n", "sum(total) AS total").collect()[0]
+    )
+    if tuple(joined) != tuple(grouped):
+        raise RollviewError(f"the views disagree: {tuple(joined)} and {tuple(grouped)}", thing="demo")
+    return {"sales": str(joined["n"]), "total": str(joined["total"])}
+
+
+def _print_totals(console: Console, by_csn: dict[int, dict[str, str]]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for title in (
+        "csn",
+        "rows of sale_lines",
+        "sum of its amounts",
+        "sum of n by state",
+        "sum of total by state",
+    ):
+        table.add_column(title, justify="right")
+    for csn, totals in by_csn.items():
+        sales, total = escape(totals["sales"]), escape(totals["total"])
+        table.add_row(str(csn), sales, total, sales, total)
+    console.print(table, "")

@@ -1,0 +1,52 @@
+"""docs/reference/commands.md, made from what `--help` says: `python tests/cli/commands_page.py` writes it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+from click.testing import CliRunner
+
+from rollview.cli import main
+from rollview.cli.main import COMMANDS
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
+
+HEAD = """\
+# Commands
+
+What `rollview COMMAND --help` says, on one page. The examples work in the project that `rollview init`
+writes; the [tutorial](../tutorial.md) puts them in order.
+
+- **Exit codes**: 0 done; 1 a check failed, or the work did; 2 bad input, and nothing was changed.
+- **T**, a point in time: `csn:N`, an ISO time (`2026-01-31T12:00:00`, yours unless it names a zone),
+  `latest`.
+- **`--json`** prints one JSON document on stdout (`run` one line per event); decimals and times are text.
+  Errors are one JSON object on stderr: `error`, `thing`, `hint`.
+- **`--project FILE`** names the project file or its folder; without it, `./rollview.yml`.
+- Long work shows a line on stderr if that is a terminal. An unexpected error is one line; `--debug`
+  shows all of it.
+"""
+
+
+def examples(command: click.Command) -> list[str]:
+    """The lines of a command's help that show how it is called."""
+    lines = [line.strip() for line in (command.help or "").splitlines()]
+    return [line for line in lines if line.startswith("rollview ")]
+
+
+def commands_page() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for section, commands in COMMANDS.items():
+        parts.append(f"\n## {section}\n")
+        for name in commands:
+            said = CliRunner().invoke(main, [name, "--help"], terminal_width=100).output
+            parts.append(f"\n### rollview {name}\n\n```text\n{said.rstrip()}\n```\n")
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    os.environ.pop("COLUMNS", None)
+    PAGE.write_text(commands_page(), encoding="utf-8")

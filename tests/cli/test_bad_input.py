@@ -1,0 +1,172 @@
+"""Bad input: exit code 2, the place, the reason, a hint; nothing is changed, and nobody waits for Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_runs import Command, tree
+
+ALL_SALES = "SELECT amount FROM shop.sales"
+NEEDS_A_PROJECT = [
+    ["setup"], ["setup", "--remove"], ["run", "--once"], ["capture"], ["propagate", "v"], ["apply", "v"],
+    ["refresh", "v"], ["status"], ["read", "v"], ["deltas", "v"], ["query", "SELECT 1 FROM v"],
+    ["explain", "v"], ["verify"], ["condense", "v", "--from", "csn:1", "--to", "csn:2"],
+]  # fmt: skip
+NEEDS_A_SETUP = [each for each in NEEDS_A_PROJECT if each[0] not in ("setup", "explain")]
+
+
+@pytest.fixture
+def shop(tmp_path: Path, rollview: Command, monkeypatch: pytest.MonkeyPatch, no_java: None) -> Path:
+    """The project of `rollview init`, not set up, and no Java to start Spark with."""
+    monkeypatch.chdir(tmp_path)
+    assert rollview("init", "shop").exit_code == 0
+    monkeypatch.chdir(tmp_path / "shop")
+    return tmp_path / "shop"
+
+
+@pytest.mark.parametrize("arguments", NEEDS_A_PROJECT, ids=" ".join)
+def test_no_project(
+    arguments: list[str], tmp_path: Path, rollview: Command, monkeypatch: pytest.MonkeyPatch, no_java: None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = rollview(*arguments)
+    assert result.exit_code == 2, result.output
+    assert "cannot read" in result.stderr
+    assert "hint: `rollview init DIR` writes a small working project" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", NEEDS_A_SETUP, ids=" ".join)
+def test_a_project_that_was_never_set_up(arguments: list[str], shop: Path, rollview: Command) -> None:
+    before = tree(shop)
+    result = rollview(*arguments)
+    assert result.exit_code == 2, result.output
+    assert "project shop: no view is set up" in result.stderr
+    assert "hint: run `rollview setup` first" in result.stderr
+    assert tree(shop) == before
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "reason", "hint"),
+    [
+        ("name: shop", "name: [shop", "rollview.yml", "line", ""),
+        ("lake: ./lake", "lakes: ./lake", "rollview.yml (line 5)", "unknown setting `lakes`",
+         "did you mean `lake`?"),
+        ("type: sqlite, path: ./crm", "type: sqlight, path: ./crm", "source `crm`", "unknown type `sqlight`",
+         "did you mean `sqlite`?"),
+        ("type: sqlite, path: ./crm", "type: oracle, path: ./crm", "source `crm`", "unknown type `oracle`",
+         "known types: sqlite"),
+        ("{type: sqlite, path: ./crm.db}", "{path: ./crm.db}", "rollview.yml", "source `crm` has no `type`",
+         "for example {type: sqlite"),
+        ("{type: sqlite, path: ./crm.db}", "{type: sqlite}", "source `crm`", "has no `path`",
+         "where its data is"),
+        ("./crm.db", "./nowhere.db", "crm", "nowhere.db", ""),
+        ("./crm.db}", "\"${NO_SUCH_VARIABLE}\"}", "rollview.yml", "no variable NO_SUCH_VARIABLE", ""),
+        ("views/*.sql", "views/nothing.sql", "views", "views/nothing.sql does not exist", ""),
+    ],
+)  # fmt: skip
+def test_a_wrong_project_file(
+    old: str, new: str, place: str, reason: str, hint: str, shop: Path, rollview: Command
+) -> None:
+    file = shop / "rollview.yml"
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+    before = tree(shop)
+    result = rollview("setup")
+    assert result.exit_code == 2, result.output
+    for words in (place, reason, hint):
+        assert words in result.stderr
+    assert tree(shop) == before
+
+
+@pytest.mark.parametrize(
+    ("sql", "place", "reason"),
+    [
+        ("SELECT x.a FROM shop.nothing x", "only.sql", "shop.nothing"),
+        ("SELECT s.price FROM shop.sales s", "only.sql", "price"),
+        ("SELECT a FROM only", "only.sql", "cycle: only → only"),
+        ("SELECT FROM WHERE", "only.sql", "line 1"),
+        ("SELECT DISTINCT amount FROM shop.sales", "only.sql", "DISTINCT"),
+        (f"CREATE MATERIALIZED VIEW v TBLPROPERTIES ('rollview.policy' = 'weekly') AS {ALL_SALES}", "only.sql", "`weekly`"),
+        (f"CREATE MATERIALIZED VIEW v TBLPROPERTIES ('rollview.polcy' = 'dpda') AS {ALL_SALES}", "only.sql", "rollview.polcy"),
+    ],
+)  # fmt: skip
+def test_a_wrong_view(sql: str, place: str, reason: str, shop: Path, rollview: Command) -> None:
+    for file in (shop / "views").iterdir():
+        file.unlink()
+    (shop / "views" / "only.sql").write_text(sql, encoding="utf-8")
+    before = tree(shop)
+    result = rollview("setup")
+    assert result.exit_code == 2, result.output
+    assert place in result.stderr
+    assert reason in result.stderr
+    assert tree(shop) == before
+
+
+def test_views_in_a_cycle(shop: Path, rollview: Command) -> None:
+    for name, reads in {"one": "two", "two": "three", "three": "one"}.items():
+        (shop / "views" / f"{name}.sql").write_text(f"SELECT a FROM {reads}", encoding="utf-8")
+    before = tree(shop)
+    result = rollview("setup", "--json")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    told = json.loads(result.stderr)
+    assert set(told) == {"error", "thing", "hint"}
+    assert "one → two → three → one" in told["error"]
+    assert told["hint"] == "a view cannot read itself, not even through others"
+    assert tree(shop) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["read"], "Missing argument 'VIEW'"),
+        (["read", "v", "--limit", "-1"], "-1 is not in the range"),
+        (["query", "SELECT 1", "--max-staleness", "soon"], "'soon' is no duration; for example 500ms, 90s"),
+        (["condense", "v", "--from", "csn:1"], "Missing option '--to'"),
+        (["setup", "--remove", "--reload", "all"], "--remove and --reload contradict each other"),
+        (["propagate", "v", "--follow", "--to", "csn:1"], "--follow goes on for ever"),
+        (["apply", "v", "--follow", "--to", "csn:1"], "--follow goes on for ever"),
+        (["demo", "--anomaly", "--keep"], "--anomaly writes nothing"),
+        (["run", "--twice"], "No such option"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], message: str, shop: Path, rollview: Command) -> None:
+    before = tree(shop)
+    result = rollview(*arguments)
+    assert result.exit_code == 2, result.output
+    assert message in result.output
+    assert tree(shop) == before
+
+
+def test_init_refuses_what_is_not_empty(shop: Path, rollview: Command) -> None:
+    before = tree(shop)
+    for folder, reason in (
+        (".", ". is not empty"),
+        ("rollview.yml", "is a file"),
+        ("sell.py/x", "is a file"),
+    ):
+        result = rollview("init", folder)
+        assert result.exit_code == 2, result.output
+        assert reason in result.stderr
+        assert "hint: name a folder that is empty" in result.stderr
+    assert tree(shop) == before
+    (shop / "empty").mkdir()
+    assert rollview("init", "empty").exit_code == 0
+
+
+def test_no_java(shop: Path, rollview: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tree(shop)
+    result = rollview("setup")
+    assert result.exit_code == 1
+    assert "JAVA_HOME is /no/such/java, where there is no bin/java" in result.stderr
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", "/no/such/folder")
+    result = rollview("setup")
+    assert result.exit_code == 1
+    assert "Spark needs Java, and there is none" in result.stderr
+    assert "hint: install Java 17 or 21" in result.stderr
+    assert tree(shop) == before

@@ -1,0 +1,126 @@
+"""How results and failures look: rows, values, traces; what machines get."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from io import StringIO
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from rollview.cli import main as main_group
+from rollview.cli.durations import Duration
+from rollview.cli.failures import plain_line
+from rollview.cli.main import COMMANDS
+from rollview.cli.rows import Page, print_page
+from rollview.cli.terminal import plain
+from rollview.errors import RollviewError
+
+JAVA = """An error occurred while calling o65.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure
+\tat org.apache.spark.scheduler.DAGScheduler.runJob(DAGScheduler.scala:1063)
+Caused by: java.io.IOException: outer
+\tat somewhere
+Caused by: java.nio.file.NoSuchFileException: /lake/part.parquet
+\tat elsewhere
+"""
+
+
+def test_of_a_java_trace_the_innermost_cause_is_shown() -> None:
+    assert plain_line(RuntimeError(JAVA)) == "java.nio.file.NoSuchFileException: /lake/part.parquet"
+    short = "An error occurred.\n: org.apache.spark.SparkException: Job aborted\n\tat x"
+    assert plain_line(RuntimeError(short)) == "org.apache.spark.SparkException: Job aborted"
+    assert plain_line(ValueError("two\nlines")) == "ValueError: two"
+    assert plain_line(AssertionError()) == "AssertionError"
+    assert len(plain_line(ValueError("x" * 5000))) == 400
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (RuntimeError(JAVA), 1, "error: java.nio.file.NoSuchFileException: /lake/part.parquet"),
+        (RollviewError("the thing broke", thing="x", hint="mend it"), 1, "the thing broke\n  hint: mend it"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_failures(error: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def failing() -> None:
+        raise error
+
+    monkeypatch.setitem(COMMANDS["Look"], "failing", ("test_terminal:_failing", ""))
+    monkeypatch.setitem(globals(), "_failing", failing)
+    result = CliRunner().invoke(main_group, ["failing"])
+    assert result.exit_code == code
+    assert said in result.stderr
+    assert "Traceback" not in result.output
+    if not said:
+        assert result.output == ""
+    elif code == 1:
+        assert "Traceback" in CliRunner().invoke(main_group, ["failing", "--debug"]).stderr
+
+
+def _printed(page: Page, width: int = 80) -> str:
+    stream = StringIO()
+    print_page(Console(file=stream, width=width, highlight=False), page)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+
+
+def test_rows_read_well() -> None:
+    rows = (("CA", 3, Decimal("182.40")), (None, 12, Decimal("9.00")))
+    assert _printed(Page(("state", "n", "total"), rows, 7)).splitlines() == [
+        "state    n    total",
+        "───────────────────",
+        "CA       3   182.40",
+        "NULL    12     9.00",
+        "… and 5 more",
+    ]
+    assert _printed(Page(("state",), (), 0)).endswith("no rows")
+
+
+@given(st.lists(st.tuples(st.text(), st.none() | st.integers() | st.booleans() | st.binary()), max_size=5))
+def test_no_row_breaks_the_table(rows: list[tuple[Any, ...]]) -> None:
+    """Markup, control characters and long text stay inside the table's width, and nothing raises."""
+    lines = _printed(Page(("[b]", "x"), tuple(rows), len(rows)), width=40).splitlines()
+    assert all("\x1b" not in line for line in lines)
+
+
+def test_values_as_json() -> None:
+    values = {
+        "d": Decimal("1.10"),
+        "t": datetime(2026, 1, 31, 12, tzinfo=UTC),
+        "day": date(2026, 1, 31),
+        "b": b"\x00\xff",
+        "nan": float("nan"),
+        "rows": (1, None, True),
+    }
+    text = json.dumps(plain(values), allow_nan=False)
+    assert json.loads(text) == {
+        "d": "1.10",
+        "t": "2026-01-31T12:00:00+00:00",
+        "day": "2026-01-31",
+        "b": "00ff",
+        "nan": "nan",
+        "rows": [1, None, True],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0s", 0), ("500ms", 0.5), ("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("7d", 604800)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert Duration().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1s", "5 weeks", "1h30m"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is no duration"):
+        Duration().convert(text, None, None)

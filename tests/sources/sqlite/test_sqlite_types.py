@@ -1,0 +1,156 @@
+"""Values on their way out of SQLite: exactly as stored, or an error that names them."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlite_history import database, drain, ready
+
+from rollview.sources.sqlite import SourceFailed, ValueMisfit
+from rollview.sources.sqlite.types import arrow_column, spark_type_of
+
+FITTING: list[tuple[str, Any, Any]] = [
+    ("INTEGER", 2**63 - 1, 2**63 - 1),
+    ("INTEGER", -(2**63), -(2**63)),
+    ("INTEGER", "12", 12),
+    ("TEXT", "naïve 🙂 'quoted'\0", "naïve 🙂 'quoted'\0"),
+    ("TEXT", 5, "5"),
+    ("TEXT", "", ""),
+    ("REAL", 3, 3.0),
+    ("REAL", 1e300, 1e300),
+    ("DOUBLE", float("inf"), float("inf")),
+    ("BLOB", b"\0\xff", b"\0\xff"),
+    ("", b"", b""),
+    ("BOOLEAN", 1, True),
+    ("BOOLEAN", False, False),
+    ("DECIMAL(10,2)", 0.1, Decimal("0.10")),
+    ("DECIMAL(10,2)", "12.30", Decimal("12.30")),
+    ("DECIMAL(10,2)", 7, Decimal("7.00")),
+    ("DECIMAL(20,2)", "1234567890.12", Decimal("1234567890.12")),
+    ("NUMERIC", 2**62, Decimal(2**62)),
+    ("NUMERIC", 0.125, Decimal("0.125")),
+    ("DATE", "2024-02-29", date(2024, 2, 29)),
+    ("DATETIME", "2024-02-29 12:30:00", datetime(2024, 2, 29, 12, 30)),
+    ("TIMESTAMP", "2024-02-29T12:30:01.000001", datetime(2024, 2, 29, 12, 30, 1, 1)),
+    ("TIMESTAMP", "2024-02-29", datetime(2024, 2, 29)),
+    ("UUID", "0c7f", "0c7f"),
+    ("INTEGER", None, None),
+    ("DATE", None, None),
+]
+MISFITS: list[tuple[str, Any]] = [
+    ("INTEGER", "many"),
+    ("INTEGER", 1.5),
+    ("INTEGER", b"1"),
+    ("TEXT", b"bytes"),
+    ("BLOB", "text"),
+    ("", 5),
+    ("REAL", "often"),
+    ("BOOLEAN", 2),
+    ("BOOLEAN", "yes"),
+    ("DECIMAL(10,2)", 1.005),
+    ("DECIMAL(4,2)", 1000),
+    ("DECIMAL(4,2)", "ten"),
+    ("DECIMAL(4,2)", float("inf")),
+    ("NUMERIC", 1e30),
+    ("DATE", "20240229"),
+    ("DATE", "2024-02-30"),
+    ("DATE", 19000),
+    ("DATETIME", "2024-02-29T12:30:00Z"),
+    ("DATETIME", "2024-02-29 12:30:00.1234567"),
+    ("UUID", 5),
+]
+
+
+def _shown(case: tuple[Any, ...]) -> str:
+    return f"{case[0]}-{case[1]!r}".replace("\0", "")
+
+
+@pytest.mark.parametrize("case", FITTING, ids=_shown)
+def test_a_fitting_value_arrives_the_same_by_capture_and_by_reading(tmp_path: Path, case: Any) -> None:
+    declared, value, expected = case
+    path = tmp_path / "a.db"
+    with closing(database(path, f"CREATE TABLE t(a {declared}, b INTEGER)")) as connection:
+        source, bookmark = ready(path)
+        connection.execute("INSERT INTO t VALUES (?, 1)", (value,))
+        connection.execute("UPDATE t SET b = 2")
+        connection.execute("DELETE FROM t")
+        connection.execute("INSERT INTO t VALUES (?, 3)", (value,))
+        found, _ = drain(source, bookmark)
+        captured = [row for each in found for row in each.rows["s.t"].to_pylist()]  # type: ignore[union-attr]
+        assert [row["a"] for row in captured] == [expected] * 5
+        assert [row["_count"] for row in captured] == [1, -1, 1, -1, 1]
+        (table,) = source.tables()
+        (rows,) = source.read({table: ["a"]}, tmp_path).rows
+        assert rows.to_pylist() == [{"a": expected, "_count": 1}]  # type: ignore[union-attr]
+        source.close()
+
+
+@pytest.mark.parametrize("case", MISFITS, ids=_shown)
+def test_a_misfit_is_named_and_never_bent(tmp_path: Path, case: Any) -> None:
+    declared, value = case
+    path = tmp_path / "a.db"
+    with closing(database(path, f"CREATE TABLE t(a {declared})")) as connection:
+        source, bookmark = ready(path)
+        connection.execute("INSERT INTO t VALUES (NULL)")
+        connection.execute("INSERT INTO t VALUES (?)", (value,))
+        (stored,) = connection.execute("SELECT a FROM t WHERE a IS NOT NULL").fetchone()
+        for attempt in (
+            lambda: source.capture("s", bookmark, 10),
+            lambda: source.read({source.tables()[0]: ["a"]}, tmp_path),
+        ):
+            with pytest.raises(ValueMisfit) as caught:
+                attempt()
+            assert "s.t.a" in caught.value.message
+            assert repr(stored) in caught.value.message
+        source.close()
+
+
+def test_a_null_in_a_key_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(database(path, "CREATE TABLE t(a TEXT PRIMARY KEY)")) as connection:
+        source, bookmark = ready(path)
+        connection.execute("INSERT INTO t VALUES (NULL)")
+        with pytest.raises(ValueMisfit, match=r"s\.t\.a belongs to the primary key but holds NULL"):
+            source.capture("s", bookmark, 10)
+        source.close()
+
+
+def test_text_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(database(path, "CREATE TABLE t(a TEXT)")) as connection:
+        source, bookmark = ready(path)
+        connection.execute("INSERT INTO t VALUES (CAST(x'ff41' AS TEXT))")
+        with pytest.raises(SourceFailed, match="not UTF-8"):
+            source.capture("s", bookmark, 10)
+        source.close()
+
+
+@given(st.lists(st.none() | st.decimals(-(10**8), 10**8, places=2)))
+def test_decimals_of_any_storage_come_out_alike(values: list[Decimal | None]) -> None:
+    forms = [None if value is None else (float(value), str(value))[i % 2] for i, value in enumerate(values)]
+    assert arrow_column(forms, "decimal(12,2)", "t.a").to_pylist() == values
+
+
+@given(st.text() | st.text("INTCHARBLODEFUM (1,2)"))
+def test_any_declared_type_has_a_reading(declared: str) -> None:
+    arrow_column([None], spark_type_of(declared), "t.a")
+
+
+def test_commit_times_are_those_of_the_source(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
+        source, bookmark = ready(path)
+        connection.execute("INSERT INTO t VALUES (1)")
+        (now,) = connection.execute("SELECT (julianday('now') - 2440587.5) * 86400").fetchone()
+        (transaction,) = drain(source, bookmark)[0]
+        assert abs(transaction.commit_time - now) < 5
+        assert json.loads(source.read({}, tmp_path).sight) == transaction.mark
+        source.close()
