@@ -122,7 +122,7 @@ def test_a_migration_that_fails_changes_nothing(url: str, monkeypatch: pytest.Mo
         connection.exec_driver_sql("CREATE TABLE site (name TEXT)")
 
     with monkeypatch.context() as patch:
-        patch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, (3, half)))
+        patch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, (migrations.NEWEST + 1, half)))
         with pytest.raises(CatalogUnavailable, match="site already exists"):
             Catalog.open(url)
     assert _run(url, "SELECT sql FROM sqlite_master ORDER BY name") == before

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_runs import Command, tree
 
-ALL_SALES = "SELECT amount FROM shop.sales"
+WITH_PROPERTY = "CREATE MATERIALIZED VIEW v TBLPROPERTIES ('{}' = '{}') AS SELECT amount FROM shop.sales"
 NEEDS_A_PROJECT = [
     ["setup"], ["setup", "--remove"], ["run", "--once"], ["capture"], ["propagate", "v"], ["apply", "v"],
     ["refresh", "v"], ["status"], ["read", "v"], ["deltas", "v"], ["query", "SELECT 1 FROM v"],
@@ -62,7 +62,7 @@ def test_a_project_that_was_never_set_up(arguments: list[str], shop: Path, rollv
          "for example {type: sqlite"),
         ("{type: sqlite, path: ./crm.db}", "{type: sqlite}", "source `crm`", "has no `path`",
          "where its data is"),
-        ("./crm.db", "./nowhere.db", "crm", "nowhere.db", ""),
+        ("./crm.db", "./nowhere.db", "nowhere.db", "there is no SQLite database at", "check `path`"),
         ("./crm.db}", "\"${NO_SUCH_VARIABLE}\"}", "rollview.yml", "no variable NO_SUCH_VARIABLE", ""),
         ("views/*.sql", "views/nothing.sql", "views", "views/nothing.sql does not exist", ""),
     ],
@@ -90,8 +90,8 @@ def test_a_wrong_project_file(
         ("SELECT a FROM only", "only.sql", "cycle: only → only"),
         ("SELECT FROM WHERE", "only.sql", "line 1"),
         ("SELECT DISTINCT amount FROM shop.sales", "only.sql", "DISTINCT"),
-        (f"CREATE MATERIALIZED VIEW v TBLPROPERTIES ('rollview.policy' = 'weekly') AS {ALL_SALES}", "only.sql", "`weekly`"),
-        (f"CREATE MATERIALIZED VIEW v TBLPROPERTIES ('rollview.polcy' = 'dpda') AS {ALL_SALES}", "only.sql", "rollview.polcy"),
+        (WITH_PROPERTY.format("rollview.policy", "weekly"), "only.sql", "`weekly`"),
+        (WITH_PROPERTY.format("rollview.polcy", "dpda"), "only.sql", "rollview.polcy"),
     ],
 )  # fmt: skip
 def test_a_wrong_view(sql: str, place: str, reason: str, shop: Path, rollview: Command) -> None:

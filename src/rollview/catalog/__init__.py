@@ -2,6 +2,7 @@
 
 from rollview.catalog.catalog import Catalog
 from rollview.catalog.effects import (
+    Condensed,
     Materialized,
     Moved,
     Refreshed,
@@ -29,6 +30,7 @@ __all__ = [
     "CatalogError",
     "CatalogUnavailable",
     "CatalogUrlError",
+    "Condensed",
     "HistoryPruned",
     "Lease",
     "LeaseHeld",

@@ -185,6 +185,11 @@ class Catalog:
         with self._database.reading() as connection:
             return views.read_refreshes(connection, view, limit)
 
+    def condensed(self, view: str) -> list[tuple[int, int]]:
+        """The ranges (after, upto] of a view's delta that were condensed: nothing strictly inside is left."""
+        with self._database.reading() as connection:
+            return views.read_condensed(connection, view)
+
     # Leases
 
     def lease(self, name: str, wait_seconds: float = 0) -> AbstractContextManager[Lease]:

@@ -69,4 +69,13 @@ class Retained:
     oldest_csn: int
 
 
-StepEffect = Sequenced | ViewAdded | ViewDropped | Moved | Materialized | Refreshed | Retained
+@dataclass(frozen=True)
+class Condensed:
+    """The view's delta after one csn up to another was replaced by its net effect, at the latter."""
+
+    view: str
+    after: int
+    upto: int
+
+
+StepEffect = Sequenced | ViewAdded | ViewDropped | Moved | Materialized | Refreshed | Retained | Condensed

@@ -63,6 +63,12 @@ _MARKS_GROW = (
         AND earlier.version = part.version - 1 AND earlier.mark > part.mark WHERE part.site = site.name)""",
 )
 
+_CONDENSED = (
+    """CREATE TABLE condensed (
+        view_name TEXT NOT NULL, after_csn BIGINT NOT NULL, upto_csn BIGINT NOT NULL,
+        PRIMARY KEY (view_name, after_csn, upto_csn))""",
+)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -73,6 +79,10 @@ def _marks_grow(connection: Connection) -> None:
     _run(connection, _MARKS_GROW)
 
 
+def _condensed(connection: Connection) -> None:
+    _run(connection, _CONDENSED)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -81,6 +91,7 @@ def _run(connection: Connection, statements: tuple[str, ...]) -> None:
 MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (1, _first_tables),
     (2, _marks_grow),
+    (3, _condensed),
 )
 NEWEST = MIGRATIONS[-1][0]
 

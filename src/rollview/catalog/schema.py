@@ -73,6 +73,7 @@ refresh = _table(
     reason=Text,
     finished_at=Double,
 )
+condensed = _table("condensed", view_name=Text, after_csn=BigInteger, upto_csn=BigInteger)
 
 # Work. A lease is free while it has no pid; its epoch is the fencing token, its beat counts renewals.
 step = _table("step", id=BigInteger, kind=Text, subject=Text, bounds=Text, started=Double)

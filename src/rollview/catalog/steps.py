@@ -14,6 +14,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from rollview.catalog import schema, views
 from rollview.catalog.effects import (
+    Condensed,
     Materialized,
     Moved,
     Refreshed,
@@ -85,3 +86,5 @@ def _make_true(connection: Connection, step: Step, ordinal: int, effect: StepEff
             views.note_refresh(connection, effect.refresh, step.id, ordinal)
         case Retained():
             views.retain(connection, effect)
+        case Condensed():
+            views.note_condensed(connection, effect)

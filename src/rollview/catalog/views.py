@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Update, delete, insert, select, update
 
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import schema
-from rollview.catalog.effects import Materialized, Moved, Retained, ViewAdded, ViewDropped
+from rollview.catalog.effects import Condensed, Materialized, Moved, Retained, ViewAdded, ViewDropped
 from rollview.catalog.errors import CatalogError
 from rollview.catalog.records import Refresh, ViewRecord
 
@@ -115,7 +115,7 @@ def drop_view(connection: Connection, effect: ViewDropped) -> None:
     """Forgets a view and all that belongs to it."""
     if connection.execute(delete(schema.view).where(_view.name == effect.name)).rowcount == 0:
         raise _unknown(effect.name)
-    for table in (schema.position, schema.control, schema.refresh):
+    for table in (schema.position, schema.control, schema.refresh, schema.condensed):
         connection.execute(delete(table).where(table.c.view_name == effect.name))
 
 
@@ -157,6 +157,22 @@ def retain(connection: Connection, effect: Retained) -> None:
     known = connection.scalar(select(_view.oldest_csn).where(_view.name == effect.view))
     _require_forward(f"the oldest csn of view {effect.view}", known, effect.oldest_csn)
     _change(connection, effect.view, update(schema.view).values(oldest_csn=effect.oldest_csn))
+
+
+def note_condensed(connection: Connection, effect: Condensed) -> None:
+    """Notes that no state strictly inside the range can be read any more; smaller ranges are swallowed."""
+    table = schema.condensed
+    inside = [table.c.after_csn >= effect.after, table.c.upto_csn <= effect.upto]
+    connection.execute(delete(table).where(table.c.view_name == effect.view, *inside))
+    row = {"view_name": effect.view, "after_csn": effect.after, "upto_csn": effect.upto}
+    connection.execute(insert(table).values(**row))
+
+
+def read_condensed(connection: Connection, view: str) -> list[tuple[int, int]]:
+    """The condensed ranges of a view, in order."""
+    table = schema.condensed
+    ranges = select(table.c.after_csn, table.c.upto_csn).where(table.c.view_name == view)
+    return [(after, upto) for after, upto in connection.execute(ranges.order_by(table.c.after_csn))]
 
 
 def note_refresh(connection: Connection, refresh: Refresh, step: int, ordinal: int) -> None:

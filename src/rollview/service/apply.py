@@ -80,7 +80,7 @@ def _roll(warehouse: Warehouse, name: str, step: int, after: int, upto: int) -> 
     """Rolls one view's table; returns its new version and the number of changed rows."""
     stored = StoredView.open(warehouse, name)
     table, layout = warehouse.view_table(name), stored.layout
-    if table.last_step("apply") >= step:
+    if table.last_step(warehouse.writer("apply")) >= step:
         return table.version(), 0
     for each in (table, warehouse.delta_table(name)):
         warehouse.check_untouched(each)
@@ -92,7 +92,7 @@ def _roll(warehouse: Warehouse, name: str, step: int, after: int, upto: int) -> 
     rows = _checked(name, layout.to_stored(rolled))
     when = warehouse.catalog.commit_time(upto) or 0.0
     order = [layout.stored_name[column] for column in layout.order]
-    commit = Commit("apply", step, upto, when, "apply")
+    commit = Commit(warehouse.writer("apply"), step, upto, when, "apply")
     version = table.replace(files, rows, commit, sort_by=order)
     return version, delta.table().num_rows if delta.is_at_driver else -1
 

@@ -126,7 +126,7 @@ def _write(warehouse: Warehouse, lease: Lease, step: Step, batches: Mapping[str,
             _collect(each, csn, changed, touched)
         units.append(Unit(csn, commit_time, tuple(named), touched))
     last_csn, last_time = (recorded[-1][0], recorded[-1][1]) if recorded else (0, 0.0)
-    commit = Commit("capture", step.id, last_csn, last_time, "capture")
+    commit = Commit(warehouse.writer("capture"), step.id, last_csn, last_time, "capture")
     tables = warehouse.catalog.tables()
     for name, pieces in changed.items():
         log = warehouse.change_log(tables[name])

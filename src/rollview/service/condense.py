@@ -9,7 +9,7 @@ from __future__ import annotations
 from rollview.algebra.bag import keep
 from rollview.algebra.expression import Column, Literal, call
 from rollview.algebra.history import CSN
-from rollview.catalog import Retained as Condensed
+from rollview.catalog import Condensed
 from rollview.errors import InputError
 from rollview.lake import Commit
 from rollview.service.propagate import Propagation
@@ -46,7 +46,11 @@ def condense(warehouse: Warehouse, name: str, after: int, upto: int) -> int:
         catalog.finish(lease, step, Condensed(name, after, upto))
         when = catalog.commit_time(upto) or 0.0
         commit = Commit(
-            "condense", step.id, catalog.high_water(name), when, f"condense csn {after} to {upto}"
+            warehouse.writer("condense"),
+            step.id,
+            catalog.high_water(name),
+            when,
+            f"condense csn {after} to {upto}",
         )
         table.replace(files, total.rows(), commit, sort_by=[CSN])
         return before - int(total.table().num_rows)

@@ -39,7 +39,9 @@ def load(
         csn = _common_csn(warehouse, view)
         state = state_at(warehouse, view, readings, csn)
         rows = SparkBag(layout.to_stored(state if layout.is_aggregate else state.net_effect())).computed()
-        commit = Commit(f"load:{name}", step.id, csn, catalog.commit_time(csn) or 0.0, f"load: {reason}")
+        commit = Commit(
+            warehouse.writer(f"load:{name}"), step.id, csn, catalog.commit_time(csn) or 0.0, f"load: {reason}"
+        )
         # Nobody may roll the view's table while its content is replaced.
         with catalog.lease(APPLY, PATIENCE_SECONDS):
             version = _store(warehouse, name, layout, rows, commit)

@@ -37,7 +37,7 @@ def _maintain_changes(warehouse: Warehouse, done: dict[str, int]) -> None:
         when = catalog.commit_time(catalog.last_csn()) or 0.0
         for name, table in tables.items():
             log = warehouse.change_log(table)
-            _shrink(log, f"changes/{name}", step.id, upto, catalog.last_csn(), when, done)
+            _shrink(warehouse, log, f"changes/{name}", step.id, upto, catalog.last_csn(), when, done)
             log.vacuum(warehouse.project.retention.files)
         catalog.finish(lease, step)
 
@@ -58,19 +58,26 @@ def _maintain_view(warehouse: Warehouse, name: str, done: dict[str, int]) -> Non
         catalog.finish(lease, step, Retained(name, oldest))
         when = catalog.commit_time(catalog.last_csn()) or 0.0
         deltas = warehouse.delta_table(name)
-        _shrink(deltas, f"deltas/{name}", step.id, oldest, catalog.high_water(name), when, done)
+        _shrink(warehouse, deltas, f"deltas/{name}", step.id, oldest, catalog.high_water(name), when, done)
         for table in (deltas, warehouse.view_table(name)):
             table.vacuum(warehouse.project.retention.files)
 
 
 def _shrink(
-    table: LakeTable, name: str, step: int, upto: int, csn: int, when: float, done: dict[str, int]
+    warehouse: Warehouse,
+    table: LakeTable,
+    name: str,
+    step: int,
+    upto: int,
+    csn: int,
+    when: float,
+    done: dict[str, int],
 ) -> None:
-    if dropped := table.prune(upto, Commit("prune", step, csn, when, "prune")):
+    if dropped := table.prune(upto, Commit(warehouse.writer("prune"), step, csn, when, "prune")):
         done[f"{name}: rows pruned"] = dropped
     if len(table.files()) > MANY_FILES:
         before = len(table.files())
-        if table.compact(Commit("compact", step, csn, when, "compact")) is not None:
+        if table.compact(Commit(warehouse.writer("compact"), step, csn, when, "compact")) is not None:
             done[f"{name}: files compacted"] = before - len(table.files())
 
 

@@ -47,11 +47,20 @@ def resolve(catalog: Catalog, text: str | int, latest: int) -> int:
 def check_covered(catalog: Catalog, name: str, csn: int, covered: Covered, what: str) -> None:
     """Refuses a csn outside the interval, and says what the interval is."""
     if covered.oldest <= csn <= covered.newest:
+        _refuse_condensed(catalog, name, csn, what)
         return
     side = "before" if csn < covered.oldest else "after"
     message = f"view {name} cannot be {what} csn {csn}: that is {side} what its view delta covers"
     hint = f"possible: {show(catalog, covered.oldest)} to {show(catalog, covered.newest)}"
     raise PointError(message, thing=name, hint=hint)
+
+
+def _refuse_condensed(catalog: Catalog, name: str, csn: int, what: str) -> None:
+    for after, upto in catalog.condensed(name):
+        if after < csn < upto:
+            message = f"view {name} cannot be {what} csn {csn}: its delta is condensed there"
+            hint = f"possible nearby: {show(catalog, after)} and {show(catalog, upto)}"
+            raise PointError(message, thing=name, hint=hint)
 
 
 def show(catalog: Catalog, csn: int) -> str:

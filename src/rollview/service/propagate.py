@@ -118,7 +118,7 @@ class Propagation:
         }
         moves = {ForwardQuery(name, block, relation): to for block, relation, to in step.bounds["skipped"]}
         table = self.warehouse.delta_table(name)
-        writer = f"propagate:{name}"
+        writer = self.warehouse.writer(f"propagate:{name}")
         control = None
         if table.last_step(writer) < step.id:
             published = self._evaluate(intervals)

@@ -46,6 +46,7 @@ def setup(
     for name in [name for name in warehouse.catalog.views() if name not in views]:
         drop(warehouse, name)
         report.dropped.append(name)
+    _begin_anew(warehouse, views, again)
     _prepare_sources(warehouse, views.values(), report, progress)
     for name, each in defined.items():
         if reason := _reason_to_load(warehouse, each.view, again, report.loaded):
@@ -124,7 +125,11 @@ def _prepare_sources(
         if prepared.needed:
             statements = "\n    ".join(prepared.needed)
             raise InputError(f"source {name} needs its administrator:\n    {statements}", thing=name)
+        registered = catalog.tables()
         for table in own:
+            if table.qualified not in registered:
+                # What an earlier catalog captured belongs to another history.
+                warehouse.drop_table(warehouse.change_log(table))
             change_log_columns = (
                 *zip(table.columns, table.types, strict=True),
                 (COUNT, "bigint"),
@@ -134,6 +139,19 @@ def _prepare_sources(
         origins = {t.site: (name, source.origin(t.site)) for t in own if t.site not in known}
         catalog.register(own, origins)
     capture(warehouse, PATIENCE_SECONDS)
+
+
+def _begin_anew(warehouse: Warehouse, views: Mapping[str, View], again: Container[str]) -> None:
+    """A site that only views to be reloaded read forgets its past, which the source may have lost."""
+    catalog = warehouse.catalog
+    kept = {table.site for name, view in views.items() if name not in again for table in view.tables}
+    for name, table in catalog.tables().items():
+        readers = [view for view in _readers(warehouse, name) if view in views]
+        if table.site not in kept and readers:
+            for view in readers:
+                drop(warehouse, view)
+            catalog.unregister([name])
+            warehouse.drop_table(warehouse.change_log(table))
 
 
 def _forget_changed(warehouse: Warehouse, tables: Mapping[str, Table], report: SetupReport) -> None:

@@ -47,6 +47,14 @@ class Warehouse:
         self.project.lake.mkdir(parents=True, exist_ok=True)
         return Catalog.open(self.project.catalog)
 
+    def writer(self, name: str) -> str:
+        """Who signs a lake commit: step ids are unique only together with their catalog."""
+        return f"{self._identity}/{name}"
+
+    @cached_property
+    def _identity(self) -> str:
+        return self.catalog.identity
+
     @cached_property
     def spark(self) -> SparkSession:
         """The session that was given, or one made as the project file says."""

@@ -1,0 +1,223 @@
+"""A project from init to removal, as a user types it, with one Spark session; SQLite itself is the oracle."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from command_runs import tree
+from commands_page import examples
+
+from rollview.cli import main
+from rollview.cli.main import COMMANDS
+from rollview.cli.starter import NEXT_COMMANDS
+
+pytestmark = pytest.mark.slow
+TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
+Typed = Callable[..., Result]
+
+
+@pytest.fixture
+def typed(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Typed:
+    """Types a line in the current folder, and sees that its exit code is as expected."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(line: str, code: int = 0) -> Result:
+        words = shlex.split(line, comments=True)
+        if words[0] == "cd":
+            monkeypatch.chdir(words[1])
+            return Result(CliRunner(), b"", b"", b"", None, 0, None)
+        if words[0] == "python3":
+            subprocess.run([sys.executable, *words[1:]], check=True, capture_output=True)
+            return Result(CliRunner(), b"", b"", b"", None, 0, None)
+        assert words[0] == "rollview", line
+        result = CliRunner().invoke(main, words[1:], obj=spark)
+        assert result.exit_code == code, f"{line}\n{result.output}\n{result.exception!r}"
+        return result
+
+    return run
+
+
+@pytest.fixture
+def shop(typed: Typed) -> Iterator[Path]:
+    """The project of `rollview init`, set up; the current folder."""
+    typed("rollview init shop")
+    typed("cd shop")
+    typed("rollview setup")
+    yield Path.cwd()
+
+
+def record(result: Result) -> Any:
+    """The one JSON document on stdout."""
+    return json.loads(result.stdout)
+
+
+def by_state() -> dict[str, tuple[int, str]]:
+    """What sales_by_state must show now, by SQLite's own reckoning, in cents to be exact."""
+    with closing(sqlite3.connect("shop.db")) as database:
+        database.execute("ATTACH 'crm.db' AS crm")
+        rows = database.execute(
+            "SELECT state, count(*), sum(CAST(round(amount * 100) AS INTEGER))"
+            " FROM sales JOIN crm.customers USING (customer_id) GROUP BY state"
+        ).fetchall()
+    return {state: (n, f"{cents // 100}.{cents % 100:02}") for state, n, cents in rows}
+
+
+def shown(typed: Typed, options: str = "") -> dict[str, tuple[int, str]]:
+    """What sales_by_state shows."""
+    rows = record(typed(f"rollview read sales_by_state --json {options}"))["rows"]
+    return {row["state"]: (row["n"], row["total"]) for row in rows}
+
+
+def change(file: str, *statements: str) -> None:
+    """One transaction of another program."""
+    with closing(sqlite3.connect(file)) as database, database:
+        for statement in statements:
+            database.execute(statement)
+
+
+def test_every_state_can_be_read_and_rolled_to(shop: Path, typed: Typed) -> None:
+    truth = {0: by_state()}
+    assert shown(typed) == truth[0]
+    # One at a time, so that it is known which csn each of them has.
+    for csn, (file, *statements) in enumerate(
+        [
+            ("shop.db", "INSERT INTO sales VALUES (100, 1, 10.10)", "DELETE FROM sales WHERE sale_id = 2"),
+            ("crm.db", "UPDATE customers SET state = 'NY' WHERE customer_id = 1"),
+            ("shop.db", "INSERT OR REPLACE INTO sales VALUES (100, 2, 0.01)"),
+            ("crm.db", "DELETE FROM customers WHERE customer_id = 5"),
+        ],
+        1,
+    ):
+        change(file, *statements)
+        truth[csn] = by_state()
+        assert record(typed("rollview capture --json")) == {"transactions": 1, "csn": csn}
+    assert record(typed("rollview propagate sales_by_state --to csn:3 --json"))["high_water"] == 3
+    assert shown(typed) == truth[0]
+    for csn in range(4):
+        assert shown(typed, f"--as-of csn:{csn}") == truth[csn]
+    assert record(typed("rollview apply sales_by_state --to csn:2 --json"))["csn"] == 2
+    assert shown(typed) == truth[2]
+    assert record(typed("rollview refresh sale_lines sales_by_state --to csn:3 --json"))["csn"] == 3
+    assert shown(typed) == truth[3]
+    assert record(typed("rollview refresh --json"))["csn"] == 4
+    assert shown(typed) == truth[4]
+    assert shown(typed, "--as-of csn:1") == truth[1]
+    lines = record(typed("rollview read sale_lines --limit 2 --json"))
+    assert (len(lines["rows"]), lines["total"], lines["csn"]) == (2, sum(n for n, _ in truth[4].values()), 4)
+    deltas = record(typed("rollview deltas sales_by_state --from csn:1 --to csn:2 --json"))["rows"]
+    rolled = {(state, *row): 1 for state, row in truth[1].items()}
+    for row in deltas:
+        key = (row["state"], row["n"], row["total"])
+        rolled[key] = rolled.get(key, 0) + row["_count"]
+    assert {row for row, count in rolled.items() if count} == {(s, *row) for s, row in truth[2].items()}
+    answer = record(typed('rollview query "SELECT sum(n) AS n FROM sales_by_state" --json'))
+    assert answer["rows"] == [{"n": sum(n for n, _ in truth[4].values())}]
+    assert answer["csn"] == 4
+    verdicts = record(typed("rollview verify --json"))["views"]
+    assert [each["view"] for each in verdicts] == ["sale_lines", "large_sales", "sales_by_state"]
+    assert all(each["right"] for each in verdicts)
+
+
+def test_a_time_outside_is_refused_and_nothing_changes(shop: Path, typed: Typed) -> None:
+    typed("python3 sell.py")
+    typed("rollview run --once")
+    typed("rollview status --json")
+    before = tree(shop / "lake" / "views"), tree(shop / "lake" / "deltas"), tree(shop / "lake" / "changes")
+    for line in (
+        "rollview read sales_by_state --as-of csn:99",
+        "rollview deltas sales_by_state --to csn:99",
+        "rollview refresh sales_by_state --to csn:99",
+        "rollview refresh sales_by_state --to csn:1",
+        "rollview apply sales_by_state --to csn:99",
+        "rollview condense sales_by_state --from csn:0 --to csn:99",
+    ):
+        result = typed(line, code=2)
+        assert "view sales_by_state cannot be" in result.stderr, line
+        assert "hint: possible: csn:" in result.stderr, line
+    for line, reason in {
+        "rollview read sales_by_state --as-of yesterday": "`yesterday` is no point in time",
+        "rollview read sales_by_state --as-of csn:x": "`csn:x` is no csn",
+        "rollview read sales": "there is no view `sales`",
+        "rollview setup --reload sales": "there is no view `sales`",
+        'rollview query "SELECT 1 FROM nothing"': "there is no view or captured table `nothing`",
+    }.items():
+        assert reason in typed(line, code=2).stderr
+    after = tree(shop / "lake" / "views"), tree(shop / "lake" / "deltas"), tree(shop / "lake" / "changes")
+    assert after == before
+
+
+def test_verify_names_the_rows_that_differ(shop: Path, typed: Typed) -> None:
+    """Somebody has written into a file of the lake: one total is wrong, and so is the number of a row."""
+    (file,) = (shop / "lake" / "views" / "sales_by_state").glob("*.parquet")
+    table = pq.read_table(file)
+    position = table.column_names.index("n")
+    wrong = [
+        n + 1 if state == "NY" else n
+        for state, n in zip(table["state"].to_pylist(), table["n"].to_pylist(), strict=True)
+    ]
+    pq.write_table(table.set_column(position, table.field("n"), pa.array(wrong, table.field("n").type)), file)
+    told = typed("rollview verify sales_by_state", code=1).stdout
+    assert "2 rows differ" in told
+    assert re.search(r"stored\s+should be\s+state\s+n\s+total", told)
+    assert re.search(r"0\s+1\s+NY\s+2\s+258.25", told)
+    assert re.search(r"1\s+0\s+NY\s+3\s+258.25", told)
+    verdict = record(typed("rollview verify sales_by_state --json", code=1))["views"][0]
+    assert (verdict["right"], verdict["different"]) == (False, 2)
+    typed("rollview setup --reload sales_by_state")
+    typed("rollview verify")
+
+
+def test_the_tutorial(typed: Typed) -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```", TUTORIAL.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    told = {}
+    for line in "".join(blocks).splitlines():
+        code = re.search(r"# exit code (\d)", line)
+        told[line] = typed(line, int(code[1]) if code else 0).output
+    one, other = [output.split()[2] for line, output in told.items() if "query" in line]
+    assert one == other
+
+
+def test_what_init_prints_works(typed: Typed) -> None:
+    printed = typed("rollview init 'my shop'").stdout.split("next:\n")[1].splitlines()
+    assert len(printed) == len(NEXT_COMMANDS) + 1
+    for line in printed:
+        typed(line.strip())
+
+
+def test_the_examples_of_help_work(shop: Path, typed: Typed) -> None:
+    typed("python3 sell.py")
+    typed("rollview run --once")
+    last = []
+    for name in (name for section in COMMANDS.values() for name in section):
+        if name in ("demo", "simulate", "init"):
+            continue
+        command = main.get_command(None, name)  # type: ignore[arg-type]
+        assert command is not None
+        for line in examples(command):
+            if line == "rollview run":
+                continue
+            (last.append if name == "condense" or "--remove" in line else typed)(line)
+    for line in last:
+        typed(line)
+
+
+def test_the_demo(typed: Typed, tmp_path: Path) -> None:
+    facts = record(typed("rollview demo --json"))
+    assert facts["verified"] is True
+    assert facts["loaded_csn"] < facts["earlier_csn"] <= facts["chosen_csn"] < facts["latest_csn"]
+    assert facts["at_earlier_csn"] != facts["at_latest_csn"]
+    assert facts["transactions_written"] > 10
+    assert facts["folder"] is None
