@@ -16,6 +16,9 @@ from rollview.algorithms.registry import ALGORITHMS
 from rollview.errors import InputError, RollviewError, UnsupportedError, ViewError
 from rollview.planning import parse_view, referenced_names, view_name
 
+SERVED = ("sweep", "compute-delta", "propagate", "equation-1", "equation-2")
+"""The algorithms that the drivers run on Spark; the others run in the simulator so far."""
+
 POLICIES = ("snapshot", "dpda")
 DEFAULT_POLICY = "dpda"
 
@@ -89,12 +92,9 @@ def algorithm_of(view: View) -> Algorithm:
             thing=name,
             hint=f"known: {', '.join(ALGORITHMS)}",
         )
-    reason = algorithm.refusal(view) or (
-        "" if algorithm.sequenced else "it runs in the simulator only, so far"
-    )
+    reason = algorithm.refusal(view) or ("" if name in SERVED else "it runs in the simulator only, so far")
     if reason:
-        usable = ", ".join(each.name for each in ALGORITHMS.values() if each.sequenced)
-        hint = f"leave rollview.algorithm out, or choose one of {usable}"
+        hint = f"leave rollview.algorithm out, or choose one of {', '.join(SERVED)}"
         raise UnsupportedError(f"view {view.name} cannot use {name}: {reason}", thing=name, hint=hint)
     return algorithm
 

@@ -9,7 +9,7 @@ from rollview.algebra.join_graph import access_path
 from rollview.algebra.view import Block, View
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.planning import render
-from rollview.service.definitions import algorithm_of, policy_of
+from rollview.service.definitions import SERVED, algorithm_of, policy_of
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,7 @@ def explain(view: View) -> Explanation:
         if chosen
         else "the default: complete in every scenario, one "
         "sub-query per site and round, compensation from the change log",
-        others=tuple(
-            (each.name, each.refusal(view) or _usable(each.sequenced)) for each in ALGORITHMS.values()
-        ),
+        others=tuple((each.name, each.refusal(view) or _usable(each.name)) for each in ALGORITHMS.values()),
         normal_form=render(view),
         join_graph=tuple(line for block in view.blocks for line in _graph(block)),
         paths=tuple(
@@ -72,8 +70,8 @@ def explain(view: View) -> Explanation:
     )
 
 
-def _usable(sequenced: bool) -> str:
-    return "usable" if sequenced else "in the simulator only"
+def _usable(name: str) -> str:
+    return "usable" if name in SERVED else "in the simulator only"
 
 
 def _graph(block: Block) -> list[str]:

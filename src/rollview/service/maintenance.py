@@ -14,6 +14,9 @@ from rollview.service.capture import recover as recover_capture
 from rollview.service.propagate import Propagation
 from rollview.service.warehouse import Warehouse
 
+CHANGES = "(changes)"
+"""The subject of steps that look after all change logs; no view can have this name."""
+
 MANY_FILES = 32
 """A log with more small files than this is compacted."""
 
@@ -31,15 +34,19 @@ def _maintain_changes(warehouse: Warehouse, done: dict[str, int]) -> None:
     catalog = warehouse.catalog
     with catalog.lease(CAPTURE, 5.0) as lease:
         recover_capture(warehouse, lease)
+        for unfinished in catalog.pending("maintain", CHANGES):
+            catalog.abandon(lease, unfinished)
         tables = catalog.tables()
         upto = min(catalog.csn_at(time.time() - warehouse.project.retention.changes), _needed(warehouse))
-        step = catalog.begin(lease, "maintain", "changes", {"upto": upto})
+        step = catalog.begin(lease, "maintain", CHANGES, {"upto": upto})
         when = catalog.commit_time(catalog.last_csn()) or 0.0
         for name, table in tables.items():
             log = warehouse.change_log(table)
             _shrink(warehouse, log, f"changes/{name}", step.id, upto, catalog.last_csn(), when, done)
             log.vacuum(warehouse.project.retention.files)
         catalog.finish(lease, step)
+        oldest = [record.oldest_csn for record in catalog.views().values()]
+        catalog.prune_history(min([upto, *oldest]))
 
 
 def _maintain_view(warehouse: Warehouse, name: str, done: dict[str, int]) -> None:
@@ -47,6 +54,8 @@ def _maintain_view(warehouse: Warehouse, name: str, done: dict[str, int]) -> Non
     with catalog.lease(f"propagate:{name}", 5.0) as lease, catalog.lease(APPLY, 5.0) as applying:
         recover_apply(warehouse, applying)
         Propagation(warehouse, warehouse.view(name), lease).recover()
+        for unfinished in (*catalog.pending("maintain", name), *catalog.pending("condense", name)):
+            catalog.abandon(lease, unfinished)
         record = catalog.views()[name]
         kept_since = catalog.csn_at(time.time() - warehouse.project.retention.deltas)
         readers = [catalog.positions(other).values() for other in _readers(warehouse, name)]

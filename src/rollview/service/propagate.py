@@ -119,12 +119,10 @@ class Propagation:
         moves = {ForwardQuery(name, block, relation): to for block, relation, to in step.bounds["skipped"]}
         table = self.warehouse.delta_table(name)
         writer = self.warehouse.writer(f"propagate:{name}")
-        control = None
         if table.last_step(writer) < step.id:
             published = self._evaluate(intervals)
             for each in published:
                 moves |= dict(each.moves)
-                control = control if each.control is None else each.control
             positions = self.warehouse.catalog.positions(name) | moves
             high_water = min(positions.values())
             if published:
@@ -132,8 +130,9 @@ class Propagation:
                 when = self.warehouse.catalog.commit_time(high_water) or 0.0
                 table.append(delta, Commit(writer, step.id, high_water, when, "propagate"))
         else:
+            # What was published is in the table; it moved every query to where its interval said.
             moves |= {query: interval.upto for query, interval in intervals.items()}
-        self.warehouse.catalog.finish(self.lease, step, Moved(name, tuple(moves.items()), control))
+        self.warehouse.catalog.finish(self.lease, step, Moved(name, tuple(moves.items())))
 
     def _evaluate(self, intervals: Bounds) -> list[Publish[SparkBag]]:
         """What the processes publish for these intervals."""
@@ -151,6 +150,7 @@ class _Running:
         self.propagation = propagation
         self.process = process
         self.intervals = dict(intervals)
+        self.horizon = 0
 
     def run(self) -> list[Publish[SparkBag]]:
         published: list[Publish[SparkBag]] = []
@@ -165,6 +165,7 @@ class _Running:
                 if interval is None:
                     self.process.close()
                     return published
+                self.horizon = interval.upto
                 value = interval if effect.after is None else Interval(effect.after, interval.upto)
             elif isinstance(effect, Publish):
                 published.append(effect)
@@ -184,7 +185,8 @@ class _Running:
             case Execute(at=at):
                 return warehouse.catalog.last_csn() if at is None else at
             case Newest():
-                return warehouse.catalog.last_csn()
+                # The history reaches as far as the step's bounds say, however often it is repeated.
+                return self.horizon
             case Recall(view=view):
                 return warehouse.catalog.control(view)
             case RowsOf(columns=columns, rows=rows):

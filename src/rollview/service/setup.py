@@ -189,8 +189,9 @@ def drop(warehouse: Warehouse, name: str) -> None:
     """Forgets a view and removes its tables from the lake."""
     catalog = warehouse.catalog
     with catalog.lease(f"propagate:{name}", PATIENCE_SECONDS) as lease:
-        for unfinished in (*catalog.pending("load", name), *catalog.pending("propagate", name)):
-            catalog.abandon(lease, unfinished)
+        for kind in ("load", "propagate", "drop", "maintain", "condense"):
+            for unfinished in catalog.pending(kind, name):
+                catalog.abandon(lease, unfinished)
         step = catalog.begin(lease, "drop", name, {})
         catalog.finish(lease, step, ViewDropped(name))
         for table in (warehouse.view_table(name), warehouse.delta_table(name)):
