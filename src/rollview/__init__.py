@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rollview.errors import RollviewError
@@ -17,7 +18,4 @@ def __getattr__(name: str) -> Any:
     """`Project` is loaded when it is first asked for, because it brings Spark with it."""
     if name != "Project":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Not at the top: whoever only wants the version should not wait for Spark.
-    from rollview.service.project import Project  # noqa: PLC0415
-
-    return Project
+    return import_module("rollview.service.project").Project

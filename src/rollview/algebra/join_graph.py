@@ -146,7 +146,8 @@ def connected_order(block: Block) -> tuple[int, ...]:
             i
             for i in rest
             if any(
-                (e.left == i and e.right in joined) or (e.right == i and e.left in joined) for e in block.edges
+                (e.left == i and e.right in joined) or (e.right == i and e.left in joined)
+                for e in block.edges
             )
         )
         chosen = next(touching, next(iter(rest)))

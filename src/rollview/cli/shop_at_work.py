@@ -12,7 +12,7 @@ import sqlite3
 import sys
 from contextlib import closing
 
-PAUSE_SECONDS = 0.03
+PAUSE_SECONDS = 0.05
 STATES = ("CA", "NY", "TX", "WA", "OR", "NV", "AZ", "FL")
 
 

@@ -63,7 +63,8 @@ with closing(sqlite3.connect("shop.db")) as shop, shop:
         print("sold for %.2f to customer %d" % (sale[1], sale[0]))
 
 with closing(sqlite3.connect("crm.db")) as crm, crm:
-    state = random.choice(["CA", "NY", "TX", "WA"])
+    (state,) = crm.execute("SELECT state FROM customers WHERE customer_id = 1").fetchone()
+    state = {"CA": "NY", "NY": "TX", "TX": "WA"}.get(state, "CA")
     crm.execute("UPDATE customers SET state = ? WHERE customer_id = 1", (state,))
     print("customer 1 moved to", state)
 '''

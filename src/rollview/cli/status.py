@@ -75,11 +75,10 @@ def _print_sources(console: Console, found: Status) -> None:
 
 def _print_views(console: Console, views: tuple[ViewStatus, ...]) -> None:
     numbers = ("shows csn", "high-water mark", "behind", "lag")
-    table = _table("view", "policy", *numbers, "readable", right=numbers)
+    table = _table("view", *numbers, "readable", right=numbers)
     for view in views:
         table.add_row(
             Text(view.name, style="bold"),
-            view.policy,
             f"{view.materialized}",
             f"{view.high_water}",
             Text(f"{view.behind_csn:,}", style="" if view.behind_csn else "green"),
@@ -90,19 +89,12 @@ def _print_views(console: Console, views: tuple[ViewStatus, ...]) -> None:
 
 
 def _print_times(console: Console, views: tuple[ViewStatus, ...]) -> None:
-    table = _table("view", "right from", "until", "last refresh")
+    """Over which time each view is right, and what its last refresh did."""
     for view in views:
-        last = view.last_refresh
-        told = ""
-        if last is not None:
+        valid = f"right from {view.valid_from or 'its first load'} until {view.valid_until or 'now'}"
+        console.print(Text.assemble((view.name, "bold"), f": {view.policy}, {valid}"))
+        if view.last_refresh is not None:
+            last = view.last_refresh
             rows = f", {last.rows:,} rows" if last.rows >= 0 else ""
-            told = (
-                f"{last.kind}, csn {last.from_csn} → {last.to_csn}{rows}, {last.seconds:.1f} s: {last.reason}"
-            )
-        table.add_row(
-            Text(view.name, style="bold"),
-            view.valid_from or "the first load",
-            view.valid_until or "now",
-            Text(told),
-        )
-    console.print(table)
+            what = f"{last.kind}, csn {last.from_csn} → {last.to_csn}{rows}, {last.seconds:.1f} s"
+            console.print(Text(f"  last refresh: {what}; {last.reason}", style="dim"))

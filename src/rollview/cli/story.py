@@ -37,8 +37,8 @@ The state of a sale is in the other database: whenever a customer moves, old sal
 _SETUP = """\
 [bold]1. The views are loaded while everybody writes[/bold]
 
-Nothing was locked: each table was read at whatever version it showed, and what had happened in between was
-taken back from the change log, so that both views start at one and the same moment.
+Nothing was locked: each table was read at whatever version it showed, and what came in between was taken
+back from the change log, so that each view starts as what it was at one moment: {moments}.
 """
 _FOLLOW = """\
 [bold]2. The views follow[/bold]
@@ -61,8 +61,8 @@ _BACK = """\
 _LATEST = """\
 [bold]5. To the latest, and verified[/bold]
 
-The writers have stopped after {written:,} transactions. Both views were rolled to the last of them, and
-Spark has computed them anew from the databases to compare, row by row:
+The writers have stopped after {written:,} transactions, the first ones before capture was there. Both views
+were rolled to the last of them, and Spark has computed them anew from the databases to compare, row by row:
 """
 
 
@@ -146,9 +146,10 @@ def _load(console: Console, at: Opened, facts: dict[str, Any]) -> None:
     started = time.monotonic()
     at.project.setup(progress=at.tell)
     facts["setup_seconds"] = round(time.monotonic() - started, 1)
-    facts["loaded_csn"] = at.warehouse.record("sale_lines").materialized_csn
+    facts["loaded_csn"] = {name: at.warehouse.record(name).loaded_csn for name in at.project.views}
+    moments = " and ".join(f"{name} at csn {csn}" for name, csn in facts["loaded_csn"].items())
     with at.tell.aside():
-        _tell(console, _SETUP)
+        _tell(console, _SETUP.format(moments=moments))
 
 
 def _follow(console: Console, at: Opened) -> None:

@@ -26,6 +26,7 @@ from rollview.service.status import Status, status
 from rollview.service.stored_view import StoredView
 from rollview.service.verify import Verdict, verify
 from rollview.service.warehouse import Warehouse, unknown_view
+from rollview.spark.session import check_session
 
 Progress = Callable[[str], None]
 
@@ -47,6 +48,8 @@ class Project:
 
         Spark is started when it is first needed, unless a session is given; a given one is left running.
         """
+        if spark is not None:
+            check_session(spark)
         return cls(Warehouse(read_project_file(Path(path)), spark))
 
     def __enter__(self) -> Project:

@@ -30,7 +30,7 @@ class Failing:
     choices: tuple[int, ...]
 
 
-class _Budget(Exception):  # noqa: N818 (an event, not an error)
+class _Budget(Exception):
     """Enough runs have been tried."""
 
 

@@ -21,7 +21,7 @@ from rollview.algorithms.effects import ForwardQuery
 from rollview.simulator.world import World
 
 
-class WarehouseCrash(Exception):  # noqa: N818 (an event, not an error)
+class WarehouseCrash(Exception):
     """The warehouse stops here; only what the store holds survives."""
 
 

@@ -21,6 +21,7 @@ from rollview.rows import Rows
 from rollview.spark import driver_side
 from rollview.spark.driver_side import COUNT
 from rollview.spark.scan import frame_of
+from rollview.spark.weigh import weighted_measures
 
 DRIVER_ROWS = 1_000_000
 """Up to so many rows a bag is kept at the driver; a larger one stays on the executors."""
@@ -126,11 +127,9 @@ class SparkBag:
         return SparkBag(support.select(*_kept(names), f.lit(1).cast("bigint").alias(COUNT)))
 
     def summarize(self, keys: Sequence[str], measures: Sequence[Output]) -> SparkBag:
-        sums = [
-            f.coalesce(f.sum(f.expr(to_sql(expression)) * f.col(COUNT)), f.lit(0)).alias(name)
-            for name, expression in measures
-        ]
-        groups = self.frame.groupBy(*_kept(keys)).agg(*sums)
+        frame, weighted = weighted_measures(self.frame, measures)
+        sums = [f.coalesce(f.sum(value), f.lit(0)).alias(name) for name, value in weighted]
+        groups = frame.groupBy(*_kept(keys)).agg(*sums)
         names = (*keys, *(name for name, _ in measures))
         return SparkBag(groups.select(*_kept(names), f.lit(1).cast("bigint").alias(COUNT)))
 

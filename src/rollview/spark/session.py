@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
+from rollview.errors import InputError
+
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -16,6 +18,7 @@ _DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "4g",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
     # Steps are small: few tasks, rows passed whole, no job only to list files.
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
@@ -23,6 +26,20 @@ _DEFAULTS = {
     "spark.sql.autoBroadcastJoinThreshold": str(64 * 1024 * 1024),
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
+
+
+_REQUIRED = {"spark.sql.session.timeZone": ("UTC", "Etc/UTC"), "spark.sql.ansi.enabled": ("true",)}
+"""What a view's values depend on: all processes of a project must agree about it."""
+
+
+def check_session(session: SparkSession) -> None:
+    """Refuses a session in which the same SQL could mean something else."""
+    for key, allowed in _REQUIRED.items():
+        found = session.conf.get(key)
+        if found not in allowed:
+            message = f"the Spark session has {key} = {found}, but views are maintained with {allowed[0]}"
+            hint = f'session.conf.set("{key}", "{allowed[0]}"), or let rollview start its own session'
+            raise InputError(message, thing=key, hint=hint)
 
 
 def open_session(name: str, settings: Mapping[str, str]) -> SparkSession:

@@ -6,76 +6,20 @@ import json
 import os
 import random
 import signal
-import sqlite3
-import subprocess
-import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from itertools import groupby
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import sqlite_writer
 from sqlite_history import FakeMarks, bag, contents, database, drain, ready, replay, writer
+from sqlite_processes import TABLES, check_against, ids, running, start, writers
 
 from rollview.sources.source import Captured
 from rollview.sources.sqlite import SightLost, SQLiteSource
 from rollview.sources.sqlite import watch as watching
 from rollview.sources.sqlite.watch import CommitWatch
-
-TABLES = ["item", "mark"]
-
-
-def start(path: Path, name: str, seconds: float, *more: str) -> subprocess.Popen[str]:
-    """A writer process."""
-    command = [sys.executable, sqlite_writer.__file__, str(path), name, str(seconds), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-@contextmanager
-def writers(path: Path, count: int, seconds: float, *more: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """Writer processes; they are over at the end."""
-    processes = [start(path, f"w{i}", seconds, *more) for i in range(count)]
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-
-
-def running(processes: list[subprocess.Popen[str]]) -> bool:
-    """Whether any of them still is at work."""
-    return any(process.poll() is None for process in processes)
-
-
-def ids(transaction: Captured) -> set[str]:
-    """The ids that a transaction wrote."""
-    return {row[1] if "item" in name else row[0] for name, row, count in _rows(transaction) if count > 0}
-
-
-def _rows(transaction: Captured) -> Iterator[tuple[str, tuple[object, ...], int]]:
-    for name, rows in transaction.rows.items():
-        for row, count in bag(rows).items():
-            yield name, row, count
-
-
-def check_against(connection: sqlite3.Connection, captured: list[Captured]) -> None:
-    """Each transaction wrote one id, in order per writer, and together they make the tables."""
-    written = [ids(transaction) for transaction in captured]
-    assert all(len(each) == 1 for each in written)
-    order = [next(iter(each)).split("-") for each in written]
-    for name, numbers in groupby(sorted(order, key=lambda each: (each[0],)), key=lambda each: each[0]):
-        assert [int(n) for _, n in numbers] == sorted({int(n) for each, n in order if each == name})
-    total: dict[str, Counter[tuple[object, ...]]] = {name: Counter() for name in TABLES}
-    for transaction in captured:
-        for name, row, count in _rows(transaction):
-            total[name.removeprefix("s.")][row] += count
-            assert total[name.removeprefix("s.")][row] >= 0
-    assert {name: +rows for name, rows in total.items()} == contents(connection, TABLES)
 
 
 @pytest.mark.slow
@@ -109,7 +53,7 @@ def test_the_wal_is_started_over_now_and_then_and_no_commit_is_overlooked(
     with closing(database(path, *sqlite_writer.TABLES)) as connection:
         source, bookmark = ready(path)
         captured: list[Captured] = []
-        longest, salts = 0, list[int]()
+        salts: list[int] = []
         with writers(path, 2, 3) as processes:
             while running(processes):
                 batch = source.capture("s", bookmark, 1000)
@@ -118,11 +62,28 @@ def test_the_wal_is_started_over_now_and_then_and_no_commit_is_overlooked(
                 # SQLite locks nothing in the WAL itself, so a test may open and close it.
                 with Path(f"{path}-wal").open("rb") as wal:
                     salts.append(int.from_bytes(wal.read(32)[16:20], "big"))
-                longest = max(longest, Path(f"{path}-wal").stat().st_size)
         found, bookmark = drain(source, bookmark, 1000)
         check_against(connection, captured + found)
         assert salts[-1] - salts[0] > 1, "the WAL was hardly ever started over"
-        assert longest < 40 << 20
+        source.close()
+
+
+@pytest.mark.parametrize("limits", [(50, 10_000), (50, 50)], ids=["in passing", "holding writers up"])
+def test_the_wal_does_not_grow_while_it_is_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(CommitWatch.__init__, "__defaults__", (60.0, *limits))
+    path = tmp_path / "a.db"
+    with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
+        source, bookmark = ready(path)
+        for _ in range(10):
+            for number in range(40):
+                connection.execute("INSERT INTO t VALUES (?)", (number,))
+            batch = source.capture("s", bookmark, 1000)
+            assert len(batch.transactions) == 40
+            bookmark = batch.bookmark
+        # 400 transactions of four pages and more would take 6 MB without ever starting over.
+        assert Path(f"{path}-wal").stat().st_size < 2 << 20
         source.close()
 
 
@@ -294,6 +255,29 @@ def test_a_sight_waits_for_capture_and_a_lost_one_is_said(tmp_path: Path) -> Non
         passed_over = FakeMarks([json.loads(sight) + 5], str(json.loads(sight) + 5))
         with pytest.raises(SightLost):
             source.seen("s", sight, passed_over)
+        source.close()
+
+
+@pytest.mark.parametrize("wal", [True, False], ids=["wal", "rollback"])
+def test_what_an_unwatched_reading_saw_is_never_stepped_over(tmp_path: Path, wal: bool) -> None:
+    path = tmp_path / "a.db"
+    with closing(database(path, "CREATE TABLE t(a INTEGER)", wal=wal)) as connection:
+        source, bookmark = ready(path)
+        source.close()
+        reader = SQLiteSource("s", path)
+        sights = [reader.read({}, tmp_path).sight]
+        for number in range(3):
+            connection.execute("INSERT INTO t VALUES (?)", (number,))
+            connection.execute("INSERT INTO t VALUES (?)", (number,))
+            sights.append(reader.read({}, tmp_path).sight)
+        connection.execute("INSERT INTO t VALUES (9)")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        found, bookmark = drain(source, bookmark)
+        assert [sum(bag(each.rows["s.t"]).values()) for each in found] == [2, 2, 2, 1]
+        marks = FakeMarks([each.mark for each in found], bookmark)
+        source.forget("s", bookmark)
+        seen = [source.seen("s", sight, marks) for sight in sights]
+        assert [each and each.upto for each in seen] == [0, 1, 2, 3]
         source.close()
 
 

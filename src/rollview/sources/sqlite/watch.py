@@ -24,7 +24,7 @@ from rollview.sources.sqlite.wal import WalReader
 
 HOLD_SECONDS = 60.0
 LONG_FRAMES = 4_000
-VERY_LONG_FRAMES = 32_000
+VERY_LONG_FRAMES = 16_000
 _PATIENCE_SECONDS = 1.0
 
 

@@ -1,0 +1,109 @@
+"""Commands as processes: what reaches the streams, and how they end when somebody asks them to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from command_runs import Command
+
+pytestmark = pytest.mark.slow
+PATIENCE_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project that a process of its own has set up."""
+    folder = tmp_path_factory.mktemp("processes") / "shop"
+    for arguments in (["init", str(folder)], ["setup", "--project", str(folder), "--json"]):
+        done = _rollview(*arguments)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == "", "Spark is quiet"
+    assert set(json.loads(done.stdout)["loaded"]) == {"sale_lines", "sales_by_state", "large_sales"}
+    return folder
+
+
+def _command(*arguments: str) -> list[str]:
+    return [str(Path(sys.executable).parent / "rollview"), *arguments]
+
+
+def _rollview(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(_command(*arguments), capture_output=True, text=True, check=False)
+
+
+def _sell(shop: Path) -> None:
+    with closing(sqlite3.connect(shop / "shop.db")) as database, database:
+        database.execute("INSERT INTO sales (customer_id, amount) VALUES (1, 1.5)")
+
+
+def _until_line(process: subprocess.Popen[str], wanted: str) -> str:
+    """The first line of the output that has the wanted words."""
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), True)
+    for line in process.stdout:
+        if wanted in line:
+            return line
+    raise AssertionError(f"ended without {wanted!r}")
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_followers_end_when_asked(shop: Path, sign: signal.Signals) -> None:
+    started = time.monotonic()
+    arguments = _command("capture", "--follow", "--json", "--project", str(shop))
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        _sell(shop)
+        assert json.loads(_until_line(process, "transactions"))["transactions"] == 1
+        _sell(shop)
+        assert json.loads(_until_line(process, "transactions"))["transactions"] == 1
+        process.send_signal(sign)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, errors) == (0, "")
+    assert time.monotonic() - started < PATIENCE_SECONDS
+
+
+def test_run_goes_on_until_ctrl_c(shop: Path) -> None:
+    """Spark is started in the midst of it, and takes Ctrl-C for itself if nobody takes it back."""
+    arguments = _command("run", "--json", "--project", str(shop))
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        _sell(shop)
+        event = json.loads(_until_line(process, "applied"))
+        assert set(event) == {"time", "event"}
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, errors) == (0, "")
+    done = _rollview("status", "--json", "--project", str(shop))
+    assert all(view["behind_csn"] == 0 for view in json.loads(done.stdout)["views"])
+
+
+def test_a_failure_of_spark_is_one_line(shop: Path, rollview: Command) -> None:
+    sql = "SELECT n / 0 AS x FROM sales_by_state"
+    done = _rollview("query", sql, "--project", str(shop))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    first, second = done.stderr.splitlines()
+    assert "[DIVIDE_BY_ZERO] Division by zero." in first
+    assert second == "  hint: --debug shows the whole trace"
+
+
+def test_the_demo(tmp_path: Path) -> None:
+    """It ends although its writers do not; a total that did not agree would have ended it with an error."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        _command("demo", "--json"), capture_output=True, text=True, env=environment, timeout=300, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    facts = json.loads(done.stdout)
+    assert facts["verified"] is True
+    assert max(facts["loaded_csn"].values()) <= facts["earlier_csn"] <= facts["chosen_csn"]
+    assert facts["chosen_csn"] < facts["latest_csn"]
+    assert facts["at_earlier_csn"] != facts["at_latest_csn"]
+    assert facts["transactions_written"] >= facts["latest_csn"] > 10
+    assert [each for each in tmp_path.iterdir() if each.name.startswith("rollview-demo")] == []
