@@ -186,7 +186,9 @@ def _same(found: pa.Table, expected: pa.Table, view: str) -> None:
 
 def main() -> None:
     """Runs the scales that were asked for, and writes the result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--scale", type=float, action="append", help="scale factor; may be repeated")
     parser.add_argument("--folder", type=Path, default=Path("benchmarks/data"), help="for data and work")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/tpch.json"))
@@ -207,7 +209,9 @@ def main() -> None:
 
 
 def _show(results: list[dict[str, Any]]) -> None:
-    print(f"{'scale':>6} {'share':>7} {'rollview':>9} {'Spark':>8} {'DuckDB':>8} {'×Spark':>7} {'×DuckDB':>8} {'jobs':>5}")
+    print(
+        f"{'scale':>6} {'share':>7} {'rollview':>9} {'Spark':>8} {'DuckDB':>8} {'×Spark':>7} {'×DuckDB':>8} {'jobs':>5}"
+    )
     for each in results:
         print(
             f"{each['scale']:>6g} {each['share']:>7.2%} {each['seconds']:>8.2f}s"

@@ -126,5 +126,7 @@ class Refresh:
         first = 1 + self._used % 1000
         self._table("customer").update(
             predicate=f"c_custkey BETWEEN {first} AND {first + number - 1}",
-            updates={"c_mktsegment": "CASE WHEN c_mktsegment = 'BUILDING' THEN 'MACHINERY' ELSE 'BUILDING' END"},
+            updates={
+                "c_mktsegment": "CASE WHEN c_mktsegment = 'BUILDING' THEN 'MACHINERY' ELSE 'BUILDING' END"
+            },
         )

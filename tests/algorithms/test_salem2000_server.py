@@ -42,7 +42,7 @@ from rollview.planning import parse_view
 from rollview.simulator.source import SimulatedSource
 
 
-class EndOfScript(Exception):  # noqa: N818 (an event, not an error)
+class EndOfScript(Exception):
     """A process asked for an interval after the last one of the script."""
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from shop import Shop
 
 from rollview.spark.session import open_session
-from shop import Shop
 
 
 @pytest.fixture(scope="session")

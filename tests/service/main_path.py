@@ -38,7 +38,7 @@ def main(folder: Path, remote: str) -> None:
             "verified": all(verdict.is_right for verdict in project.verify()),
         }
     shop.close()
-    print(json.dumps(record))
+    sys.stdout.write(json.dumps(record) + "\n")
 
 
 if __name__ == "__main__":

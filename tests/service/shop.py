@@ -143,7 +143,8 @@ class Shop:
                     if state[table]:
                         marks = ",".join("?" * len(state[table][0]))
                         database.executemany(
-                            f"INSERT INTO {name}.{table} VALUES ({marks})", [list(row) for row in state[table]]
+                            f"INSERT INTO {name}.{table} VALUES ({marks})",
+                            [list(row) for row in state[table]],
                         )
             for other, sql in self.views.items():
                 statement = sqlglot.parse_one(sql, dialect="spark")

@@ -6,9 +6,9 @@ import random
 
 import pytest
 from pyspark.sql import SparkSession
+from shop import MORE_VIEWS, VIEWS, Shop, shown
 
 from rollview.service.project import Project
-from shop import MORE_VIEWS, VIEWS, Shop, shown
 
 pytestmark = pytest.mark.slow
 

@@ -181,7 +181,7 @@ class _Running:
             case Ask(questions=questions):
                 return relations.ask(questions)
             case Await(answers=answers):
-                return tuple(relations.sight(answer) for answer in answers)
+                return tuple(answer.saw for answer in answers)
             case Execute(at=at):
                 return warehouse.catalog.last_csn() if at is None else at
             case Newest():

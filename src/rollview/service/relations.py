@@ -7,7 +7,8 @@ whose stored state answers sub-queries.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -21,9 +22,10 @@ from rollview.errors import RollviewError
 from rollview.service.capture import capture
 from rollview.service.stored_view import StoredView, read_range
 from rollview.service.warehouse import Warehouse
-from rollview.sources.source import columns_to_read
+from rollview.sources.source import Found, SightLost, Source, columns_to_read
 from rollview.spark import COUNT, SparkBag
 
+_LOOKS = 20
 PATIENCE_SECONDS = 60.0
 """So long is waited for what an answer saw to be captured, before it is called an error."""
 
@@ -60,21 +62,14 @@ class Relations:
         return StoredView.open(self._warehouse, name).row_delta(after, upto)
 
     def ask(self, questions: Sequence[Question[SparkBag]]) -> tuple[Answer[SparkBag], ...]:
-        """All answers; several sites are asked at once."""
+        """All answers; several sites are asked at once. What they saw is already told in csn."""
         if len(questions) == 1:
             return (self._answer(questions[0]),)
         return tuple(self._warehouse.askers.map(self._answer, questions))
 
-    def sight(self, answer: Answer[SparkBag]) -> Seen:
-        """What an answer saw, in csn; waits until all of it has been captured."""
-        if isinstance(answer.saw, Seen):
-            return answer.saw
-        return wait_for_sight(self._warehouse, answer.source, answer.saw)
-
     def _answer(self, question: Question[SparkBag]) -> Answer[SparkBag]:
         site, block = question.sub_query.source, question.block
         first = block.relations[question.sub_query.reaches[0].relation].table
-        saw: Seen | str
         if not first.source:
             stored = StoredView.open(self._warehouse, first.name)
             names = [name for name, _ in stored.layout.columns]
@@ -84,17 +79,26 @@ class Relations:
         else:
             keys = tuple(None if bag is None else _keys(bag) for bag in question.keys)
             asked = Question(block, question.sub_query, keys)
-            found = self._warehouse.source_at(site).ask(asked)
+            found, saw = look(self._warehouse, site, lambda source: source.ask(asked))
             bags = [SparkBag.of_rows(self._warehouse.spark, rows) for rows in found.rows]
-            saw = found.sight
         rows = tuple(
             _as_block_names(block, reach.relation, bag)
             for reach, bag in zip(question.sub_query.reaches, bags, strict=True)
         )
-        return Answer(site, rows, saw)  # type: ignore[arg-type]
+        return Answer(site, rows, saw)
 
 
-def wait_for_sight(warehouse: Warehouse, site: str, sight: str) -> Seen:
+def look(warehouse: Warehouse, site: str, action: Callable[[Source], Found]) -> tuple[Found, Seen]:
+    """Reads from a site until capture can tell what was seen; that, in csn."""
+    for _ in range(_LOOKS):
+        found = action(warehouse.source_at(site))
+        with suppress(SightLost):
+            return found, _wait_for_sight(warehouse, site, found.sight)
+    message = f"{site}: what was read could not be placed in its history, {_LOOKS} times in a row"
+    raise CaptureStands(message, thing=site, hint="is the source captured by two warehouses?")
+
+
+def _wait_for_sight(warehouse: Warehouse, site: str, sight: str) -> Seen:
     """What a reading saw, in csn; captures, or waits for the process that does."""
     catalog, source = warehouse.catalog, warehouse.source_at(site)
     deadline = time.monotonic() + PATIENCE_SECONDS

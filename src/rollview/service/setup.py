@@ -146,26 +146,30 @@ def _begin_anew(warehouse: Warehouse, views: Mapping[str, View], again: Containe
     catalog = warehouse.catalog
     kept = {table.site for name, view in views.items() if name not in again for table in view.tables}
     for name, table in catalog.tables().items():
-        readers = [view for view in _readers(warehouse, name) if view in views]
-        if table.site not in kept and readers:
-            for view in readers:
-                drop(warehouse, view)
-            catalog.unregister([name])
-            warehouse.drop_table(warehouse.change_log(table))
+        if table.site not in kept and any(view in views for view in _readers(warehouse, name)):
+            _forget(warehouse, table)
 
 
 def _forget_changed(warehouse: Warehouse, tables: Mapping[str, Table], report: SetupReport) -> None:
-    """A table whose columns are no longer those that were captured begins anew, and so do its views."""
-    catalog = warehouse.catalog
-    for name, old in catalog.tables().items():
+    """A site with a table that has other columns than before begins anew, and so do its views."""
+    known = warehouse.catalog.tables()
+    changed: dict[str, str] = {}
+    for name, old in known.items():
         new = tables.get(name)
-        if new is None or (new.columns, new.types, new.site) == (old.columns, old.types, old.site):
-            continue
-        for view in _readers(warehouse, name):
-            drop(warehouse, view)
-        catalog.unregister([name])
-        warehouse.drop_table(warehouse.change_log(old))
-        report.warnings.append(f"{name} has other columns than before: its history begins anew")
+        if new is not None and (new.columns, new.types, new.site) != (old.columns, old.types, old.site):
+            changed[old.site] = name
+    for site, name in changed.items():
+        report.warnings.append(f"{name} has other columns than before: the history of {site} begins anew")
+        for table in [table for table in known.values() if table.site == site]:
+            _forget(warehouse, table)
+
+
+def _forget(warehouse: Warehouse, table: Table) -> None:
+    """Drops the views that read a table, and all that was captured of it."""
+    for view in _readers(warehouse, table.qualified):
+        drop(warehouse, view)
+    warehouse.catalog.unregister([table.qualified])
+    warehouse.drop_table(warehouse.change_log(table))
 
 
 def _readers(warehouse: Warehouse, name: str) -> list[str]:

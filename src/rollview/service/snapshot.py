@@ -18,7 +18,7 @@ from rollview.algebra.bag import keep
 from rollview.algebra.expression import Column, Literal, call
 from rollview.algebra.history import Seen
 from rollview.algebra.view import Table
-from rollview.service.relations import wait_for_sight
+from rollview.service.relations import look
 from rollview.service.stored_view import StoredView, read_range
 from rollview.service.warehouse import Warehouse
 from rollview.spark import SparkBag
@@ -59,8 +59,7 @@ def read_tables(warehouse: Warehouse, tables: Sequence[Table], folder: Path) -> 
 
     def read(site: str) -> None:
         columns: Mapping[Table, Sequence[str]] = {table: table.columns for table in sites[site]}
-        found = warehouse.source_at(site).read(columns, folder)
-        saw = wait_for_sight(warehouse, site, found.sight)
+        found, saw = look(warehouse, site, lambda source: source.read(columns, folder))
         for table, rows in zip(sites[site], found.rows, strict=True):
             bag = SparkBag.of_rows(warehouse.spark, rows).project(keep(table.columns))
             readings[table.qualified] = Reading(table, bag, saw)

@@ -20,6 +20,7 @@ from rollview.algebra.expression import columns_of
 from rollview.algebra.history import Seen
 from rollview.algebra.view import Block, Table
 from rollview.algorithms.effects import Question
+from rollview.errors import RollviewError
 from rollview.rows import Rows
 
 COUNT = "_count"
@@ -52,6 +53,10 @@ class Found:
 
     rows: tuple[Rows, ...]
     sight: str
+
+
+class SightLost(RollviewError):
+    """A reading saw a state that capture passed over in one go; the question must be asked again."""
 
 
 class Marks(Protocol):
@@ -104,7 +109,7 @@ class Source(Protocol):
         """The bookmark of the present: capture from there misses nothing that commits from now on."""
 
     def capture(self, site: str, after: str, limit: int) -> Batch:
-        """What was committed after a bookmark, about `limit` changed rows of it (one transaction at least)."""
+        """What was committed after a bookmark: about `limit` changed rows, at least one transaction."""
 
     def again(self, site: str, after: str, marks: Sequence[int], upto: str) -> Batch:
         """The same batch once more: it had these marks and ended at this bookmark."""
@@ -123,7 +128,7 @@ class Source(Protocol):
         """
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> Found:
-        """Whole tables of one site, these columns of each, at one state. Large ones go to files in `scratch`."""
+        """Whole tables of one site at one state, these columns of each; large ones in files in `scratch`."""
 
     def seen(self, site: str, sight: str, marks: Marks) -> Seen | None:
         """The versions that a reading saw; None while not all of them have been captured."""

@@ -1,8 +1,8 @@
 """Measures times counts, without losing a digit.
 
-Spark takes a bigint for a decimal of 20 digits, and a product that would need more than 38 digits loses some
-behind the point without a word. Counts of deltas are small: as an int they need only 10 digits. Where even that
-is too much, rows are repeated as often as they count, so that nothing is multiplied.
+Spark takes a bigint for a decimal of 20 digits, and a product that would need more than 38 digits loses
+some behind the point without a word. Counts of deltas are small: as an int they need only 10 digits. Where
+even that is too much, rows are repeated as often as they count, so that nothing is multiplied.
 """
 
 from __future__ import annotations

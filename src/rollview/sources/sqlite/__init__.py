@@ -3,7 +3,6 @@
 from rollview.sources.sqlite.errors import (
     CaptureRefused,
     NotSetUp,
-    SightLost,
     SourceBusy,
     SourceChanged,
     SourceFailed,
@@ -15,7 +14,6 @@ __all__ = [
     "CaptureRefused",
     "NotSetUp",
     "SQLiteSource",
-    "SightLost",
     "SourceBusy",
     "SourceChanged",
     "SourceFailed",

@@ -27,7 +27,3 @@ class SourceFailed(RollviewError):
 
 class ValueMisfit(RollviewError):
     """A column holds a value that its declared type does not allow. SQLite lets anything in."""
-
-
-class SightLost(RollviewError):
-    """An answer saw a state that capture passed over; the question must be asked again."""

@@ -17,11 +17,11 @@ from rollview.algebra.history import Seen
 from rollview.algebra.view import Table
 from rollview.algorithms.effects import Question
 from rollview.errors import InputError, OptionError
-from rollview.sources.source import Batch, Found, Marks, Prepared
+from rollview.sources.source import Batch, Found, Marks, Prepared, SightLost
 from rollview.sources.sqlite.change_log import transactions
 from rollview.sources.sqlite.connection import opened, quote, transaction
 from rollview.sources.sqlite.database import Database, Snapshot, cut
-from rollview.sources.sqlite.errors import SightLost, SourceChanged
+from rollview.sources.sqlite.errors import SourceChanged
 from rollview.sources.sqlite.install import (
     CUTS_TABLE,
     FORGOTTEN_TABLE,
