@@ -36,6 +36,10 @@ STEPS: dict[str, Step] = {
     "join": lambda r, s, t: r.join(t, [("r.b", "t.c")], call("<=", A, Column("t.d"))).project(
         [("r.a", A), ("r.b", Column("t.d"))]
     ),
+    "join on both": lambda r, s, t: r.join(t, [("r.a", "t.c"), ("r.b", "t.d")]).project(
+        [("r.a", A), ("r.b", Literal(1))]
+    ),
+    "settled": lambda r, s, t: r.settled(),
     "product": lambda r, s, t: r.join(t, []).project([("r.a", Column("t.c")), ("r.b", B)]),
     "distinct": lambda r, s, t: r.net_effect().distinct(["r.a", "r.b"]),
     "summarize": lambda r, s, t: r.net_effect().summarize(["r.a"], [("r.b", B)]),
@@ -52,14 +56,21 @@ STEPS: dict[str, Step] = {
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@example({(None, None): -2}, {}, {(None, None): -2, (None, 0): 2}, ["product", "summarize"])
-@given(pairs, pairs, pairs, st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=5))
+@example({(None, None): -2}, {}, {(None, None): -2, (None, 0): 2}, ["product", "summarize"], False)
+@given(pairs, pairs, pairs, st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=5), st.booleans())
 def test_differential_programs(
-    spark: SparkSession, r: dict[Any, int], s: dict[Any, int], t: dict[Any, int], program: list[str]
+    spark: SparkSession,
+    r: dict[Any, int],
+    s: dict[Any, int],
+    t: dict[Any, int],
+    program: list[str],
+    at_driver: bool,
 ) -> None:
     left, right = ("r.a", "r.b"), ("t.c", "t.d")
     memory = [MemoryBag(left, dict(r)), MemoryBag(left, dict(s)), MemoryBag(right, dict(t))]
     on_spark = [SparkBag.of(spark, dict.fromkeys(bag.columns, "bigint"), bag.counts) for bag in memory]
+    if at_driver:
+        on_spark = [bag.settled() for bag in on_spark]
     here, there = memory[0], on_spark[0]
     for name in program:
         here = STEPS[name](here, *memory[1:])

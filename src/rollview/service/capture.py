@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 from rollview.algebra.history import CSN, Transaction, UnitOfWork
 from rollview.algebra.sequencer import Sequencer
 from rollview.catalog import Lease, Part, Sequenced, Site, Step, Unit
+from rollview.errors import RollviewError
 from rollview.lake import Commit
 from rollview.rows import Rows, arrow_schema
 from rollview.service.warehouse import Warehouse
@@ -45,6 +46,9 @@ def recover(warehouse: Warehouse, lease: Lease) -> int:
     """Finishes a step that was begun."""
     units = 0
     for step in warehouse.catalog.pending("capture"):
+        if gone := sorted(step.bounds["sites"].keys() - warehouse.catalog.sites().keys()):
+            message = f"a capture that was interrupted had begun with {gone[0]}, which is forgotten since"
+            raise RollviewError(message, thing=gone[0], hint="run `rollview setup` again: it was interrupted")
         batches = {
             site: warehouse.source_at(site).again(site, bounds["after"], bounds["marks"], bounds["upto"])
             for site, bounds in step.bounds["sites"].items()

@@ -1,7 +1,8 @@
 """load: a view's first content, or a new one from scratch, while the sources go on.
 
 Its relations are read as they are, aligned to one csn, and the content that follows replaces whatever the
-view's table held. A load that was interrupted leaves no trace in the catalog and is simply done again.
+view's table held. A load that was interrupted is simply done again: until the catalog knows of the new
+content, the old one and its delta stay as they were, or the view is not there at all.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from rollview.algebra.history import CSN
 from rollview.algebra.lift import initial_state
 from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery
-from rollview.catalog import Refresh, Refreshed, ViewAdded, ViewDropped, ViewRecord
+from rollview.catalog import Lease, Refresh, Refreshed, ViewAdded, ViewDropped, ViewRecord
 from rollview.lake import Commit
 from rollview.service.apply import LEASE as APPLY
 from rollview.service.content import content
@@ -44,15 +46,43 @@ def load(
         )
         # Nobody may roll the view's table while its content is replaced.
         with catalog.lease(APPLY, PATIENCE_SECONDS):
+            _drop_misfits(warehouse, lease, name, layout)
             version = _store(warehouse, name, layout, rows, commit)
             record = _record(view, layout, csn, version)
             positions = dict.fromkeys(_positions(view), csn)
             number = sum(file.rows for file in warehouse.view_table(name).files(version=version))
             seconds = time.monotonic() - started
             done = Refreshed(Refresh(name, "full", csn, csn, number, seconds, reason, time.time()))
-            replaced = [ViewDropped(name)] if name in catalog.views() else []
-            catalog.finish(lease, step, *replaced, ViewAdded(record, positions), done)
+            catalog.finish(lease, step, *_replaced(warehouse, name), ViewAdded(record, positions), done)
+            deltas = warehouse.delta_table(name)
+            # Not before: the old content could be rolled until now. The new one begins after all of this.
+            if old := [file for file in deltas.files() if file.maximum.get(CSN, csn + 1) <= csn]:
+                deltas.replace(old, None, commit)
     return record
+
+
+def _replaced(warehouse: Warehouse, name: str) -> list[ViewDropped]:
+    """The view as it was, and the views that live on its delta: they have to be loaded after it."""
+    if name not in warehouse.views:
+        return []
+    losing = {name}
+    for other, view in warehouse.views.items():
+        if not is_full(view) and any(table.qualified in losing for table in view.tables):
+            losing.add(other)
+    return [ViewDropped(other) for other in reversed(warehouse.views) if other in losing]
+
+
+def _drop_misfits(warehouse: Warehouse, lease: Lease, name: str, layout: Layout) -> None:
+    """Removes tables with other columns; the catalog forgets the view first."""
+    tables = {warehouse.delta_table(name): layout.delta, warehouse.view_table(name): layout.stored}
+    misfits = [table for table, columns in tables.items() if table.exists() and table.columns != columns]
+    if not misfits:
+        return
+    catalog = warehouse.catalog
+    if dropped := _replaced(warehouse, name):
+        catalog.finish(lease, catalog.begin(lease, "drop", name, {}), *dropped)
+    for table in misfits:
+        warehouse.drop_table(table)
 
 
 def _record(view: View, layout: Layout, csn: int, version: int) -> ViewRecord:
@@ -91,15 +121,9 @@ def _positions(view: View) -> list[ForwardQuery]:
 
 
 def _store(warehouse: Warehouse, name: str, layout: Layout, rows: SparkBag, commit: Commit) -> int:
-    """Replaces the content of the view's table, and empties its delta table."""
-    deltas, table = warehouse.delta_table(name), warehouse.view_table(name)
-    for each, columns in ((deltas, layout.delta), (table, layout.stored)):
-        if each.exists() and each.columns != columns:
-            warehouse.drop_table(each)
-    deltas, table = warehouse.delta_table(name), warehouse.view_table(name)
-    deltas.create(layout.delta)
+    """Replaces the content of the view's table; makes both tables where they are not there."""
+    table = warehouse.view_table(name)
+    warehouse.delta_table(name).create(layout.delta)
     table.create(layout.stored)
-    if old := deltas.files():
-        deltas.replace(old, None, commit)
     order = [layout.stored_name[name] for name in layout.order]
     return table.replace(table.files(), rows.rows(), commit, sort_by=order)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 
 from rollview.catalog import Retained
 from rollview.lake import Commit, LakeTable
@@ -58,9 +57,8 @@ def _maintain_view(warehouse: Warehouse, name: str, done: dict[str, int]) -> Non
             catalog.abandon(lease, unfinished)
         record = catalog.views()[name]
         kept_since = catalog.csn_at(time.time() - warehouse.project.retention.deltas)
-        readers = [catalog.positions(other).values() for other in _readers(warehouse, name)]
-        needed = [position for positions in readers for position in positions]
-        upto = min([kept_since, record.materialized_csn, *needed])
+        readers = {name, *_readers(warehouse, name)}
+        upto = min(kept_since, *(_passed(warehouse, reader) for reader in readers))
         oldest = max(upto, record.oldest_csn)
         step = catalog.begin(lease, "maintain", name, {"upto": oldest})
         # First nobody may ask for what is about to go, then it goes.
@@ -92,13 +90,13 @@ def _shrink(
 
 def _needed(warehouse: Warehouse) -> int:
     """No change log may lose what a position of any view has not passed, or what a view shows."""
+    return min((_passed(warehouse, name) for name in warehouse.views), default=0)
+
+
+def _passed(warehouse: Warehouse, name: str) -> int:
+    """What a view has behind it: neither its propagation nor a recomputation of what it shows reads it."""
     catalog = warehouse.catalog
-    positions: Iterable[int] = (
-        position
-        for name, record in catalog.views().items()
-        for position in (*catalog.positions(name).values(), record.materialized_csn)
-    )
-    return min(positions, default=0)
+    return min([*catalog.positions(name).values(), catalog.views()[name].materialized_csn])
 
 
 def _readers(warehouse: Warehouse, name: str) -> list[str]:

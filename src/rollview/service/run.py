@@ -114,12 +114,15 @@ def _round(warehouse: Warehouse, progress: Progress) -> bool:
 
 
 def _apply_all(warehouse: Warehouse, progress: Progress) -> bool:
-    """Rolls all views to one csn: the least of their high-water marks."""
+    """Rolls all views to one csn: the least of their high-water marks that all of them can show."""
     catalog = warehouse.catalog
     names = [name for name in warehouse.views if not is_full(warehouse.view(name))]
     if not names:
         return False
     csn = min(catalog.high_water(name) for name in names)
+    ranges = [each for name in names for each in catalog.condensed(name)]
+    while inside := [after for after, upto in ranges if after < csn < upto]:
+        csn = min(inside)
     if all(catalog.views()[name].materialized_csn >= csn for name in names):
         return False
     try:

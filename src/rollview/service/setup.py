@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from rollview.algebra.history import CSN
 from rollview.algebra.view import Table, View
-from rollview.catalog import ViewDropped
-from rollview.errors import InputError, UnsupportedError
-from rollview.service.capture import capture
+from rollview.catalog import Lease, Step, ViewDropped
+from rollview.errors import InputError, RollviewError, UnsupportedError
+from rollview.service.capture import LEASE as CAPTURE
+from rollview.service.capture import capture, recover
 from rollview.service.definitions import as_table, digest, is_full, parse_views, read_view_files
 from rollview.service.layout import Layout, layout_of
 from rollview.service.load import load
@@ -43,13 +44,14 @@ def setup(
     for name in again - defined.keys():
         raise unknown_view(name, defined)
     views = {name: each.view for name, each in defined.items()}
-    for name in [name for name in warehouse.catalog.views() if name not in views]:
+    known = set(warehouse.views)
+    report.dropped += [name for name in warehouse.views if name not in views]
+    for name in [reader for name in report.dropped for reader in _readers(warehouse, name)]:
         drop(warehouse, name)
-        report.dropped.append(name)
     _begin_anew(warehouse, views, again)
     _prepare_sources(warehouse, views.values(), report, progress)
     for name, each in defined.items():
-        if reason := _reason_to_load(warehouse, each.view, again, report.loaded):
+        if reason := _reason_to_load(warehouse, each.view, known, again, report.loaded):
             progress(f"load {name}")
             _propagate_inputs(warehouse, each.view)
             load(warehouse, each.view, each.layout, reason, PATIENCE_SECONDS)
@@ -59,18 +61,19 @@ def setup(
     return report
 
 
-def _reason_to_load(warehouse: Warehouse, view: View, again: Container[str], loaded: Container[str]) -> str:
+def _reason_to_load(
+    warehouse: Warehouse, view: View, known: Container[str], again: Container[str], loaded: Container[str]
+) -> str:
     """Why a view must be loaded; empty if it need not be."""
-    record = warehouse.catalog.views().get(view.name)
-    if record is None:
+    if view.name not in known:
         return "first load"
-    if record.digest != digest(view):
-        return "the definition changed"
     if view.name in again:
         return "asked for"
     # What a view reads has lost its past when it was loaded, so the reader has to begin there, too.
-    inputs = [table.name for table in view.tables if not table.source and table.name in loaded]
-    return f"{inputs[0]} was loaded" if inputs else ""
+    if inputs := [table.name for table in view.tables if not table.source and table.name in loaded]:
+        return f"{inputs[0]} was loaded"
+    record = warehouse.catalog.views().get(view.name)
+    return "" if record is not None and record.digest == digest(view) else "the definition changed"
 
 
 @dataclass(frozen=True)
@@ -143,33 +146,54 @@ def _prepare_sources(
 
 def _begin_anew(warehouse: Warehouse, views: Mapping[str, View], again: Container[str]) -> None:
     """A site that only views to be reloaded read forgets its past, which the source may have lost."""
-    catalog = warehouse.catalog
     kept = {table.site for name, view in views.items() if name not in again for table in view.tables}
-    for name, table in catalog.tables().items():
-        if table.site not in kept and any(view in views for view in _readers(warehouse, name)):
-            _forget(warehouse, table)
+    tables = warehouse.catalog.tables()
+    read = {name for name in tables if any(view in views for view in _readers(warehouse, name))}
+    _forget_sites(warehouse, {tables[name].site for name in read} - kept)
 
 
 def _forget_changed(warehouse: Warehouse, tables: Mapping[str, Table], report: SetupReport) -> None:
     """A site with a table that has other columns than before begins anew, and so do its views."""
-    known = warehouse.catalog.tables()
     changed: dict[str, str] = {}
-    for name, old in known.items():
+    for name, old in warehouse.catalog.tables().items():
         new = tables.get(name)
         if new is not None and (new.columns, new.types, new.site) != (old.columns, old.types, old.site):
             changed[old.site] = name
     for site, name in changed.items():
         report.warnings.append(f"{name} has other columns than before: the history of {site} begins anew")
-        for table in [table for table in known.values() if table.site == site]:
-            _forget(warehouse, table)
+    _forget_sites(warehouse, set(changed))
 
 
-def _forget(warehouse: Warehouse, table: Table) -> None:
-    """Drops the views that read a table, and all that was captured of it."""
-    for view in _readers(warehouse, table.qualified):
-        drop(warehouse, view)
-    warehouse.catalog.unregister([table.qualified])
-    warehouse.drop_table(warehouse.change_log(table))
+def _forget_sites(warehouse: Warehouse, sites: set[str]) -> None:
+    """Drops the views that read these sites, and all that was captured of them."""
+    catalog = warehouse.catalog
+    with catalog.lease(CAPTURE, PATIENCE_SECONDS) as lease:
+        for step in catalog.pending("capture"):
+            sites = _with_interrupted(warehouse, lease, step, sites)
+        tables = {name: table for name, table in catalog.tables().items() if table.site in sites}
+        for name in tables:
+            for view in _readers(warehouse, name):
+                drop(warehouse, view)
+        # All at once: half a site could neither be captured nor be told from a whole one.
+        catalog.unregister(list(tables))
+        for table in tables.values():
+            warehouse.drop_table(warehouse.change_log(table))
+        for step in catalog.pending("capture"):
+            catalog.abandon(lease, step)
+
+
+def _with_interrupted(warehouse: Warehouse, lease: Lease, step: Step, sites: set[str]) -> set[str]:
+    """Finishes a capture that died. Where that is impossible, its sites are forgotten with the others."""
+    own = set(step.bounds["sites"])
+    if own <= warehouse.catalog.sites().keys():
+        try:
+            recover(warehouse, lease)
+            return sites
+        except RollviewError:
+            # What it wrote to the logs of the other sites could not be told from what comes next.
+            if not own <= sites:
+                raise
+    return sites | own
 
 
 def _readers(warehouse: Warehouse, name: str) -> list[str]:

@@ -19,6 +19,7 @@ from rollview.algebra.bag import Output
 from rollview.algebra.expression import Column, Expression, Row, call, conjunction, to_sql
 from rollview.rows import Rows
 from rollview.spark import driver_side
+from rollview.spark.driver_condition import tested
 from rollview.spark.driver_side import COUNT
 from rollview.spark.scan import frame_of
 from rollview.spark.weigh import weighted_measures
@@ -100,18 +101,24 @@ class SparkBag:
         return self._with(*_kept(self.columns), count=-f.col(COUNT))
 
     def select(self, condition: Expression) -> SparkBag:
+        if self._table is not None and (holds := tested(condition, self._table)) is not None:
+            return self._at_driver(self._spark, self._table.filter(holds))
         return SparkBag(self.frame.where(f.expr(to_sql(condition))))
 
     def project(self, outputs: Sequence[Output]) -> SparkBag:
         if self._table is not None:
-            names = [(name, each.name) for name, each in outputs if isinstance(each, Column)]
-            if len(names) == len(outputs):
-                return self._at_driver(self._spark, driver_side.renamed(self._table, names))
+            projected = driver_side.with_constants(self._table, outputs)
+            if projected is not None:
+                return self._at_driver(self._spark, projected)
         return self._with(*(_computed(output) for output in outputs), count=f.col(COUNT))
 
     def join(
         self, other: SparkBag, on: Sequence[tuple[str, str]], condition: Expression | None = None
     ) -> SparkBag:
+        if self._table is not None and other._table is not None:
+            joined = driver_side.join(self._table, other._table, on, condition)
+            if joined is not None:
+                return self._at_driver(self._spark, joined)
         pairs = tuple(call("=", Column(left), Column(right)) for left, right in on)
         whole = conjunction(pairs if condition is None else (*pairs, condition))
         right = other.frame.withColumnRenamed(COUNT, _RIGHT_COUNT)

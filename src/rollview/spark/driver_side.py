@@ -1,8 +1,8 @@
 """Bag operations on an Arrow table at the driver, for rows that are few and already there.
 
-A Spark job costs tens of milliseconds however small it is. These four operations need no expressions, so
-that nothing here could disagree with Spark about the value of one; what they do with NULL is what Spark
-does. Floating-point columns are left to Spark, which takes −0.0 for 0.0 and all NaN for one value.
+A Spark job costs tens of milliseconds however small it is. None of these operations computes a value, so that
+nothing here could disagree with Spark about one; what they do with NULL is what Spark does. Floating-point
+columns are left to Spark, which takes −0.0 for 0.0 and all NaN for one value.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rollview.algebra.bag import Output
+from rollview.algebra.expression import Column, Expression, Literal
 from rollview.rows import arrow_type, spark_type
+from rollview.spark.driver_condition import tested
 
+_LEFT, _RIGHT = "_left", "_right"
 COUNT = "_count"
 """The column that carries a row's multiplicity."""
 
@@ -54,11 +58,56 @@ def negate(table: pa.Table) -> pa.Table:
     return table.set_column(position, table.schema.field(COUNT), pc.negate(table[COUNT]))
 
 
-def renamed(table: pa.Table, names: Sequence[tuple[str, str]]) -> pa.Table:
-    """The columns under new names, given as (new, old), and the counts."""
-    chosen = table.select([*(old for _, old in names), COUNT])
-    return chosen.rename_columns([*(new for new, _ in names), COUNT])
+def join(
+    left: pa.Table, right: pa.Table, on: Sequence[tuple[str, str]], condition: Expression | None
+) -> pa.Table | None:
+    """Pairs equal on the column pairs for which the condition holds; None if that is left to Spark."""
+    kinds = [(left.schema.field(one).type, right.schema.field(other).type) for one, other in on]
+    if not on or any(one != other or not _is_key(one) for one, other in kinds):
+        return None
+    if any(
+        pa.types.is_nested(field.type) or pa.types.is_null(field.type)
+        for field in (*left.schema, *right.schema)
+    ):
+        return None
+    names = [name for name in (*left.column_names, *right.column_names) if name != COUNT]
+    # Rows are matched by their keys and numbers alone, then taken: Arrow cannot join all types of payload.
+    mine = left.select([one for one, _ in on]).append_column(_LEFT, _numbers(left))
+    others = right.select([other for _, other in on]).append_column(_RIGHT, _numbers(right))
+    pairs = mine.join(others, [one for one, _ in on], [other for _, other in on], "inner", use_threads=False)
+    first, second = left.take(pairs[_LEFT]), right.take(pairs[_RIGHT])
+    columns = {name: (first if name in left.column_names else second)[name] for name in names}
+    joined = pa.table(columns) if names else None
+    if joined is None:
+        return None
+    joined = joined.append_column(COUNT, pc.multiply_checked(first[COUNT], second[COUNT]))
+    if condition is None:
+        return joined
+    holds = tested(condition, joined)
+    return None if holds is None else joined.filter(holds)
+
+
+def with_constants(table: pa.Table, outputs: Sequence[Output]) -> pa.Table | None:
+    """The projection to columns and whole numbers; None if anything has to be computed."""
+    columns, names = [], []
+    for name, expression in outputs:
+        if isinstance(expression, Column):
+            columns.append(table[expression.name])
+        elif isinstance(expression, Literal) and type(expression.value) is int:
+            columns.append(pa.repeat(pa.scalar(expression.value, pa.int64()), table.num_rows))
+        else:
+            return None
+        names.append(name)
+    return pa.Table.from_arrays([*columns, table[COUNT]], names=[*names, COUNT])
 
 
 def _counted_once(table: pa.Table) -> pa.Table:
     return table.append_column(COUNT, pa.array([1] * table.num_rows, pa.int64()))
+
+
+def _numbers(table: pa.Table) -> pa.Array:
+    return pa.array(range(table.num_rows), pa.int64())
+
+
+def _is_key(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind))

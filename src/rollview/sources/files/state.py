@@ -11,11 +11,12 @@ from rollview.algebra.expression import conjunction
 from rollview.rows import FileScan, Rows, ScanFile, arrow_schema
 from rollview.sources.files.net import counted
 from rollview.sources.files.parquet import read_files
+from rollview.sources.files.row_groups import candidates, read_matches
 from rollview.sources.files.wanted import Wanted
 from rollview.sources.source import COUNT
 
-FEW_ROWS = 4_000_000
-"""Up to so many rows Arrow finds the matches faster than a Spark job would, which starts slowly."""
+FEW_ROWS = 30_000_000
+"""Up to so many rows in row groups that may match, Arrow finds the matches faster than a Spark job would."""
 
 Prune = Callable[[Sequence[Wanted]], tuple[tuple[ScanFile, ...], int | None]]
 """The files that may hold wanted values, and how many rows they have, if that is known."""
@@ -40,8 +41,15 @@ class FileState:
         if not files or not all(len(each.values) for each in wanted):
             return arrow_schema(schema).empty_table()
         scan = FileScan(_each_once(files), schema)
-        if now or (rows is not None and rows <= FEW_ROWS):
-            return read_files(self._with_keys(scan, wanted), wanted).select([name for name, _ in schema])
+        keyed = self._with_keys(scan, wanted)
+        partitions = {name for file in files for name in file.constants}
+        # Partitions have been looked at; of the other columns the one with the fewest values goes first.
+        stored = sorted((w for w in wanted if w.column not in partitions), key=lambda each: len(each.values))
+        groups = candidates(scan.files, stored[0]) if stored else []
+        number = sum(group.rows for group in groups) if stored else rows
+        if now or (number is not None and number <= FEW_ROWS):
+            found = read_matches(keyed, groups, stored) if stored else read_files(keyed, wanted)
+            return found.select([name for name, _ in schema])
         return FileScan(scan.files, schema, conjunction(tuple(each.condition() for each in wanted)))
 
     def _schema(self, columns: Sequence[str]) -> tuple[tuple[str, str], ...]:

@@ -1,0 +1,100 @@
+"""Conditions tested at the driver, where Arrow and Spark cannot disagree about them.
+
+Comparisons of columns and constants of one and the same type (whole numbers, texts, dates, booleans), tests
+for NULL, and AND, OR and NOT over these, with SQL's three values. Anything else, any arithmetic and any
+floating-point number above all, is left to Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rollview.algebra.expression import Call, Column, Expression, Literal
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+class _LeftToSpark(Exception):
+    """The condition has a part whose meaning only Spark knows."""
+
+
+def tested(condition: Expression, table: pa.Table) -> pa.ChunkedArray | None:
+    """For every row whether the condition is true, false or unknown; None if only Spark can tell."""
+    try:
+        return _tested(condition, table)
+    except _LeftToSpark:
+        return None
+
+
+def _tested(condition: Expression, table: pa.Table) -> Any:
+    if not isinstance(condition, Call):
+        raise _LeftToSpark
+    function, arguments = condition.function, condition.arguments
+    if function in ("AND", "OR"):
+        combine = pc.and_kleene if function == "AND" else pc.or_kleene
+        return _combined(combine, [_tested(each, table) for each in arguments])
+    if function == "NOT":
+        return pc.invert(_tested(arguments[0], table))
+    if function == "IS NULL" and isinstance(arguments[0], Column):
+        return pc.is_null(table[arguments[0].name])
+    if function in _COMPARISONS:
+        return _COMPARISONS[function](*_alike(arguments[0], arguments[1], table))
+    if function == "IN" and isinstance(arguments[0], Column):
+        return _combined(
+            pc.or_kleene, [pc.equal(*_alike(arguments[0], each, table)) for each in arguments[1:]]
+        )
+    raise _LeftToSpark
+
+
+def _combined(combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
+    result = parts[0]
+    for part in parts[1:]:
+        result = combine(result, part)
+    return result
+
+
+def _alike(left: Expression, right: Expression, table: pa.Table) -> tuple[Any, Any]:
+    """Both sides, if they have the same type."""
+    kinds = [table.schema.field(each.name).type for each in (left, right) if isinstance(each, Column)]
+    if not kinds or any(kind != kinds[0] for kind in kinds) or not _is_plain(kinds[0]):
+        raise _LeftToSpark
+    return _side(left, kinds[0], table), _side(right, kinds[0], table)
+
+
+def _side(expression: Expression, kind: pa.DataType, table: pa.Table) -> Any:
+    if isinstance(expression, Column):
+        return table[expression.name]
+    if isinstance(expression, Literal) and _fits(expression.value, kind):
+        return pa.scalar(expression.value, kind)
+    raise _LeftToSpark
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_boolean(kind)
+    )
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    """Whether a constant is one of the column's own values, so that nothing is converted."""
+    if isinstance(value, bool):
+        return bool(pa.types.is_boolean(kind))
+    if isinstance(value, int):
+        return bool(pa.types.is_integer(kind)) and abs(value) < 2 ** (kind.bit_width - 1)
+    if isinstance(value, str):
+        return bool(pa.types.is_string(kind))
+    return type(value).__name__ == "date" and bool(pa.types.is_date(kind))
