@@ -2,9 +2,10 @@
 
     python benchmarks/tpch.py --scale 1 --scale 10
 
-Per batch of 0.01 %, 0.1 % and 1 % of orders and line items, three views are maintained by rollview, recomputed
-and written by Spark in the same session, and recomputed by DuckDB from the same Parquet files. Every state is
-compared with DuckDB's. The result, with a profile per phase, goes to a file beside the printed table.
+Per batch of 0.01 %, 0.1 % and 1 % of orders and line items, three views are maintained by rollview,
+recomputed and written by Spark in the same session, and recomputed by DuckDB from the same Parquet files.
+Every state is compared with DuckDB's. The result, with a profile per phase, goes to a file beside the
+printed table.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ from deltalake import DeltaTable
 from tpch_data import TABLES, Refresh, as_delta, generate
 
 from rollview import Project
+from rollview.lake import LakeTable
+from rollview.service.apply import apply
+from rollview.service.propagate import propagate_all
+from rollview.sources.delta import DeltaSource
+from rollview.spark import SparkBag
 
 VIEWS = {
     "q3": """SELECT l.l_orderkey, sum(l.l_extendedprice * (1 - l.l_discount)) AS revenue,
@@ -53,6 +59,28 @@ VIEWS = {
         GROUP BY l.l_returnflag, l.l_linestatus""",
 }
 SHARES = (0.0001, 0.001, 0.01)
+PROFILE: dict[str, float] = {}
+"""Where time goes, in seconds added up over all threads: asking sources, Spark jobs, reading, writing."""
+
+
+def _profiled(owner: type, method: str, label: str) -> None:
+    original = getattr(owner, method)
+
+    def measured(*arguments: Any, **options: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return original(*arguments, **options)
+        finally:
+            PROFILE[label] = PROFILE.get(label, 0.0) + time.perf_counter() - started
+
+    setattr(owner, method, measured)
+
+
+_profiled(DeltaSource, "ask", "ask sources")
+_profiled(SparkBag, "look", "Spark jobs")
+_profiled(LakeTable, "load", "read lake")
+_profiled(LakeTable, "append", "write deltas")
+_profiled(LakeTable, "replace", "write views")
 
 
 class Bench:
@@ -99,19 +127,20 @@ class Bench:
 
     def _measure(self, project: Project, share: float, orders: int) -> dict[str, Any]:
         jobs = _job_counter(project)
+        PROFILE.clear()
         with self.phase("capture"):
             captured = project.capture()
         before = jobs()
-        for view in project.views:
-            with self.phase(f"propagate {view}"):
-                project.propagate(view)
+        with self.phase("propagate"):
+            propagate_all(project._warehouse, project.views, None, 0.0)
         propagate_jobs = jobs() - before
         before = jobs()
         with self.phase("apply"):
-            project.refresh(*project.views)
+            apply(project._warehouse, dict.fromkeys(project.views, project.status().last_csn), "benchmark")
         apply_jobs = jobs() - before
         ours = sum(value for name, value in self.seconds.items() if name != "capture")
         phases = {name: round(value, 3) for name, value in self.seconds.items()}
+        profile = {name: round(value, 3) for name, value in sorted(PROFILE.items())}
         spark_seconds = self._recompute_with_spark(project)
         duckdb_seconds, expected = self._recompute_with_duckdb()
         for view, table in expected.items():
@@ -130,6 +159,7 @@ class Bench:
             "propagate_jobs": propagate_jobs,
             "apply_jobs": apply_jobs,
             "phases": phases,
+            "profile": profile,
         }
 
     def _files(self, table: str) -> list[str]:
@@ -209,9 +239,7 @@ def main() -> None:
 
 
 def _show(results: list[dict[str, Any]]) -> None:
-    print(
-        f"{'scale':>6} {'share':>7} {'rollview':>9} {'Spark':>8} {'DuckDB':>8} {'×Spark':>7} {'×DuckDB':>8} {'jobs':>5}"
-    )
+    print(" scale   share  rollview    Spark   DuckDB  ×Spark  ×DuckDB  jobs")
     for each in results:
         print(
             f"{each['scale']:>6g} {each['share']:>7.2%} {each['seconds']:>8.2f}s"

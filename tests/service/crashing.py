@@ -1,8 +1,9 @@
-"""Crashes at durable steps: the process "dies" just before or just after the n-th durable operation.
+"""Crashes at durable steps: the process "dies" right after the n-th durable operation, or right before it.
 
-Durable are the transactions of the catalog that begin or end a step, the commits of lake tables, the files
-they are made of, and what a source is told to forget. A dying process does nothing more: whatever it tries
-afterwards fails as well, until `revive`.
+Durable are the transactions of the catalog, the commits of lake tables, what is deleted there, and what a
+source is told. Between two of them nothing lasting happens, save the data files of a lake commit: so a death
+after each operation, and one before each lake commit, are all there are. A dying process does nothing
+more: whatever it tries afterwards fails as well, until `revive`.
 """
 
 from __future__ import annotations
@@ -14,19 +15,25 @@ import pytest
 
 from rollview.catalog import Catalog
 from rollview.lake import LakeTable
+from rollview.service.warehouse import Warehouse
 from rollview.sources.sqlite import SQLiteSource
 
 OPERATIONS: tuple[tuple[type, str], ...] = (
     (Catalog, "register"),
+    (Catalog, "unregister"),
     (Catalog, "begin"),
     (Catalog, "finish"),
     (Catalog, "abandon"),
+    (Catalog, "prune_history"),
     (LakeTable, "create"),
     (LakeTable, "_commit"),
     (LakeTable, "vacuum"),
+    (Warehouse, "drop_table"),
     (SQLiteSource, "setup"),
+    (SQLiteSource, "origin"),
     (SQLiteSource, "forget"),
 )
+BOTH_SIDES = ("_commit",)
 
 
 class Died(BaseException):
@@ -34,7 +41,7 @@ class Died(BaseException):
 
 
 class Executioner:
-    """Counts durable operations and kills at a chosen one: even numbers before it, odd ones after it."""
+    """Counts the moments at which a process may die, and kills at a chosen one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -45,7 +52,7 @@ class Executioner:
             monkeypatch.setattr(owner, name, self._watched(owner, name))
 
     def kill_at(self, target: int | None) -> None:
-        """Lets the process live until this point; None: for ever."""
+        """Lets the process live until this moment; None: for ever."""
         self.count, self.target, self.dead, self.place = 0, target, False, ""
 
     def revive(self) -> None:
@@ -56,17 +63,30 @@ class Executioner:
         original = getattr(owner, name)
 
         def watched(instance: Any, *arguments: Any, **options: Any) -> Any:
-            self._point(f"before {owner.__name__}.{name}")
+            self._refuse_the_dead()
+            if name in BOTH_SIDES:
+                self._moment(f"before {owner.__name__}.{name}")
             result = original(instance, *arguments, **options)
-            self._point(f"after {owner.__name__}.{name}")
+            self._moment(f"after {owner.__name__}.{name} of {_subject(instance, arguments)}")
             return result
 
         return watched
 
-    def _point(self, place: str) -> None:
-        if self.dead:
-            raise Died(self.place)
-        if self.target is not None and self.count == self.target:
+    def _moment(self, place: str) -> None:
+        self._refuse_the_dead()
+        if self.count == self.target:
             self.dead, self.place = True, place
             raise Died(place)
         self.count += 1
+
+    def _refuse_the_dead(self) -> None:
+        if self.dead:
+            raise Died(self.place)
+
+
+def _subject(instance: Any, arguments: tuple[Any, ...]) -> str:
+    """What the operation was about, for the reader of a failure."""
+    if isinstance(instance, LakeTable):
+        return f"{instance.folder.parent.name}/{instance.folder.name}"
+    kinds = [each if isinstance(each, str) else getattr(each, "kind", "") for each in arguments]
+    return " ".join(kind for kind in kinds if kind)

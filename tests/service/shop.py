@@ -54,18 +54,21 @@ class Shop:
         folder.mkdir(parents=True)
         self.folder = folder
         self.views = dict(VIEWS if views is None else views)
-        self.connections = {name: self._connect(name, wal) for name in SCHEMAS}
+        self.connections = {name: self.connect(name) for name in SCHEMAS}
+        for name, connection in self.connections.items():
+            if wal:
+                connection.execute("PRAGMA journal_mode=WAL")
+            for table, columns in SCHEMAS[name].items():
+                connection.execute(f"CREATE TABLE {table} ({columns})")
         self.states: dict[str, list[dict[str, Rows]]] = {}
+        self.captured: set[str] = set()
+        self.first: dict[str, int] = {}
         self.random = random.Random(0)
         self.write_project()
 
-    def _connect(self, name: str, wal: bool) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.folder / f"{name}.db", isolation_level=None)
-        if wal:
-            connection.execute("PRAGMA journal_mode=WAL")
-        for table, columns in SCHEMAS[name].items():
-            connection.execute(f"CREATE TABLE {table} ({columns})")
-        return connection
+    def connect(self, name: str) -> sqlite3.Connection:
+        """A plain connection to one of the databases."""
+        return sqlite3.connect(self.folder / f"{name}.db", isolation_level=None, timeout=30.0)
 
     def write_project(self, **settings: str) -> None:
         """Writes the project file and the view files."""
@@ -81,58 +84,58 @@ class Shop:
             (self.folder / "views" / f"{name}.sql").write_text(text)
 
     def begin(self) -> None:
-        """Says that capture begins here: the states of now are version 0."""
-        self.states = {name: [self._copy(name)] for name in SCHEMAS}
+        """Says that capture of the views' tables begins here: the states of now are version 0."""
+        self.states = {name: [self.copy(name)] for name in SCHEMAS}
+        self.first = dict.fromkeys(SCHEMAS, 0)
+        self.capture_views()
+
+    def capture_views(self) -> None:
+        """Says which tables are captured from now on: those that the views read."""
+        self.captured = {
+            f"{table.db}.{table.name}"
+            for sql in self.views.values()
+            for table in sqlglot.parse_one(sql, dialect="spark").find_all(exp.Table)
+            if table.db
+        }
+
+    def commits(self) -> int:
+        """How many transactions have changed a captured table since `begin`."""
+        return sum(len(states) - 1 for states in self.states.values())
+
+    def match(self, project: Project) -> None:
+        """Where capture may have begun at any transaction since `begin`: the newest version tells."""
+        for name, site in project._warehouse.catalog.sites().items():
+            self.first[name] = len(self.states[name]) - 1 - site.version
 
     def transact(self, statements: int = 3) -> None:
         """One random transaction in one of the databases."""
         name = self.random.choice(list(SCHEMAS))
         connection = self.connections[name]
         connection.execute("BEGIN IMMEDIATE")
-        before = connection.total_changes
-        for _ in range(self.random.randint(1, statements)):
-            self._statement(name, connection)
-        changed = connection.total_changes > before
+        number = self.random.randint(1, statements)
+        changed = [change(name, connection, self.random) for _ in range(number)]
         connection.execute("COMMIT")
-        if changed and self.states:
-            self.states[name].append(self._copy(name))
+        if self.states and self.captured & set(changed):
+            self.states[name].append(self.copy(name))
 
-    def _statement(self, name: str, connection: sqlite3.Connection) -> None:
-        pick = self.random.randint
-        table = self.random.choice(list(SCHEMAS[name]))
-        word = self.random.choice(["a", "b", "c", None])
-        if table == "customer":
-            row: tuple[Any, ...] = (pick(1, 6), word, self.random.choice(["x", "y"]))
-        elif table == "product":
-            row = (pick(1, 5), word, self.random.choice([None, pick(1, 5)]))
-        else:
-            row = (pick(1, 25), pick(1, 6), pick(1, 5), self.random.choice([None, pick(0, 9)]))
-        key = next(iter(SCHEMAS[name][table].split()))
-        kind = pick(1, 10)
-        if kind <= 6:
-            connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({','.join('?' * len(row))})", row)
-        elif kind <= 8:
-            connection.execute(f"DELETE FROM {table} WHERE {key} = ?", row[:1])
-        else:
-            column = SCHEMAS[name][table].split(", ")[1].split()[0]
-            connection.execute(f"UPDATE {table} SET {column} = ? WHERE {key} >= ?", (row[1], row[0]))
-
-    def _copy(self, name: str) -> dict[str, Rows]:
-        return {
-            table: tuple(self.connections[name].execute(f"SELECT * FROM {table}").fetchall())
-            for table in SCHEMAS[name]
-        }
+    def copy(self, name: str) -> dict[str, Rows]:
+        """The tables of a database as they are now."""
+        return copied(name, self.connections[name])
 
     def expected(self, project: Project, view: str, csn: int) -> Counter[tuple[Any, ...]]:
         """What the view must show at a csn."""
         catalog = project._warehouse.catalog
-        return self._answer(view, {n: self.states[n][catalog.version_at(n, csn)] for n in SCHEMAS})
+        sites = catalog.sites()
+        versions = {name: catalog.version_at(name, csn) if name in sites else -1 for name in SCHEMAS}
+        states = {name: self.states[name][self.first[name] + at] for name, at in versions.items()}
+        return self.answer(view, states)
 
     def expected_now(self, view: str) -> Counter[tuple[Any, ...]]:
         """What the view must show when everything has been captured."""
-        return self._answer(view, {name: self._copy(name) for name in SCHEMAS})
+        return self.answer(view, {name: self.copy(name) for name in SCHEMAS})
 
-    def _answer(self, view: str, states: dict[str, dict[str, Rows]]) -> Counter[tuple[Any, ...]]:
+    def answer(self, view: str, states: dict[str, dict[str, Rows]]) -> Counter[tuple[Any, ...]]:
+        """What DuckDB says to the view's own text over these states."""
         with duckdb.connect() as database:
             for name, tables in SCHEMAS.items():
                 state = states[name]
@@ -155,6 +158,34 @@ class Shop:
     def close(self) -> None:
         for connection in self.connections.values():
             connection.close()
+
+
+def copied(name: str, connection: sqlite3.Connection) -> dict[str, Rows]:
+    """The tables of a database as a connection sees them."""
+    return {table: tuple(connection.execute(f"SELECT * FROM {table}").fetchall()) for table in SCHEMAS[name]}
+
+
+def change(name: str, connection: sqlite3.Connection, chance: random.Random) -> str:
+    """One random statement; the table that it changed."""
+    pick = chance.randint
+    table = chance.choice(list(SCHEMAS[name]))
+    word = chance.choice(["a", "b", "c", None])
+    if table == "customer":
+        row: tuple[Any, ...] = (pick(1, 6), word, chance.choice(["x", "y"]))
+    elif table == "product":
+        row = (pick(1, 5), word, chance.choice([None, pick(1, 5)]))
+    else:
+        row = (pick(1, 25), pick(1, 6), pick(1, 5), chance.choice([None, pick(0, 9)]))
+    key = next(iter(SCHEMAS[name][table].split()))
+    before, kind = connection.total_changes, pick(1, 10)
+    if kind <= 6:
+        connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({','.join('?' * len(row))})", row)
+    elif kind <= 8:
+        connection.execute(f"DELETE FROM {table} WHERE {key} = ?", row[:1])
+    else:
+        column = SCHEMAS[name][table].split(", ")[1].split()[0]
+        connection.execute(f"UPDATE {table} SET {column} = ? WHERE {key} >= ?", (row[1], row[0]))
+    return f"{name}.{table}" if connection.total_changes > before else ""
 
 
 def shown(project: Project, view: str, as_of: int | None = None) -> Counter[tuple[Any, ...]]:

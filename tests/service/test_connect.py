@@ -1,4 +1,4 @@
-"""The main path through Spark Connect, in a process of its own: one process cannot have both kinds of session."""
+"""The main path through Spark Connect, in a process of its own: none can have both kinds of session."""
 
 from __future__ import annotations
 

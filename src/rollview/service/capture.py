@@ -32,13 +32,24 @@ BATCH_ROWS = 200_000
 """About so many changed rows are taken from a site in one step."""
 
 
+_LATE_STEPS = 20
+"""So many steps more are taken for a source whose clock is behind ours."""
+
+
 def capture(warehouse: Warehouse, wait_seconds: float = 0.0) -> int:
-    """Takes everything that is new; returns the number of units of work."""
-    captured = 0
-    with warehouse.catalog.lease(LEASE, wait_seconds) as lease:
+    """Takes everything that was committed before the call; returns the number of units of work.
+
+    Not all that comes while it runs: writers may be faster than capture for ever.
+    """
+    catalog, called, captured = warehouse.catalog, time.time(), 0
+    with catalog.lease(LEASE, wait_seconds) as lease:
         captured += recover(warehouse, lease)
-        while units := capture_step(warehouse, lease):
+        late = 0
+        while late < _LATE_STEPS and (units := capture_step(warehouse, lease)):
             captured += units
+            if (catalog.commit_time(catalog.last_csn()) or 0.0) > called:
+                break
+            late += units < BATCH_ROWS // 10
     return captured
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -201,6 +202,17 @@ def _total(propagation: Propagation, deltas: Sequence[SparkBag]) -> Any:
     layout = propagation.warehouse.layout(propagation.view.name)
     total = reduce(lambda left, right: left.plus(right), (layout.typed(delta, CSN) for delta in deltas))
     return total.settled().rows()
+
+
+def propagate_all(warehouse: Warehouse, names: Sequence[str], upto: int | None, wait_seconds: float) -> None:
+    """Propagates views side by side; a view that reads another one after that one."""
+    waiting = list(names)
+    with ThreadPoolExecutor(max_workers=4, thread_name_prefix="rollview-view") as drivers:
+        while waiting:
+            inputs = {name: {t.name for t in warehouse.view(name).tables if not t.source} for name in waiting}
+            ready = [name for name in waiting if not inputs[name] & set(waiting)]
+            list(drivers.map(lambda name: propagate(warehouse, name, upto, wait_seconds), ready))
+            waiting = [name for name in waiting if name not in ready]
 
 
 def propagate(warehouse: Warehouse, name: str, upto: int | None = None, wait_seconds: float = 0.0) -> int:

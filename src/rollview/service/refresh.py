@@ -17,7 +17,7 @@ from rollview.service.definitions import is_full
 from rollview.service.layout import layout_of
 from rollview.service.load import load
 from rollview.service.points import Covered, check_covered, resolve
-from rollview.service.propagate import propagate
+from rollview.service.propagate import propagate_all
 from rollview.service.warehouse import Warehouse
 
 Progress = Callable[[str], None]
@@ -42,9 +42,10 @@ def refresh(
     for name in rolled:
         covered = Covered(catalog.views()[name].materialized_csn, catalog.last_csn())
         check_covered(catalog, name, csn, covered, "rolled to")
-    for name in with_dependencies(warehouse, rolled):
-        progress(f"propagate {name}")
-        propagate(warehouse, name, csn, PATIENCE_SECONDS)
+    if rolled:
+        propagated = with_dependencies(warehouse, rolled)
+        progress(f"propagate {', '.join(propagated)}")
+        propagate_all(warehouse, propagated, csn, PATIENCE_SECONDS)
     if rolled:
         progress(f"apply {', '.join(rolled)}")
         apply(warehouse, dict.fromkeys(rolled, csn), f"refresh to csn {csn}", PATIENCE_SECONDS)

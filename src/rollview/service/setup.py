@@ -46,8 +46,8 @@ def setup(
     views = {name: each.view for name, each in defined.items()}
     known = set(warehouse.views)
     report.dropped += [name for name in warehouse.views if name not in views]
-    for name in [reader for name in report.dropped for reader in _readers(warehouse, name)]:
-        drop(warehouse, name)
+    for reader in dict.fromkeys(each for name in report.dropped for each in _readers(warehouse, name)):
+        drop(warehouse, reader)
     _begin_anew(warehouse, views, again)
     _prepare_sources(warehouse, views.values(), report, progress)
     for name, each in defined.items():
@@ -167,6 +167,8 @@ def _forget_changed(warehouse: Warehouse, tables: Mapping[str, Table], report: S
 def _forget_sites(warehouse: Warehouse, sites: set[str]) -> None:
     """Drops the views that read these sites, and all that was captured of them."""
     catalog = warehouse.catalog
+    if not sites and not catalog.pending("capture"):
+        return
     with catalog.lease(CAPTURE, PATIENCE_SECONDS) as lease:
         for step in catalog.pending("capture"):
             sites = _with_interrupted(warehouse, lease, step, sites)

@@ -27,6 +27,9 @@ from rollview.spark.weigh import weighted_measures
 DRIVER_ROWS = 1_000_000
 """Up to so many rows a bag is kept at the driver; a larger one stays on the executors."""
 
+_ONE_TASK_ROWS = 50_000
+"""Up to so many rows one task is faster than several with a shuffle between them."""
+
 _RIGHT_COUNT = "_count_right"
 
 
@@ -66,7 +69,10 @@ class SparkBag:
     def frame(self) -> DataFrame:
         """The bag as a DataFrame."""
         if self._frame is None:
-            self._frame = frame_of(self._spark, self._table)
+            table = self.table()
+            frame = frame_of(self._spark, table)
+            # In one partition there is nothing to shuffle: grouping takes one job instead of two.
+            self._frame = frame.coalesce(1) if table.num_rows <= _ONE_TASK_ROWS else frame
         return self._frame
 
     @property

@@ -1,0 +1,307 @@
+"""Real kills: a process that maintains views is killed with SIGKILL at random moments, again and again.
+
+Writers keep writing all the time, with plain sqlite3. The processes that are killed do different things: the
+first load, `rollview run` with much compaction and pruning, reloads, refreshes, condensing. The next one
+has started Spark already and goes on where the killed one fell. At the end everything is captured and
+refreshed, and every view is compared with DuckDB at the csn it shows and at older ones.
+
+    python benchmarks/kills.py --kills 200
+
+Exit code 1 on any difference. The seed is printed; it fixes what is written and how long processes live, but
+not where they are when they are killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "service"))
+
+from shop import SCHEMAS, Shop, change, copied, shown  # noqa: E402
+
+from rollview.catalog import Catalog  # noqa: E402
+from rollview.service.project import Project  # noqa: E402
+
+VIEWS = {
+    "sales_by_state": """SELECT c.state, count(*) AS n, sum(s.amount) AS total FROM shop.sales s
+        JOIN crm.customer c ON s.cust_id = c.cust_id GROUP BY c.state""",
+    "sold": """SELECT s.sale_id, c.state, p.kind, s.amount FROM shop.sales s
+        JOIN crm.customer c ON s.cust_id = c.cust_id JOIN shop.product p ON s.product_id = p.product_id""",
+    "states_of_size": "SELECT n, count(*) AS states FROM sales_by_state GROUP BY n",
+}
+RETENTION = "{changes: 5s, deltas: 40s, files: 5s}"
+LONGEST_LIFE_SECONDS = 6.0
+PATIENCE_SECONDS = 180.0
+READY = "ready"
+
+
+class Writers:
+    """A thread per database. Before each commit it keeps the state under the transaction's mark."""
+
+    def __init__(self, shop: Shop, seed: int, pause_seconds: float = 0.15) -> None:
+        self.shop = shop
+        self.pause_seconds = pause_seconds
+        self.states: dict[str, dict[int, Any]] = {name: {} for name in SCHEMAS}
+        self.troubles: list[Exception] = []
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._write, args=(name, random.Random(f"{seed} {name}")))
+            for name in SCHEMAS
+        ]
+
+    def start(self) -> None:
+        """Begins to write."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Ends writing; a writer that met trouble says so."""
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+        if self.troubles:
+            raise self.troubles[0]
+
+    def _write(self, name: str, chance: random.Random) -> None:
+        try:
+            connection = self.shop.connect(name)
+            # Where transactions end is read from the WAL, which must last while nobody watches it.
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+            while not self._stopped.wait(chance.random() * 2 * self.pause_seconds):
+                connection.execute("BEGIN IMMEDIATE")
+                for _ in range(chance.randint(1, 4)):
+                    change(name, connection, chance)
+                self.states[name][_counter(connection)] = copied(name, connection)
+                connection.execute("COMMIT")
+            connection.close()
+        except Exception as trouble:
+            self.troubles.append(trouble)
+
+
+def _counter(connection: sqlite3.Connection) -> int:
+    """The triggers' count: the mark of the transaction that is about to commit; 0 before set-up."""
+    with suppress(sqlite3.OperationalError):
+        return int(connection.execute("SELECT version FROM _rollview_version").fetchone()[0])
+    return 0
+
+
+class Victim:
+    """A process that waits, with Spark started, to be told its deed, and then to be killed."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        command = [sys.executable, __file__, "--victim", str(folder), "--seed", str(seed)]
+        self.log = (folder / f"victim-{seed}.log").open("w+")
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=self.log,
+            stderr=self.log,
+            text=True,
+            start_new_session=True,
+        )
+
+    def begin(self, deed: str) -> None:
+        """Waits for Spark, then lets the process begin."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while READY not in self.output():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"a process did not start:\n{self.output()}")
+            time.sleep(0.05)
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{deed}\n")
+        self.process.stdin.flush()
+
+    def output(self) -> str:
+        """All that the process has said."""
+        return Path(self.log.name).read_text(encoding="utf-8")
+
+    def kill(self, with_spark: bool) -> str:
+        """Kills it, with or without its JVM; what it said, if it had ended before in trouble."""
+        ended = self.process.poll() is not None
+        if with_spark:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        else:
+            self.process.kill()
+        self.process.wait()
+        self.log.close()
+        return self.output() if ended else ""
+
+
+def victim(folder: Path, seed: int) -> None:
+    """What the killed processes do, until they are killed."""
+    from rollview.lake import maintenance as files  # noqa: PLC0415
+    from rollview.service import maintenance, run  # noqa: PLC0415
+
+    run.MAINTAIN_SECONDS, run.POLL_SECONDS, maintenance.MANY_FILES, files._FEWEST = 0.5, 0.05, 4, 2
+    chance = random.Random(seed)
+    with Project.open(folder) as project:
+        project.spark.range(10).count()
+        sys.stdout.write(f"{READY}\n")
+        sys.stdout.flush()
+        deed = sys.stdin.readline().strip()
+        project.setup(["sold"] if deed == "load" and project.views else None)
+        while deed == "load":
+            project.setup([chance.choice(["sold", "states_of_size", "sales_by_state"])])
+        if deed == "run":
+            project.run()
+        while True:
+            _roll_about(project, chance)
+
+
+def _roll_about(project: Project, chance: random.Random) -> None:
+    """Refreshes to some time, condenses what lies behind, tidies up."""
+    project.capture()
+    status = project.status()
+    shown_now = max(view.materialized for view in status.views)
+    project.refresh(to=chance.randint(shown_now, status.last_csn))
+    view = next(view for view in project.status().views if view.name == "states_of_size")
+    start, end = sorted(chance.choices(range(view.oldest, view.materialized + 1), k=2))
+    with suppress(Exception):
+        project.condense(view.name, start, end)
+    project.maintain()
+
+
+class Campaign:
+    """Kills, then judges."""
+
+    def __init__(self, folder: Path, kills: int, seed: int) -> None:
+        self.folder, self.kills, self.seed = folder, kills, seed
+        self.chance = random.Random(seed)
+        self.shop = Shop(folder, VIEWS)
+        self.shop.write_project(retention=RETENTION)
+        for _ in range(20):
+            self.shop.transact()
+        self.writers = Writers(self.shop, seed)
+
+    def run(self) -> list[str]:
+        """All kills, then what is wrong."""
+        self.writers.start()
+        try:
+            waiting = Victim(self.folder, self.seed * 1000)
+            for number in range(self.kills):
+                present, deed = waiting, self._deed(number)
+                present.begin(deed)
+                died_at = time.monotonic() + self.chance.random() * LONGEST_LIFE_SECONDS
+                waiting = Victim(self.folder, self.seed * 1000 + number + 1)
+                time.sleep(max(0.0, died_at - time.monotonic()))
+                trouble = present.kill(with_spark=self.chance.random() < 0.7)
+                tell(f"kill {number + 1:3} of {self.kills}: {deed:8} csn {self._csn()}")
+                if trouble:
+                    return [f"a process ended by itself ({deed}):\n{trouble}"]
+            waiting.kill(with_spark=True)
+        finally:
+            self.writers.stop()
+        with Project.open(self.folder) as project:
+            return self._judge(project)
+
+    def _deed(self, number: int) -> str:
+        return "load" if number < 3 else self.chance.choice(["run", "run", "refresh", "load"])
+
+    def _csn(self) -> int:
+        file = self.folder / "lake" / "catalog.db"
+        if not file.exists():
+            return 0
+        catalog = Catalog.open(f"sqlite:///{file}")
+        try:
+            return catalog.last_csn()
+        finally:
+            catalog.close()
+
+    def _judge(self, project: Project) -> list[str]:
+        """Everything that is not as it should be."""
+        project.setup()
+        project.capture()
+        last = project.refresh()
+        wrong = [f"{site}: {why}" for site in SCHEMAS if (why := self._miscounted(project, site))]
+        wrong += [f"unfinished: {what}" for what in project.status().unfinished]
+        compared = 0
+        for view in project.status().views:
+            if view.materialized != last:
+                wrong.append(f"{view.name} shows csn {view.materialized}, not {last}")
+            if shown(project, view.name) != self.shop.expected_now(view.name):
+                wrong.append(f"{view.name} is wrong at csn {last}, the present")
+            readable = _readable(project, view.name, view.oldest, last)
+            for csn in self.chance.sample(readable, min(8, len(readable))):
+                if (states := self._states(project, csn)) is None:
+                    continue
+                compared += 1
+                if shown(project, view.name, csn) != self.shop.answer(view.name, states):
+                    wrong.append(f"{view.name} is wrong as of csn {csn}")
+        wrong += [f"verify: {verdict}" for verdict in project.verify() if not verdict.is_right]
+        tell(f"{last} transactions captured, {compared} older states compared")
+        return wrong
+
+    def _miscounted(self, project: Project, site: str) -> str:
+        """Why the number of captured transactions cannot be right; empty if it is."""
+        captured = project._warehouse.catalog.sites()[site]
+        found = self.shop.connections[site].execute("SELECT version FROM _rollview_cuts WHERE origin")
+        begun = [version for (version,) in found]
+        marks = [mark for mark in self.writers.states[site] if mark]
+        possible = {sum(mark > start for mark in marks) for start in begun}
+        if captured.version in possible and int(captured.bookmark) == max(marks):
+            return ""
+        return f"{captured.version} transactions captured up to {captured.bookmark}, possible: {possible}"
+
+    def _states(self, project: Project, csn: int) -> dict[str, Any] | None:
+        """The state of every site at a csn, by the marks that were captured; None where one has none yet."""
+        catalog = project._warehouse.catalog
+        states = {}
+        for site in SCHEMAS:
+            version = catalog.version_at(site, csn)
+            marks = {at: mark for mark, at in catalog.marks(site).versions(self.writers.states[site]).items()}
+            if version not in marks:
+                return None
+            states[site] = self.writers.states[site][marks[version]]
+        return states
+
+
+def _readable(project: Project, view: str, oldest: int, last: int) -> list[int]:
+    condensed = project._warehouse.catalog.condensed(view)
+    return [
+        csn for csn in range(oldest, last + 1) if not any(after < csn < upto for after, upto in condensed)
+    ]
+
+
+def tell(line: str) -> None:
+    """One line for whoever watches."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Parses the arguments and runs the campaign; 1 if anything is wrong."""
+    parser = argparse.ArgumentParser(
+        description="Kills a maintaining process many times and judges the views."
+    )
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--victim", type=Path, default=None, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    seed = random.randrange(1_000_000) if options.seed is None else options.seed
+    if options.victim is not None:
+        victim(options.victim, seed)
+    tell(f"seed {seed}")
+    with tempfile.TemporaryDirectory(prefix="rollview-kills-") as folder:
+        wrong = Campaign(Path(folder) / "shop", options.kills, seed).run()
+    for line in wrong:
+        tell(f"WRONG: {line}")
+    tell("views, counts and verify agree" if not wrong else f"{len(wrong)} differences")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
