@@ -11,7 +11,7 @@ JOBS ?= auto
 help: ## What can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(READY) ## The story in a minute: an anomaly, and how the sweep avoids it
+demo: $(READY) ## The story in a minute: two databases, writers that never stop, two views, one moment
 	@$(BIN)/rollview demo
 
 test: check ## Everything that must hold before a change lands
@@ -36,10 +36,12 @@ layers: $(READY)
 fast: $(READY)
 	$(BIN)/pytest -m "not slow" -n $(JOBS)
 
-soak: $(READY) ## 100,000 hostile runs of the sweep over 2 to 5 relations, all scenarios
+soak: $(READY) ## 100,000 hostile runs of the sweep, then 200 real kills of a running project
 	$(BIN)/python -m rollview.simulator.soak
+	$(BIN)/python benchmarks/kills.py --kills 200
 
-bench: $(READY) ## Simulated runs a second on one core
+bench: $(READY) ## TPC-H at scale 1 and 10 against recomputation, then simulated runs a second
+	$(BIN)/python benchmarks/tpch.py --scale 1 --scale 10
 	$(BIN)/python -m rollview.simulator.bench
 
 clean: ## Removes the environment and all caches

@@ -162,7 +162,14 @@ class Shop:
 
 def copied(name: str, connection: sqlite3.Connection) -> dict[str, Rows]:
     """The tables of a database as a connection sees them."""
-    return {table: tuple(connection.execute(f"SELECT * FROM {table}").fetchall()) for table in SCHEMAS[name]}
+    return {
+        table: tuple(connection.execute(f"SELECT {_names(columns)} FROM {table}").fetchall())
+        for table, columns in SCHEMAS[name].items()
+    }
+
+
+def _names(columns: str) -> str:
+    return ", ".join(column.split()[0] for column in columns.split(", "))
 
 
 def change(name: str, connection: sqlite3.Connection, chance: random.Random) -> str:
@@ -179,7 +186,8 @@ def change(name: str, connection: sqlite3.Connection, chance: random.Random) -> 
     key = next(iter(SCHEMAS[name][table].split()))
     before, kind = connection.total_changes, pick(1, 10)
     if kind <= 6:
-        connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({','.join('?' * len(row))})", row)
+        names, marks = _names(SCHEMAS[name][table]), ",".join("?" * len(row))
+        connection.execute(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})", row)
     elif kind <= 8:
         connection.execute(f"DELETE FROM {table} WHERE {key} = ?", row[:1])
     else:

@@ -62,9 +62,7 @@ def opened(path: Path, what: str = "", may_be_new: bool = False) -> Iterator[Ope
         from rollview.cli.telling_warehouse import Project, TellingWarehouse  # noqa: PLC0415
 
         warehouse = TellingWarehouse(path, root.obj, tell, debug)
-        catalog = warehouse.project.catalog.removeprefix("sqlite:///")
-        is_new = catalog != warehouse.project.catalog and not Path(catalog).exists()
-        if is_new and not may_be_new:
+        if warehouse.is_new and not may_be_new:
             raise _not_set_up(warehouse.project.name)
         with Project(warehouse) as project:
             yield Opened(project, warehouse, tell)

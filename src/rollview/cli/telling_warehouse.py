@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,9 @@ class TellingWarehouse(Warehouse):
         self._tell = tell
         self._debug = debug
 
-    @cached_property
-    def spark(self) -> Any:
-        """The session that was given, or one started now."""
-        if self._given_spark is not None:
-            return self._given_spark
+    def start_spark(self) -> Any:
+        """Makes the session, quietly."""
         if "remote" not in self.project.spark:
             check_java()
         with self._tell.on("starting Spark"), silent_start(self._debug):
-            return super().spark
+            return super().start_spark()

@@ -139,7 +139,7 @@ class Project:
 
     def explain(self, view: str) -> Explanation:
         """Normal form, join graph, algorithm and why, sub-queries per update, what would be full."""
-        if view in self._warehouse.views:
+        if not self._warehouse.is_new and view in self._warehouse.views:
             return explain(self._warehouse.view(view))
         defined = define(self._warehouse)
         if view not in defined:

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
+from threading import Lock
 
 from pyspark.sql import SparkSession
 
@@ -35,15 +36,23 @@ class Warehouse:
 
     def __init__(self, project: ProjectFile, spark: SparkSession | None = None) -> None:
         self.project = project
-        self._given_spark = spark
+        self._spark = spark
+        self._owns_spark = spark is None
+        self._starting = Lock()
         self.pace = Pace()
         self._lake_tables: dict[Path, LakeTable] = {}
         self._checked: dict[Path, int] = {}
         self._parsed: tuple[dict[str, ViewRecord], dict[str, View]] | None = None
 
+    @property
+    def is_new(self) -> bool:
+        """Whether the project was never set up: its catalog, if it is a file, is not there."""
+        path = self.project.catalog.removeprefix("sqlite:///")
+        return path != self.project.catalog and not Path(path).exists()
+
     @cached_property
     def catalog(self) -> Catalog:
-        """The control tables."""
+        """The control tables; made if they are not there."""
         self.project.lake.mkdir(parents=True, exist_ok=True)
         return Catalog.open(self.project.catalog)
 
@@ -55,10 +64,17 @@ class Warehouse:
     def _identity(self) -> str:
         return self.catalog.identity
 
-    @cached_property
+    @property
     def spark(self) -> SparkSession:
-        """The session that was given, or one made as the project file says."""
-        return self._given_spark or open_session(self.project.name, self.project.spark)
+        """The session that was given, or one made as the project file says; threads may ask at once."""
+        with self._starting:
+            if self._spark is None:
+                self._spark = self.start_spark()
+            return self._spark
+
+    def start_spark(self) -> SparkSession:
+        """Makes the session; whoever wants to say something about it does so here."""
+        return open_session(self.project.name, self.project.spark)
 
     @cached_property
     def threads(self) -> ThreadPoolExecutor:
@@ -156,8 +172,8 @@ class Warehouse:
                 source.close()
         if "catalog" in opened:
             self.catalog.close()
-        if "spark" in opened and self._given_spark is None:
-            self.spark.stop()
+        if self._spark is not None and self._owns_spark:
+            self._spark.stop()
 
 
 def unknown_view(name: str, views: Mapping[str, object]) -> InputError:

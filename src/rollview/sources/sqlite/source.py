@@ -86,7 +86,8 @@ class SQLiteSource:
         with self._database.opened() as connection:
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             tables = captured_tables(connection) if is_installed(connection) else {}
-        told_apart = "transactions from the WAL" if mode == "wal" else "one composite transaction per poll"
+        from_wal = "transactions from the WAL, while capture runs"
+        told_apart = from_wal if mode == "wal" else "one composite transaction per poll"
         return {
             "path": str(self.path),
             "capture": told_apart,
