@@ -64,22 +64,29 @@ def run(
     with warehouse.catalog.lease("run"):
         maintained = time.monotonic()
         keep_trying(stop, once, lambda: _round(warehouse, progress), progress)
+        # From here on there is no bad input: it worked once, so that a file that is gone may come back.
         while not once and not stop.asked():
             if time.monotonic() - maintained > MAINTAIN_SECONDS:
-                keep_trying(stop, once, lambda: bool(maintain(warehouse)), progress)
+                keep_trying(stop, once, lambda: bool(maintain(warehouse)), progress, ())
                 maintained = time.monotonic()
-            if not keep_trying(stop, once, lambda: _round(warehouse, progress), progress):
+            if not keep_trying(stop, once, lambda: _round(warehouse, progress), progress, ()):
                 stop.wait(POLL_SECONDS)
         if once:
             maintain(warehouse)
 
 
-def keep_trying(stop: Stop, once: bool, action: Callable[[], bool], progress: Progress) -> bool:
-    """Repeats an action that meets trouble, with pauses; `once` lets the trouble out."""
+def keep_trying(
+    stop: Stop,
+    once: bool,
+    action: Callable[[], bool],
+    progress: Progress,
+    hopeless: type[Exception] | tuple[()] = InputError,
+) -> bool:
+    """Repeats an action that meets trouble, with pauses; `once` lets the trouble out, as what is hopeless."""
     for pause in (*_TROUBLE_SECONDS, *[_TROUBLE_SECONDS[-1]] * 1_000_000):
         try:
             return action()
-        except InputError:
+        except hopeless:
             raise
         except Exception as trouble:
             if once or stop.asked():
