@@ -45,7 +45,7 @@ VIEWS = {
 RETENTION = "{changes: 5s, deltas: 40s, files: 5s}"
 LONGEST_LIFE_SECONDS = 6.0
 PATIENCE_SECONDS = 180.0
-READY = "ready"
+READY, BEGUN = "ready", "begun"
 
 
 class Writers:
@@ -114,15 +114,19 @@ class Victim:
         )
 
     def begin(self, deed: str) -> None:
-        """Waits for Spark, then lets the process begin."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while READY not in self.output():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(f"a process did not start:\n{self.output()}")
-            time.sleep(0.05)
+        """Waits for Spark, then lets the process begin, and waits until it has."""
+        self._wait_for(READY)
         assert self.process.stdin is not None
         self.process.stdin.write(f"{deed}\n")
         self.process.stdin.flush()
+        self._wait_for(BEGUN)
+
+    def _wait_for(self, word: str) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while word not in self.output():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"a process is not {word}:\n{self.output()}")
+            time.sleep(0.05)
 
     def output(self) -> str:
         """All that the process has said."""
@@ -150,12 +154,13 @@ def victim(folder: Path, seed: int) -> None:
     chance = random.Random(seed)
     with Project.open(folder) as project:
         project.spark.range(10).count()
-        sys.stdout.write(f"{READY}\n")
-        sys.stdout.flush()
+        tell(READY)
         deed = sys.stdin.readline().strip()
-        project.setup(["sold"] if deed == "load" and project.views else None)
+        if deed != "load" and set(project.views) != VIEWS.keys():
+            project.setup()
+        tell(BEGUN)
         while deed == "load":
-            project.setup([chance.choice(["sold", "states_of_size", "sales_by_state"])])
+            project.setup([chance.choice(list(VIEWS))] if project.views else None)
         if deed == "run":
             project.run()
         while True:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from shop import Shop
+from shop import Shop, transact
 
+from rollview.service.project import Project
 from rollview.spark.session import open_session
 
 
@@ -26,3 +27,16 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
     made = Shop(tmp_path / "shop")
     yield made
     made.close()
+
+
+@pytest.fixture
+def project(shop: Shop, spark: SparkSession) -> Iterator[Project]:
+    """The shop, set up, with some transactions captured and shown."""
+    for _ in range(15):
+        shop.transact()
+    shop.begin()
+    with Project.open(shop.folder, spark) as opened:
+        opened.setup()
+        transact(shop, 4)
+        opened.run(once=True)
+        yield opened

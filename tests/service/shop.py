@@ -137,23 +137,27 @@ class Shop:
     def answer(self, view: str, states: dict[str, dict[str, Rows]]) -> Counter[tuple[Any, ...]]:
         """What DuckDB says to the view's own text over these states."""
         with duckdb.connect() as database:
-            for name, tables in SCHEMAS.items():
-                state = states[name]
-                database.execute(f"CREATE SCHEMA {name}")
-                for table, columns in tables.items():
-                    plain = columns.replace(" PRIMARY KEY", "").replace("INTEGER", "BIGINT")
-                    database.execute(f"CREATE TABLE {name}.{table} ({plain})")
-                    if state[table]:
-                        marks = ",".join("?" * len(state[table][0]))
-                        database.executemany(
-                            f"INSERT INTO {name}.{table} VALUES ({marks})",
-                            [list(row) for row in state[table]],
-                        )
+            self.fill(database, states)
             for other, sql in self.views.items():
                 statement = sqlglot.parse_one(sql, dialect="spark")
                 query = statement.expression if isinstance(statement, exp.Create) else statement
                 database.execute(f"CREATE VIEW {other} AS {query.sql(dialect='duckdb')}")
             return Counter(database.execute(f"SELECT * FROM {view}").fetchall())
+
+    def fill(self, database: duckdb.DuckDBPyConnection, states: dict[str, dict[str, Rows]]) -> None:
+        """Makes the tables in DuckDB, with these rows."""
+        for name, tables in SCHEMAS.items():
+            state = states[name]
+            database.execute(f"CREATE SCHEMA {name}")
+            for table, columns in tables.items():
+                plain = columns.replace(" PRIMARY KEY", "").replace("INTEGER", "BIGINT")
+                database.execute(f"CREATE TABLE {name}.{table} ({plain})")
+                if state[table]:
+                    marks = ",".join("?" * len(state[table][0]))
+                    database.executemany(
+                        f"INSERT INTO {name}.{table} VALUES ({marks})",
+                        [list(row) for row in state[table]],
+                    )
 
     def close(self) -> None:
         for connection in self.connections.values():
@@ -199,3 +203,29 @@ def change(name: str, connection: sqlite3.Connection, chance: random.Random) -> 
 def shown(project: Project, view: str, as_of: int | None = None) -> Counter[tuple[Any, ...]]:
     """What rollview shows of a view."""
     return Counter(tuple(row) for row in project.read(view, as_of).collect())
+
+
+def transact(shop: Shop, number: int = 3) -> None:
+    """Some random transactions."""
+    for _ in range(number):
+        shop.transact()
+
+
+def check_all(shop: Shop, project: Project) -> None:
+    """Everything committed is captured and shown; older csn are right, too."""
+    project.run(once=True)
+    status = project.status()
+    assert status.unfinished == ()
+    assert {view.name for view in status.views} == set(shop.views)
+    shop.match(project)
+    for view in status.views:
+        assert shown(project, view.name) == shop.expected_now(view.name), view.name
+        for csn in {view.oldest, (view.oldest + view.high_water) // 2}:
+            assert shown(project, view.name, csn) == shop.expected(project, view.name, csn), (view.name, csn)
+
+
+def check_unharmed(shop: Shop, project: Project) -> None:
+    """What is shown is right at the csn it claims, whatever has happened."""
+    for view in project.status().views:
+        expected = shop.expected(project, view.name, view.materialized)
+        assert shown(project, view.name) == expected, view.name

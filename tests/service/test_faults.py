@@ -20,55 +20,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
-from shop import SCHEMAS, VIEWS, Shop, shown
+from shop import SCHEMAS, Shop, check_all, check_unharmed, shown, transact
 
 from rollview.catalog import LeaseHeld
 from rollview.errors import InputError, RollviewError
 from rollview.lake.errors import LakeError
-from rollview.service.points import PointError
 from rollview.service.project import Project
 from rollview.service.run import Stop
 from rollview.sources.sqlite import SQLiteSource
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def project(shop: Shop, spark: SparkSession) -> Iterator[Project]:
-    """The shop, set up, with some transactions captured and shown."""
-    for _ in range(15):
-        shop.transact()
-    shop.begin()
-    with Project.open(shop.folder, spark) as opened:
-        opened.setup()
-        _transact(shop, 4)
-        opened.run(once=True)
-        yield opened
-
-
-def _transact(shop: Shop, number: int = 3) -> None:
-    for _ in range(number):
-        shop.transact()
-
-
-def _check_all(shop: Shop, project: Project) -> None:
-    """Everything committed is captured and shown; older csn are right, too."""
-    project.run(once=True)
-    status = project.status()
-    assert status.unfinished == ()
-    assert {view.name for view in status.views} == set(shop.views)
-    shop.match(project)
-    for view in status.views:
-        assert shown(project, view.name) == shop.expected_now(view.name), view.name
-        for csn in {view.oldest, (view.oldest + view.high_water) // 2}:
-            assert shown(project, view.name, csn) == shop.expected(project, view.name, csn), (view.name, csn)
-
-
-def _check_unharmed(shop: Shop, project: Project) -> None:
-    """What is shown is right at the csn it claims, whatever has happened."""
-    for view in project.status().views:
-        expected = shop.expected(project, view.name, view.materialized)
-        assert shown(project, view.name) == expected, view.name
 
 
 @contextmanager
@@ -90,7 +51,7 @@ def _away(shop: Shop, name: str) -> Iterator[None]:
 def test_a_source_that_goes_away_within_a_step(
     shop: Shop, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _transact(shop)
+    transact(shop)
     real = SQLiteSource.ask
 
     def gone(source: SQLiteSource, question: Any) -> Any:
@@ -102,8 +63,8 @@ def test_a_source_that_goes_away_within_a_step(
         with pytest.raises(RollviewError, match="there is no SQLite database"):
             project.run(once=True)
     assert any("propagate" in step for step in project.status().unfinished)
-    _check_unharmed(shop, project)
-    _check_all(shop, project)
+    check_unharmed(shop, project)
+    check_all(shop, project)
 
 
 def test_run_waits_for_a_source_that_went_away(shop: Shop, project: Project) -> None:
@@ -111,16 +72,16 @@ def test_run_waits_for_a_source_that_went_away(shop: Shop, project: Project) -> 
     daemon = threading.Thread(target=lambda: project.run(stop=stop, progress=told.append))
     daemon.start()
     try:
-        _transact(shop)
+        transact(shop)
         _wait_for(lambda: any("applied" in line for line in told))
         with _away(shop, "crm"):
             _wait_for(lambda: any("trouble" in line for line in told))
-        _transact(shop)
+        transact(shop)
         _wait_for(lambda: "applied" in told[-1] and "trouble" in "".join(told[:-1]))
     finally:
         stop.now()
         daemon.join()
-    _check_all(shop, project)
+    check_all(shop, project)
 
 
 def _wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -131,17 +92,17 @@ def _wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def test_columns_that_change_while_running(shop: Shop, project: Project) -> None:
-    _transact(shop)
+    transact(shop)
     shop.connections["shop"].execute("ALTER TABLE product ADD COLUMN weight INTEGER")
-    _transact(shop)
+    transact(shop)
     with pytest.raises(RollviewError, match="columns of table product changed") as caught:
         project.run(once=True)
     assert "setup" in caught.value.hint
-    _check_unharmed(shop, project)
+    check_unharmed(shop, project)
     report = project.setup()
     assert any("product" in warning for warning in report.warnings)
-    _transact(shop)
-    _check_all(shop, project)
+    transact(shop)
+    check_all(shop, project)
 
 
 def test_a_capture_that_died_before_columns_changed(
@@ -176,18 +137,18 @@ def test_a_dropped_table(shop: Shop, project: Project) -> None:
     connection.executemany("INSERT INTO product VALUES (?, ?, ?)", rows[1:])
     project.setup([])
     shop.begin()
-    _transact(shop)
-    _check_all(shop, project)
+    transact(shop)
+    check_all(shop, project)
 
 
 def test_without_wal_states_are_true_and_status_says_composite(tmp_path: Path, spark: SparkSession) -> None:
     shop = Shop(tmp_path / "shop", wal=False)
-    _transact(shop, 15)
+    transact(shop, 15)
     shop.begin()
     with Project.open(shop.folder, spark) as project:
         assert any("WAL" in warning for warning in project.setup().warnings)
         for _ in range(3):
-            _transact(shop, 3)
+            transact(shop, 3)
             project.run(once=True)
         status = project.status()
         assert all("composite" in json.dumps(source.how) for source in status.sources)
@@ -206,7 +167,7 @@ def test_without_wal_states_are_true_and_status_says_composite(tmp_path: Path, s
 )
 def test_a_full_disk(shop: Shop, project: Project, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full at the first write, then at the second, and so on, until all fit."""
-    _transact(shop)
+    transact(shop)
     for fitting in range(30):
         left = [fitting]
         with monkeypatch.context() as patch:
@@ -224,10 +185,10 @@ def test_a_full_disk(shop: Shop, project: Project, place: str, monkeypatch: pyte
                 break
             except LakeError as error:
                 assert "full" in error.hint
-        _check_unharmed(shop, project)
-        _transact(shop, 1)
+        check_unharmed(shop, project)
+        transact(shop, 1)
     assert fitting > 2
-    _check_all(shop, project)
+    check_all(shop, project)
 
 
 def _attribute(place: str) -> Any:
@@ -261,8 +222,8 @@ def test_a_lake_table_changed_by_hand(
             assert shown(other, "sales_by_state")
         other.setup([])
         shop.begin()
-        _transact(shop)
-        _check_all(shop, other)
+        transact(shop)
+        check_all(shop, other)
 
 
 # Processes and clocks
@@ -273,7 +234,7 @@ def test_two_daemons(shop: Shop, project: Project, spark: SparkSession) -> None:
     daemon = threading.Thread(target=lambda: project.run(stop=stop, progress=told.append))
     daemon.start()
     try:
-        _transact(shop)
+        transact(shop)
         _wait_for(lambda: bool(told))
         with (
             Project.open(shop.folder, spark) as second,
@@ -283,12 +244,12 @@ def test_two_daemons(shop: Shop, project: Project, spark: SparkSession) -> None:
     finally:
         stop.now()
         daemon.join()
-    _check_all(shop, project)
+    check_all(shop, project)
 
 
 def test_a_clock_that_is_set_back(shop: Shop, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     for hours in (1, 30, 0, 2):
-        _transact(shop)
+        transact(shop)
         clock = SimpleNamespace(time=lambda hours=hours: time.time() - hours * 3600)
         monkeypatch.setattr("rollview.service.capture.time", clock)
         project.run(once=True)
@@ -296,205 +257,4 @@ def test_a_clock_that_is_set_back(shop: Shop, project: Project, monkeypatch: pyt
     times = [catalog.commit_time(csn) or 0.0 for csn in range(1, catalog.last_csn() + 1)]
     assert times == sorted(times)
     assert catalog.csn_at(times[-1]) == catalog.last_csn()
-    _check_all(shop, project)
-
-
-# Time
-
-
-def test_times_outside_of_what_is_covered(shop: Shop, project: Project) -> None:
-    last = project.status().last_csn
-    for action in (
-        lambda: project.read("sold", last + 1),
-        lambda: project.read("sold", "csn:99999"),
-        lambda: project.read("sold", "1999-01-01T00:00:00"),
-        lambda: project.refresh("sold", to=last + 1),
-        lambda: project.refresh("sold", to=last - 1),
-        lambda: project.apply("sold", last - 1),
-    ):
-        try:
-            result = action()
-        except PointError as error:
-            assert "possible: csn:" in error.hint
-        else:
-            # Before all history a view is as it was loaded.
-            assert result is not None
-            assert shown(project, "sold", 0) == shop.expected(project, "sold", 0)
-    _transact(shop)
-    _check_all(shop, project)
-
-
-def test_reads_around_what_was_condensed(shop: Shop, project: Project) -> None:
-    _transact(shop, 8)
-    project.run(once=True)
-    last = project.status().last_csn
-    project.condense("sold", last - 5, last - 1)
-    for csn in (last - 6, last - 5, last - 1, last):
-        assert shown(project, "sold", csn) == shop.expected(project, "sold", csn), csn
-    for csn in (last - 4, last - 2):
-        with pytest.raises(PointError, match="condensed") as caught:
-            project.read("sold", csn)
-        assert f"csn:{last - 5}" in caught.value.hint
-    _transact(shop)
-    project.run(once=True)
-    assert shown(project, "sold") == shop.expected_now("sold")
-    assert all(verdict.is_right for verdict in project.verify())
-
-
-def test_a_range_ahead_is_condensed_and_run_does_not_stop_inside(
-    shop: Shop, project: Project, spark: SparkSession
-) -> None:
-    """Another view, whose propagation somebody else holds, is only as far as the middle of the range."""
-    start = project.status().last_csn
-    _transact(shop, 6)
-    project.capture()
-    last = project.status().last_csn
-    project.propagate("sold")
-    project.propagate("sales_by_state", to=(start + last) // 2)
-    project.condense("sold", start, last)
-    with project._warehouse.catalog.lease("propagate:sales_by_state"):
-        project.run(once=False, stop=_after_a_round())
-    _check_unharmed(shop, project)
-    project.run(once=True)
-    assert shown(project, "sold") == shop.expected_now("sold")
-
-
-def _after_a_round() -> Stop:
-    stop = Stop()
-    stop.now()
-    return stop
-
-
-def test_nothing_is_condensed_that_a_view_above_still_needs(shop: Shop, project: Project) -> None:
-    shop.views["states_of_size"] = "SELECT n, count(*) AS states FROM sales_by_state GROUP BY n"
-    shop.write_project()
-    project.setup()
-    start = project.status().last_csn
-    _transact(shop, 4)
-    project.capture()
-    project.propagate("sales_by_state")
-    with pytest.raises(InputError, match="states_of_size"):
-        project.condense("sales_by_state", start, project.status().last_csn)
-    _check_all(shop, project)
-
-
-# Retention
-
-
-def test_what_is_pruned_is_refused_and_the_rest_is_right(
-    shop: Shop, project: Project, spark: SparkSession
-) -> None:
-    shop.write_project(retention="{changes: 0s, deltas: 0s, files: 0s}")
-    for _ in range(3):
-        shop.connections["shop"].execute("UPDATE sales SET amount = coalesce(amount, 0) + 1")
-        shop.states["shop"].append(shop.copy("shop"))
-        with Project.open(shop.folder, spark) as other:
-            other.run(once=True)
-            view = other.status().views[0]
-            assert view.oldest == view.materialized
-            with pytest.raises(PointError):
-                other.read(view.name, view.oldest - 1)
-            assert DeltaTable(str(shop.folder / "lake/changes/shop/sales")).count() == 0
-            assert all(verdict.is_right for verdict in other.verify())
-    # One site was idle all the time; what it shows is still known by its last transaction.
-    _transact(shop, 6)
-    with Project.open(shop.folder, spark) as other:
-        other.run(once=True)
-        for name in other.views:
-            assert shown(other, name) == shop.expected_now(name)
-
-
-def test_a_view_above_that_lags_keeps_what_it_is_compared_with(
-    shop: Shop, project: Project, spark: SparkSession
-) -> None:
-    shop.views["states_of_size"] = "SELECT n, count(*) AS states FROM sales_by_state GROUP BY n"
-    shop.write_project(retention="{changes: 0s, deltas: 0s, files: 0s}")
-    with Project.open(shop.folder, spark) as other:
-        other.setup()
-        shop.connections["crm"].execute("UPDATE customer SET state = 'q' WHERE cust_id > 2")
-        shop.connections["shop"].execute("INSERT OR REPLACE INTO sales VALUES (77, 1, 1, 5)")
-        other.refresh("sales_by_state")
-        other.propagate("states_of_size")
-        other.maintain()
-        assert all(verdict.is_right for verdict in other.verify())
-        other.run(once=True)
-        assert all(verdict.is_right for verdict in other.verify())
-
-
-# Definitions
-
-
-def test_views_come_change_and_go(shop: Shop, project: Project) -> None:
-    shop.views["grand_total"] = "SELECT count(*) AS n, sum(amount) AS total FROM shop.sales"
-    shop.views["states_of_size"] = "SELECT n, count(*) AS states FROM sales_by_state GROUP BY n"
-    shop.write_project()
-    _transact(shop)
-    assert set(project.setup().loaded) == {"grand_total", "states_of_size"}
-    _transact(shop)
-    _check_all(shop, project)
-
-    shop.views["sales_by_state"] = VIEWS["sales_by_state"].replace(
-        "avg(s.amount) AS mean", "count(s.amount) AS k"
-    )
-    shop.write_project()
-    _transact(shop)
-    loaded = project.setup().loaded
-    assert loaded == {
-        "sales_by_state": "the definition changed",
-        "states_of_size": "sales_by_state was loaded",
-    }
-    _transact(shop)
-    _check_all(shop, project)
-
-    del shop.views["sales_by_state"]
-    shop.views["states_of_size"] = "SELECT state AS n, count(*) AS states FROM crm.customer GROUP BY state"
-    shop.write_project()
-    report = project.setup()
-    assert report.dropped == ["sales_by_state"]
-    assert report.loaded == {"states_of_size": "the definition changed"}
-    assert not (shop.folder / "lake" / "views" / "sales_by_state").exists()
-    _transact(shop)
-    _check_all(shop, project)
-
-
-def test_a_view_is_reloaded_with_the_views_above_it(shop: Shop, project: Project) -> None:
-    shop.views["kinds"] = "SELECT v.kind, t.total FROM sold v JOIN sales_by_state t ON v.state = t.state"
-    shop.write_project()
-    project.setup()
-    _transact(shop)
-    project.capture()
-    assert project.setup(["sold"]).loaded == {"sold": "asked for", "kinds": "sold was loaded"}
-    _transact(shop)
-    _check_all(shop, project)
-
-
-@pytest.mark.parametrize("algorithm", ["compute-delta", "propagate", "equation-1", "equation-2"])
-def test_a_published_algorithm_by_choice(algorithm: str, shop: Shop, project: Project) -> None:
-    properties = f"TBLPROPERTIES ('rollview.algorithm' = '{algorithm}', 'rollview.interval' = '3')"
-    for name, sql in VIEWS.items():
-        shop.views[name] = f"CREATE MATERIALIZED VIEW {name} {properties} AS {sql}"
-    shop.write_project()
-    project.setup()
-    for _ in range(2):
-        _transact(shop, 5)
-        _check_all(shop, project)
-
-
-def test_the_snapshot_policy(shop: Shop, project: Project) -> None:
-    text = VIEWS["sold"]
-    shop.views["sold"] = (
-        f"CREATE MATERIALIZED VIEW sold TBLPROPERTIES ('rollview.policy' = 'snapshot') AS {text}"
-    )
-    shop.write_project()
-    project.setup()
-    before = shown(project, "sold")
-    shop.connections["shop"].execute("INSERT OR REPLACE INTO sales VALUES (99, 1, 1, 8)")
-    shop.connections["crm"].execute("INSERT OR REPLACE INTO customer VALUES (1, 'q', 'q')")
-    shop.connections["shop"].execute("INSERT OR REPLACE INTO product VALUES (1, 'q', 1)")
-    project.run(once=True)
-    assert shown(project, "sold") == before
-    with pytest.raises(InputError, match="no view delta"):
-        project.refresh("sold", to=project.status().last_csn - 1)
-    project.refresh("sold")
-    assert shown(project, "sold") == shop.expected_now("sold") != before
-    assert all(verdict.is_right for verdict in project.verify())
+    check_all(shop, project)

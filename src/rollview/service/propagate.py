@@ -191,7 +191,9 @@ class _Running:
             case Recall(view=view):
                 return warehouse.catalog.control(view)
             case RowsOf(columns=columns, rows=rows):
-                return SparkBag.of(warehouse.spark, dict.fromkeys(columns, "bigint"), dict(rows))
+                # Only empty ones are asked for; they take the type of whatever they are added to.
+                types = {name: "bigint" if name == CSN else "void" for name in columns}
+                return SparkBag.of(warehouse.spark, types, dict(rows))
             case Compensated():
                 return None
         raise RollviewError(f"{self.propagation.algorithm.name} asks for {type(effect).__name__}")

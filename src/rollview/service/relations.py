@@ -17,7 +17,7 @@ from rollview.algebra.expression import Column, conjunction
 from rollview.algebra.history import Seen
 from rollview.algebra.view import Block, Table, View
 from rollview.algorithms.effects import Answer, Question
-from rollview.catalog import LeaseHeld
+from rollview.catalog import Catalog, LeaseHeld
 from rollview.errors import RollviewError
 from rollview.service.capture import capture
 from rollview.service.stored_view import StoredView, read_range
@@ -110,7 +110,19 @@ def _wait_for_sight(warehouse: Warehouse, site: str, sight: str) -> Seen:
                 message = f"an answer of {site} saw more than has been captured in {PATIENCE_SECONDS:.0f} s"
                 raise CaptureStands(message, thing=site, hint=str(held)) from None
             time.sleep(0.02)
-    return catalog.in_csn(site, seen)
+    return _in_csn(catalog, site, seen)
+
+
+def _in_csn(catalog: Catalog, site: str, seen: Seen) -> Seen:
+    """What was seen, in csn, reaching as far as the site has nothing new: there it saw all there is.
+
+    A site that has been idle for long would otherwise be placed at a csn that is forgotten by now.
+    """
+    newest = catalog.last_csn()
+    if catalog.sites()[site].version > seen.upto:
+        newest = catalog.in_csn(site, Seen(seen.upto + 1)).upto - 1
+    holes = catalog.in_csn(site, seen).holes if seen.holes else frozenset()
+    return Seen(newest, holes)
 
 
 def _keys(bag: SparkBag) -> pa.Table:

@@ -38,6 +38,8 @@ class StoredView:
     def open(cls, warehouse: Warehouse, name: str) -> StoredView:
         """The view as it is stored now."""
         view, record = warehouse.view(name), warehouse.record(name)
+        for table in (warehouse.view_table(name), warehouse.delta_table(name)):
+            warehouse.check_untouched(table)
         return cls(warehouse, view, record, Layout.of_record(view, record))
 
     def files(self, holding: tuple[str, Sequence[Any]] | None = None) -> tuple[LakeFile, ...]:
