@@ -250,7 +250,7 @@ def test_two_daemons(shop: Shop, project: Project, spark: SparkSession) -> None:
 def test_a_clock_that_is_set_back(shop: Shop, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     for hours in (1, 30, 0, 2):
         transact(shop)
-        clock = SimpleNamespace(time=lambda hours=hours: time.time() - hours * 3600)
+        clock = SimpleNamespace(time=lambda hours=hours: time.time() - hours * 3600, monotonic=time.monotonic)
         monkeypatch.setattr("rollview.service.capture.time", clock)
         project.run(once=True)
     catalog = project._warehouse.catalog

@@ -31,25 +31,32 @@ LEASE = "capture"
 BATCH_ROWS = 200_000
 """About so many changed rows are taken from a site in one step."""
 
+LONGEST_CHASE_SECONDS = 5.0
+"""So long small steps go on for a source whose clock is behind ours."""
 
-_LATE_STEPS = 20
-"""So many steps more are taken for a source whose clock is behind ours."""
+MANY_UNITS = 100
+"""A step with so many units of work works off a backlog; one with fewer runs after the writers."""
 
 
 def capture(warehouse: Warehouse, wait_seconds: float = 0.0) -> int:
-    """Takes everything that was committed before the call; returns the number of units of work.
+    """Takes everything that was committed before; returns the number of units of work.
 
-    Not all that comes while it runs: writers may be faster than capture for ever.
+    Writers may commit faster than steps are made, so it ends with what is newer than its own beginning.
+    A source whose clock is behind ours cannot tell that: with it, a while of small steps is enough.
     """
-    catalog, called, captured = warehouse.catalog, time.time(), 0
-    with catalog.lease(LEASE, wait_seconds) as lease:
+    captured, began = 0, time.time()
+    with warehouse.catalog.lease(LEASE, wait_seconds) as lease:
         captured += recover(warehouse, lease)
-        late = 0
-        while late < _LATE_STEPS and (units := capture_step(warehouse, lease)):
+        deadline = time.monotonic() + LONGEST_CHASE_SECONDS
+        while batches := _take(warehouse):
+            units = _keep(warehouse, lease, batches)
             captured += units
-            if (catalog.commit_time(catalog.last_csn()) or 0.0) > called:
+            is_behind = any(
+                batch.transactions and batch.transactions[-1].commit_time <= began
+                for batch in batches.values()
+            )
+            if not is_behind or (units < MANY_UNITS and time.monotonic() > deadline):
                 break
-            late += units < BATCH_ROWS // 10
     return captured
 
 
@@ -68,21 +75,24 @@ def recover(warehouse: Warehouse, lease: Lease) -> int:
     return units
 
 
-def capture_step(warehouse: Warehouse, lease: Lease) -> int:
-    """One batch from every site; returns the number of units of work, 0 if nothing was new."""
-    catalog = warehouse.catalog
-    sites = catalog.sites()
+def _take(warehouse: Warehouse) -> dict[str, Batch]:
+    """One batch from every site that has anything new."""
+    sites = warehouse.catalog.sites()
     taken = warehouse.threads.map(
         lambda site: warehouse.source_at(site.name).capture(site.name, site.bookmark, BATCH_ROWS),
         sites.values(),
     )
-    batches = {
+    return {
         name: batch
         for name, batch in zip(sites, taken, strict=True)
         if batch.transactions or batch.bookmark != sites[name].bookmark
     }
-    if not batches:
-        return 0
+
+
+def _keep(warehouse: Warehouse, lease: Lease, batches: Mapping[str, Batch]) -> int:
+    """One step: the batches become history; returns the number of units of work, at least 1."""
+    catalog = warehouse.catalog
+    sites = catalog.sites()
     units = _sequence(catalog.last_csn(), catalog.commit_time(catalog.last_csn()), sites, batches)
     bounds: dict[str, Any] = {
         "sites": {

@@ -108,10 +108,12 @@ def _round(warehouse: Warehouse, progress: Progress) -> bool:
     if captured:
         busy = True
         progress(f"captured {captured} transactions, csn {warehouse.catalog.last_csn()}")
+    # Not further, or a view could be propagated for as long as writers write, while the others wait.
+    upto = warehouse.catalog.last_csn()
     for name in warehouse.views:
         if not is_full(warehouse.view(name)):
             try:
-                steps = propagate(warehouse, name)
+                steps = propagate(warehouse, name, upto)
             except LeaseHeld:
                 continue
             if steps:

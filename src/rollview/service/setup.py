@@ -210,9 +210,10 @@ def _readers(warehouse: Warehouse, name: str) -> list[str]:
 def _propagate_inputs(warehouse: Warehouse, view: View) -> None:
     """Views that this one reads must reach the present, where the new tables' history begins."""
     inputs = [table.name for table in view.tables if not table.source]
+    present = warehouse.catalog.last_csn()
     for name in with_dependencies(warehouse, inputs):
         if not is_full(warehouse.view(name)):
-            propagate(warehouse, name, wait_seconds=PATIENCE_SECONDS)
+            propagate(warehouse, name, present, PATIENCE_SECONDS)
 
 
 def drop(warehouse: Warehouse, name: str) -> None:
