@@ -67,8 +67,9 @@ def _matches(group: RowGroup, schema: pa.Schema, wanted: Sequence[Wanted]) -> pa
     columns = {name: _plain(values, schema.field(name).type) for name, values in columns.items()}
     rows = pa.table({name: columns[name] for name in stored}).filter(mask)
     for name, value in group.file.constants.items():
-        kind = schema.field(name).type
-        rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
+        if name in schema.names:
+            kind = schema.field(name).type
+            rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
     for other in wanted[1:]:
         rows = rows.filter(pc.is_in(rows[other.column], value_set=other.values))
     return rows.select(schema.names).cast(schema)
