@@ -15,7 +15,7 @@ demo: $(READY) ## The story in a minute: two databases, writers that never stop,
 	@$(BIN)/rollview demo
 
 test: check ## Everything that must hold before a change lands
-	$(BIN)/pytest -m slow -n $(JOBS)
+	$(BIN)/pytest -m "slow and not soak" -n $(JOBS)
 
 check: lint types layers fast ## Lint, format, types, import layers, fast tests: under two minutes
 
@@ -38,6 +38,7 @@ fast: $(READY)
 
 soak: $(READY) ## 100,000 hostile runs of the sweep, then 200 real kills of a running project
 	$(BIN)/python -m rollview.simulator.soak
+	$(BIN)/pytest -m soak
 	$(BIN)/python benchmarks/kills.py --kills 200
 
 bench: $(READY) ## TPC-H at scale 1 and 10 against recomputation, then simulated runs a second

@@ -220,12 +220,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--scale", type=float, action="append", help="scale factor; may be repeated")
+    parser.add_argument(
+        "--share", type=float, action="append", help="share of orders per batch; may be repeated"
+    )
     parser.add_argument("--folder", type=Path, default=Path("benchmarks/data"), help="for data and work")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/tpch.json"))
     arguments = parser.parse_args()
     results = []
     for scale in arguments.scale or [1.0]:
-        results += Bench(arguments.folder.absolute(), scale).run(SHARES)
+        results += Bench(arguments.folder.absolute(), scale).run(tuple(arguments.share or SHARES))
     names = ("pyspark", "deltalake", "pyarrow", "duckdb")
     machine = {
         "cores": os.cpu_count(),

@@ -133,7 +133,9 @@ def test_oracle_a_crash_of_refresh(bench: Bench) -> None:
         project.capture()
         project.refresh("sales_by_state", to=project.status().last_csn - 1)
 
-    for place in bench.every_crash(action, *EVERY_STEP):
+    # The view above is not refreshed, so that nothing is written for it.
+    steps = [place for place in EVERY_STEP if "states_of_size" not in place]
+    for place in bench.every_crash(action, *steps):
         bench.check(place)
 
 
@@ -157,6 +159,7 @@ def test_oracle_a_crash_of_the_first_set_up(
     assert moment > 10
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("reload", [["sales_by_state"], []])
 def test_oracle_a_crash_of_a_reload(bench: Bench, reload: list[str]) -> None:
     """Before somebody sets it up again, what is still there is right at every csn it can be read at."""
@@ -172,6 +175,7 @@ def test_oracle_a_crash_of_a_reload(bench: Bench, reload: list[str]) -> None:
         bench.check(place, lambda project: project.setup())
 
 
+@pytest.mark.soak
 def test_oracle_a_crash_while_a_definition_changes(bench: Bench) -> None:
     """Other columns and back again, with a view above that has to follow."""
     with_mean = VIEWS["sales_by_state"].replace("AS total", "AS total, avg(s.amount) AS mean")
@@ -234,33 +238,3 @@ def _after_small_files(bench: Bench, crashes: Iterator[str]) -> Iterator[str]:
         if place is None:
             return
         yield place
-
-
-def test_oracle_a_crash_of_condense(bench: Bench) -> None:
-    """The range lies before what the views show; reads at its ends stay right."""
-
-    def action(project: Project) -> None:
-        project.run(once=True)
-        last = project.status().last_csn
-        project.condense("sales_by_state", last - 3, last)
-
-    for place in bench.every_crash(action, "finish of condense"):
-        bench.check(place)
-
-
-def test_oracle_a_crash_of_apply_before_condense(bench: Bench) -> None:
-    """An apply that died stands inside a range that is condensed next."""
-
-    def action(project: Project) -> None:
-        project.capture()
-        for view in project.views:
-            project.propagate(view)
-        last = project.status().last_csn
-        project.refresh(to=last - 1)
-
-    for place in bench.every_crash(action, "begin of apply", "_commit of views"):
-        with Project.open(bench.shop.folder, bench.spark) as project:
-            status = {view.name: view for view in project.status().views}["states_of_size"]
-            if status.high_water > status.materialized:
-                project.condense("states_of_size", status.materialized, status.high_water)
-        bench.check(place)
