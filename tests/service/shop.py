@@ -153,11 +153,10 @@ class Shop:
                 plain = columns.replace(" PRIMARY KEY", "").replace("INTEGER", "BIGINT")
                 database.execute(f"CREATE TABLE {name}.{table} ({plain})")
                 if state[table]:
-                    marks = ",".join("?" * len(state[table][0]))
-                    database.executemany(
-                        f"INSERT INTO {name}.{table} VALUES ({marks})",
-                        [list(row) for row in state[table]],
-                    )
+                    row = "(" + ",".join("?" * len(state[table][0])) + ")"
+                    values = [value for each in state[table] for value in each]
+                    rows = ",".join([row] * len(state[table]))
+                    database.execute(f"INSERT INTO {name}.{table} VALUES {rows}", values)
 
     def close(self) -> None:
         for connection in self.connections.values():

@@ -24,7 +24,7 @@ def test_oracle_fifteen_kills() -> None:
         [sys.executable, str(CAMPAIGN), "--kills", "15", "--seed", str(seed)],
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=1800,
         env=os.environ | {"PYTHONWARNINGS": "ignore"},
         check=False,
     )
