@@ -214,6 +214,7 @@ def _check_what_is_there(bench: Bench, place: str) -> None:
                 assert shown(project, view.name, csn) == expected, (place, view.name, csn)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("retention", ["{}", "{changes: 0s, deltas: 0s, files: 0s}"])
 def test_oracle_a_crash_of_maintenance(bench: Bench, retention: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compaction of logs with many files, and pruning of all that may go."""
