@@ -151,7 +151,7 @@ def _file_notes(warehouse: Warehouse, records: dict[str, ViewRecord]) -> dict[st
     """What the view files say that setup has not seen."""
     try:
         texts = read_view_files(warehouse.project.view_files())
-    except Exception as error:
+    except Exception as error:  # A broken view file must not hide how the other views stand.
         return dict.fromkeys(records, str(error).splitlines()[0])
     notes = {}
     for name, record in records.items():
