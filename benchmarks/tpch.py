@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import duckdb
@@ -116,16 +117,39 @@ class Bench:
             first_load = self.seconds["first load"]
             print(f"scale {self.scale:g}: first load {first_load:.1f} s", file=sys.stderr, flush=True)
             refresh = Refresh(self.tables, self.scale)
-            for share in (shares[0], *shares):
-                self.seconds = {}
+            refresh.batch(shares[0])
+            self._maintain(project)
+            fixed = self._fixed_cost(project, refresh)
+            print(f"scale {self.scale:g}: {json.dumps(fixed)}", file=sys.stderr, flush=True)
+            for share in shares:
                 orders = refresh.batch(share)
                 result = self._measure(project, share, orders)
-                result["first_load_seconds"] = round(first_load, 2)
+                result |= {"first_load_seconds": round(first_load, 2), **fixed}
                 results.append(result)
                 print(json.dumps(result), file=sys.stderr, flush=True)
-        return results[1:]
+        return results
 
-    def _measure(self, project: Project, share: float, orders: int) -> dict[str, Any]:
+    def _fixed_cost(self, project: Project, refresh: Refresh) -> dict[str, float]:
+        """What a step costs that changes next to nothing, in jobs that do nothing."""
+        trivial, steps = [], []
+        for _ in range(20):
+            started = time.perf_counter()
+            project.spark.range(1).count()
+            trivial.append(time.perf_counter() - started)
+        for _ in range(5):
+            refresh.batch(0.0)
+            self._maintain(project)
+            steps.append(self.seconds["propagate"])
+        job, step = median(trivial), median(steps)
+        return {
+            "trivial_job_seconds": round(job, 4),
+            "smallest_propagate_seconds": round(step, 3),
+            "smallest_propagate_in_trivial_jobs_per_view": round(step / job / len(VIEWS), 1),
+        }
+
+    def _maintain(self, project: Project) -> dict[str, int]:
+        """Captures, propagates and applies all there is; the phases' seconds are in `seconds`."""
+        self.seconds = {}
         jobs = _job_counter(project)
         PROFILE.clear()
         with self.phase("capture"):
@@ -138,6 +162,10 @@ class Bench:
         with self.phase("apply"):
             apply(project._warehouse, dict.fromkeys(project.views, project.status().last_csn), "benchmark")
         apply_jobs = jobs() - before
+        return {"transactions": captured, "propagate_jobs": propagate_jobs, "apply_jobs": apply_jobs}
+
+    def _measure(self, project: Project, share: float, orders: int) -> dict[str, Any]:
+        counts = self._maintain(project)
         ours = sum(value for name, value in self.seconds.items() if name != "capture")
         phases = {name: round(value, 3) for name, value in self.seconds.items()}
         profile = {name: round(value, 3) for name, value in sorted(PROFILE.items())}
@@ -149,15 +177,13 @@ class Bench:
             "scale": self.scale,
             "share": share,
             "orders": orders,
-            "transactions": captured,
             "seconds": round(ours, 3),
             "with_capture_seconds": round(ours + self.seconds["capture"], 3),
             "spark_recompute_seconds": round(spark_seconds, 3),
             "duckdb_recompute_seconds": round(duckdb_seconds, 3),
             "times_faster_than_spark": round(spark_seconds / ours, 2),
             "times_faster_than_duckdb": round(duckdb_seconds / ours, 2),
-            "propagate_jobs": propagate_jobs,
-            "apply_jobs": apply_jobs,
+            **counts,
             "phases": phases,
             "profile": profile,
         }
@@ -236,12 +262,28 @@ def main() -> None:
         "python": platform.python_version(),
         **{name: version(name) for name in names},
     }
+    growth = _growth(results)
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps({"machine": machine, "results": results}, indent=1) + "\n")
-    _show(results)
+    written = {"machine": machine, "results": results, "growth": growth}
+    arguments.output.write_text(json.dumps(written, indent=1) + "\n")
+    _show(results, growth)
 
 
-def _show(results: list[dict[str, Any]]) -> None:
+def _growth(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same number of changed orders at another scale: how many times as long it took."""
+    return [
+        {
+            "orders": one["orders"],
+            "scales": [one["scale"], other["scale"]],
+            "times": round(other["seconds"] / one["seconds"], 2),
+        }
+        for one in results
+        for other in results
+        if one["scale"] < other["scale"] and abs(one["orders"] - other["orders"]) <= 2
+    ]
+
+
+def _show(results: list[dict[str, Any]], growth: list[dict[str, Any]]) -> None:
     print(" scale   share  rollview    Spark   DuckDB  ×Spark  ×DuckDB  jobs")
     for each in results:
         print(
@@ -249,6 +291,15 @@ def _show(results: list[dict[str, Any]]) -> None:
             f" {each['spark_recompute_seconds']:>7.1f}s {each['duckdb_recompute_seconds']:>7.2f}s"
             f" {each['times_faster_than_spark']:>7.1f} {each['times_faster_than_duckdb']:>8.2f}"
             f" {each['propagate_jobs'] + each['apply_jobs']:>5}"
+        )
+    for each in growth:
+        smaller, larger = each["scales"]
+        print(f"{each['orders']} changed orders: scale {larger:g} takes {each['times']}× scale {smaller:g}")
+    for scale, fixed in {each["scale"]: each for each in results}.items():
+        print(
+            f"scale {scale:g}: a step of two orders propagates in {fixed['smallest_propagate_seconds']} s,"
+            f" per view {fixed['smallest_propagate_in_trivial_jobs_per_view']} jobs that do nothing"
+            f" ({fixed['trivial_job_seconds'] * 1000:.0f} ms each)"
         )
 
 

@@ -104,6 +104,8 @@ def _compare_marks(catalog: Catalog, both: Both, pruned: int) -> None:
         floor = both.history.version_at(site, pruned)
         kept = {part.mark: part.version for part, _ in parts if part.version >= max(floor, 1)}
         assert marks.versions([*range(-1, 25)]) == kept
+        for least in range(-1, 25):
+            assert marks.since(least) == {mark: each for mark, each in kept.items() if mark >= least}
         for mark in {-1, *(part.mark + near for part, _ in parts for near in (0, 1))}:
             expected = max((part.version for part, _ in parts if part.mark <= mark), default=0)
             found = _either(lambda m=mark, k=marks: k.latest(m))

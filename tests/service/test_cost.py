@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from shop import Shop
+from shop import Shop, shown
 
 from rollview.service.project import Project
+from rollview.spark import driver_side
 
 pytestmark = pytest.mark.slow
 
@@ -36,3 +40,29 @@ def test_a_small_step_is_one_job_per_view(shop: Shop, spark: SparkSession) -> No
             for view, version in versions.items():
                 assert project._warehouse.view_table(view).version() - version <= 1
                 assert project._warehouse.record(view).materialized_csn == csn
+
+
+def test_keys_that_change_all_the_time_do_not_multiply(shop: Shop, spark: SparkSession) -> None:
+    """Hundreds of changes to a handful of keys: what a row meets is what was true at its moment, not all."""
+    for _ in range(20):
+        shop.transact()
+    most = 0
+    join = driver_side.join
+
+    def measured(left: pa.Table, right: pa.Table, *how: Any) -> pa.Table | None:
+        nonlocal most
+        joined = join(left, right, *how)
+        most = max(most, 0 if joined is None else joined.num_rows)
+        return joined
+
+    with Project.open(shop.folder, spark) as project, pytest.MonkeyPatch.context() as patch:
+        project.setup()
+        for _ in range(400):
+            shop.transact(4)
+        assert project.capture()
+        patch.setattr(driver_side, "join", measured)
+        patch.setattr(driver_side, "MOST_PAIRS", 200_000)
+        project.refresh()
+        assert 0 < most < 200_000
+        for view in project.views:
+            assert shown(project, view) == shop.expected_now(view)

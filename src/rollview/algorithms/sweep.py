@@ -155,7 +155,8 @@ def _align_and_join(
     aligned = align(found, log, saw, first, last)
     columns = (*rows.columns, *found.columns)
     condition = _at_bound(reach.relation < query.start, reach.conditions)
-    return rows.join(aligned, reach.on, condition).project(keep(columns)), True
+    # A key that changed often meets every change so far; net effect leaves what was true at the row's moment.
+    return rows.join(aligned, reach.on, condition).project(keep(columns)).net_effect(), True
 
 
 @lru_cache(maxsize=1024)

@@ -127,6 +127,12 @@ class SiteMarks:
         with self.database.reading() as connection:
             return versions_of(connection, self.site, marks)
 
+    def since(self, mark: int) -> dict[int, int]:
+        """The versions of all captured marks that are at least this one."""
+        with self.database.reading() as connection:
+            found = select(_part.mark, _part.version).where(_part.site == self.site, _part.mark >= mark)
+            return {each.mark: each.version for each in connection.execute(found)}
+
 
 def versions_of(connection: Connection, site: str, marks: Iterable[int]) -> dict[int, int]:
     """The versions of a site's marks, of those that are kept."""

@@ -14,8 +14,16 @@ _KINDS = {
     "sqlite": ("rollview.sources.sqlite", "SQLiteSource"),
     "delta": ("rollview.sources.delta", "DeltaSource"),
     "files": ("rollview.sources.files", "FileSource"),
+    "postgres": ("rollview.sources.postgres", "PostgresSource"),
+    "mariadb": ("rollview.sources.mariadb", "MariaDBSource"),
 }
 """Imported when first used: a project pays only for the drivers of its own sources."""
+
+_DSNS = {
+    "postgres": "postgresql://user:${PASSWORD}@host:5432/database",
+    "mariadb": "mariadb://user:${PASSWORD}@host:3306/database",
+}
+"""Servers are reached by an address, not by a path."""
 
 
 def open_source(name: str, kind: str, settings: Mapping[str, str], folder: Path) -> Source:
@@ -25,9 +33,10 @@ def open_source(name: str, kind: str, settings: Mapping[str, str], folder: Path)
         hint = f"did you mean `{close[0]}`?" if close else f"known types: {', '.join(_KINDS)}"
         raise InputError(f"source `{name}`: unknown type `{kind}`", thing=kind, hint=hint)
     options = dict(settings)
-    path = options.pop("path", "")
-    if not path:
-        raise InputError(f"source `{name}` has no `path`", thing=name, hint="path: where its data is")
     module, attribute = _KINDS[kind]
-    opened: Source = getattr(import_module(module), attribute)(name, folder / path, options)
+    key, hint = ("dsn", f"dsn: {_DSNS[kind]}") if kind in _DSNS else ("path", "path: where its data is")
+    if not (address := options.pop(key, "")):
+        raise InputError(f"source `{name}` has no `{key}`", thing=name, hint=hint)
+    place = address if key == "dsn" else folder / address
+    opened: Source = getattr(import_module(module), attribute)(name, place, options)
     return opened

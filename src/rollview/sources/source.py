@@ -29,11 +29,16 @@ COUNT = "_count"
 
 @dataclass(frozen=True)
 class Captured:
-    """One transaction of a site. `rows` holds, by `source.table`, the changed rows with `_count`."""
+    """One transaction of a site. `rows` holds, by `source.table`, the changed rows with `_count`.
+
+    A source whose transactions may be parts of global ones gives each its own `bookmark`, from which
+    capture goes on right behind it: a part may have to wait for the others.
+    """
 
     mark: int
     commit_time: float
     rows: Mapping[str, Rows]
+    bookmark: str = ""
     transaction_id: str = ""
     global_id: str = ""
     participants: tuple[str, ...] = ()
@@ -71,6 +76,9 @@ class Marks(Protocol):
 
     def versions(self, marks: Sequence[int]) -> dict[int, int]:
         """The versions of these marks, of those that have been captured."""
+
+    def since(self, mark: int) -> dict[int, int]:
+        """The versions of all captured marks that are at least this one."""
 
 
 @dataclass(frozen=True)

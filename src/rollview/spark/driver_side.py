@@ -21,6 +21,9 @@ _LEFT, _RIGHT = "_left", "_right"
 COUNT = "_count"
 """The column that carries a row's multiplicity."""
 
+MOST_PAIRS = 4_000_000
+"""A join of more pairs, before its condition is tested, is left to Spark, which need not hold them all."""
+
 
 def normal(table: pa.Table) -> pa.Table:
     """The table in one chunk, with the types that rollview uses: two tables of one Spark schema are equal."""
@@ -70,6 +73,8 @@ def join(
         for field in (*left.schema, *right.schema)
     ):
         return None
+    if left.num_rows * right.num_rows > MOST_PAIRS and _pairs(left, right, on) > MOST_PAIRS:
+        return None
     names = [name for name in (*left.column_names, *right.column_names) if name != COUNT]
     # Rows are matched by their keys and numbers alone, then taken: Arrow cannot join all types of payload.
     mine = left.select([one for one, _ in on]).append_column(_LEFT, _numbers(left))
@@ -85,6 +90,17 @@ def join(
         return joined
     holds = tested(condition, joined)
     return None if holds is None else joined.filter(holds)
+
+
+def _pairs(left: pa.Table, right: pa.Table, on: Sequence[tuple[str, str]]) -> int:
+    """How many pairs are equal on the columns."""
+    mine, others = [one for one, _ in on], [other for _, other in on]
+    counted = [
+        table.group_by(keys, use_threads=False).aggregate([([], "count_all")]).rename_columns([*keys, name])
+        for table, keys, name in ((left, mine, _LEFT), (right, others, _RIGHT))
+    ]
+    both = counted[0].join(counted[1], mine, others, "inner", use_threads=False)
+    return pc.sum(pc.multiply(both[_LEFT], both[_RIGHT])).as_py() or 0
 
 
 def with_constants(table: pa.Table, outputs: Sequence[Output]) -> pa.Table | None:

@@ -80,6 +80,9 @@ class Ledger:
         known = {each.mark: number for number, each in enumerate(self.transactions, 1)}
         return {mark: known[mark] for mark in marks if mark in known}
 
+    def since(self, mark: int) -> dict[int, int]:
+        return {each.mark: n for n, each in enumerate(self.transactions, 1) if each.mark >= mark}
+
     def state(self, table: str, columns: Sequence[str], initial: Counter[Row], seen: Seen) -> Counter[Row]:
         """The table as a reading must have shown it that saw these transactions."""
         state = initial

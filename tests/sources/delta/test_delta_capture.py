@@ -197,6 +197,9 @@ class _Marks:
     def versions(self, marks: Sequence[int]) -> dict[int, int]:
         return dict(zip(marks, marks, strict=True))
 
+    def since(self, mark: int) -> dict[int, int]:
+        return {}
+
 
 def test_a_dropped_table(tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])

@@ -244,6 +244,9 @@ class _Marks:
     def versions(self, marks: Sequence[int]) -> dict[int, int]:
         return {mark: self._known[mark] for mark in marks if mark in self._known}
 
+    def since(self, mark: int) -> dict[int, int]:
+        return {each: version for each, version in self._known.items() if each >= mark}
+
 
 values = st.tuples(
     st.none() | st.integers(0, 2),

@@ -119,3 +119,7 @@ class FakeMarks:
         """The versions of the marks that are known."""
         known: Mapping[int, int] = {mark: i + 1 for i, mark in enumerate(self.marks)}
         return {mark: known[mark] for mark in marks if mark in known}
+
+    def since(self, mark: int) -> dict[int, int]:
+        """The versions of the marks from this one on."""
+        return {each: i + 1 for i, each in enumerate(self.marks) if each >= mark}
