@@ -198,7 +198,7 @@ class _Marks:
         return dict(zip(marks, marks, strict=True))
 
     def since(self, mark: int) -> dict[int, int]:
-        return {}
+        return {mark: mark}
 
 
 def test_a_dropped_table(tmp_path: Path) -> None:
