@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from itertools import product
 
 import pytest
 
-from rollview.algebra.history import Change, Transaction, UnitOfWork
+from rollview.algebra.history import Change, History, Seen, Transaction, UnitOfWork
 from rollview.algebra.sequencer import Gap, Sequencer
 from rollview.errors import HistoryError
 
@@ -106,8 +108,62 @@ def test_two_different_reports_of_one_version_are_refused() -> None:
         sequencer.receive(Transaction("x", 2, ()), 1.0)
 
 
-def test_global_transactions_that_cross_are_refused() -> None:
+def test_global_transactions_that_cross_are_one_unit_of_work() -> None:
     sequencer = Sequencer({"x": 0, "y": 0})
-    sequencer.receive(_part("x", 1, "g", "x", "y"), 1.0)
-    with pytest.raises(HistoryError, match="contradicting orders"):
-        sequencer.receive(_part("y", 1, "h", "x", "y"), 1.0)
+    assert sequencer.receive(_part("x", 1, "g", "x", "y"), 1.0) == []
+    assert sequencer.receive(_part("y", 1, "h", "x", "y"), 1.0) == []
+    assert sequencer.receive(_local("y", 2), 1.0) == []
+    assert sequencer.receive(_part("x", 2, "h", "x", "y"), 1.0) == []
+    assert sequencer.waiting() == {"g": ("y",), "h": ()}
+    (unit,) = sequencer.receive(_part("y", 3, "g", "x", "y"), 1.0)
+    assert [(part.source, part.version) for part in unit.parts] == [
+        ("x", 1), ("x", 2), ("y", 1), ("y", 2), ("y", 3),
+    ]  # fmt: skip
+    assert sequencer.waiting() == {}
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_oracle_crossing_units_are_whole_and_no_larger_than_needed(seed: int) -> None:
+    generator = random.Random(seed)
+    scripts = _random_scripts(generator)
+    for source, script in scripts.items():
+        generator.shuffle(script)
+        scripts[source] = [replace(each, version=n) for n, each in enumerate(script, 1)]
+    sequencer = Sequencer(dict.fromkeys(scripts, 0))
+    messages = [transaction for script in scripts.values() for transaction in script]
+    generator.shuffle(messages)
+    units = [unit for message in messages for unit in sequencer.receive(message, 1.0)]
+    done = dict.fromkeys(scripts, 0)
+    for unit in units:
+        ends = dict(done)
+        for part in unit.parts:
+            assert part.version == ends[part.source] + 1
+            ends[part.source] = part.version
+        assert _is_closed(scripts, ends)
+        between = product(*(range(done[source], ends[source] + 1) for source in scripts))
+        cuts = [dict(zip(scripts, each, strict=True)) for each in between]
+        assert [cut for cut in cuts if _is_closed(scripts, cut)] in ([done, ends], [ends, done])
+        done = ends
+    assert done == {source: len(script) for source, script in scripts.items()}
+
+
+def _is_closed(scripts: dict[str, list[Transaction]], ends: dict[str, int]) -> bool:
+    """Whether every global transaction lies wholly before these versions, or wholly behind them."""
+    inside: dict[str, set[bool]] = {}
+    for source, script in scripts.items():
+        for each in script:
+            if each.global_id:
+                inside.setdefault(each.global_id, set()).add(each.version <= ends[source])
+    return all(len(sides) == 1 for sides in inside.values())
+
+
+def test_an_answer_between_crossing_parts_has_no_csn() -> None:
+    history = History({}, ["x", "y"])
+    history.append(UnitOfWork(1, 1.0, (_local("x", 1),)))
+    history.append(UnitOfWork(2, 1.0, (_local("x", 2), _local("x", 3), _local("y", 1))))
+    history.append(UnitOfWork(3, 1.0, (_local("x", 4),)))
+    assert history.in_csn("x", Seen(3)) == Seen(2)
+    assert history.in_csn("x", Seen(4, frozenset({2, 3}))) == Seen(3, frozenset({2}))
+    for split in (Seen(2), Seen(4, frozenset({2})), Seen(3, frozenset({2}))):
+        with pytest.raises(HistoryError, match="part of a unit of work"):
+            history.in_csn("x", split)

@@ -8,7 +8,7 @@ the source's order, but not always: a PostgreSQL snapshot can miss a transaction
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -153,7 +153,19 @@ class History:
         """A set of source versions as a set of csn (valid for this source's tables)."""
         csns = self._csns[source]
         upto = csns[seen.upto - 1] if seen.upto else 0
-        return Seen(upto, frozenset(csns[hole - 1] for hole in seen.holes))
+        found = Seen(upto, frozenset(csns[hole - 1] for hole in seen.holes))
+        if any((csn in found) != (version in seen) for version, csn in self._shared(source, found)):
+            raise HistoryError(f"an answer of {source} saw a part of a unit of work", thing=source)
+        return found
+
+    def _shared(self, source: str, seen: Seen) -> list[tuple[int, int]]:
+        """The versions, each with its csn, that share the csn of the greatest one or of a hole."""
+        csns = self._csns[source]
+        return [
+            (place + 1, csn)
+            for csn in {seen.upto, *seen.holes} - {0}
+            for place in range(bisect_left(csns, csn), bisect_right(csns, csn))
+        ]
 
     def state(self, table: str, initial: MemoryBag, csn: int) -> MemoryBag:
         """The table after a csn: its initial rows plus the change log up to it."""

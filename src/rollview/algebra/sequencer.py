@@ -5,6 +5,10 @@ came too early, names the versions that are missing so that the source can be as
 §5: a version missing while later ones have arrived), joins the parts of a global transaction, and gives
 each unit of work the next csn and a commit time from one clock that never runs backwards (beyer2000 §4.7).
 
+Two sources may commit two global transactions in opposite orders. No order of the two is right then, but
+both together are one step that every source has made: they become one unit of work, with all that lies
+between them.
+
 Only what it has returned needs to be kept: after a crash, `resume` from the kept history and ask every
 source for all that follows. Messages held back at the time of the crash simply come again.
 """
@@ -39,6 +43,7 @@ class Sequencer:
         self._last_commit_time = last_commit_time
         self._held: dict[str, dict[int, Transaction]] = {source: {} for source in positions}
         self._known = dict(positions)
+        self._places: dict[str, dict[str, int]] = {}
 
     @classmethod
     def resume(cls, sources: Iterable[str], units: Iterable[UnitOfWork]) -> Sequencer:
@@ -67,8 +72,13 @@ class Sequencer:
                 thing=source,
                 hint="two programs may be reporting under one source name",
             )
+        if transaction.global_id:
+            self._places.setdefault(transaction.global_id, {})[source] = version
+        # A local transaction behind all others of its source, which is not next, lets nothing go.
+        closes_gap = version <= self._known[source]
         self.heard_of(source, version)
-        return self._release(now) if version == self._positions[source] + 1 else []
+        is_next = version == self._positions[source] + 1
+        return self._release(now) if is_next or closes_gap or transaction.global_id else []
 
     def heard_of(self, source: str, version: int) -> None:
         """Notes that a version exists, from an answer that saw it or from a heartbeat."""
@@ -90,13 +100,18 @@ class Sequencer:
         return gaps
 
     def waiting(self) -> dict[str, tuple[str, ...]]:
-        """Global transactions that have begun to arrive, each with the sources whose part is not next yet."""
-        heads = {source: self._head(source) for source in self._held}
+        """Global transactions that hold up a source, each with the sources whose part has not come."""
+        heads = [head for source in self._held if (head := self._head(source)) is not None]
         return {
-            head.global_id: tuple(source for source in head.participants if not _is_part(heads[source], head))
-            for head in heads.values()
-            if head is not None
+            head.global_id: tuple(
+                source for source in head.participants if source not in self._places[head.global_id]
+            )
+            for head in heads
         }
+
+    def present(self, global_id: str) -> tuple[str, ...]:
+        """The sources of which a part has come that has no csn yet."""
+        return tuple(sorted(self._places.get(global_id, ())))
 
     def _head(self, source: str) -> Transaction | None:
         return self._held[source].get(self._positions[source] + 1)
@@ -114,7 +129,9 @@ class Sequencer:
                         break
                     units.append(self._sequence(parts, now))
                     progress = True
-        self._refuse_crossing()
+            if not progress and (crossing := self._crossing()):
+                units.append(self._sequence(crossing, now))
+                progress = True
         return units
 
     def _parts(self, head: Transaction) -> tuple[Transaction, ...] | None:
@@ -133,33 +150,43 @@ class Sequencer:
         for part in parts:
             del self._held[part.source][part.version]
             self._positions[part.source] = part.version
+            self._places.pop(part.global_id, None)
         self._last_csn += 1
         self._last_commit_time = max(self._last_commit_time, now)
         return UnitOfWork(self._last_csn, self._last_commit_time, parts)
 
-    def _refuse_crossing(self) -> None:
-        """Global transactions that two sources committed in opposite orders fit into no one order."""
-        blocked = [head for source in self._held if (head := self._head(source)) is not None]
-        waits_for = {
-            head.global_id: {
-                other.global_id
-                for source in head.participants
-                if (other := self._head(source)) is not None and other.global_id != head.global_id
-            }
-            for head in blocked
-        }
-        for start in waits_for:
-            reached, frontier = set[str](), {start}
-            while frontier:
-                frontier = {after for name in frontier for after in waits_for.get(name, ())} - reached
-                reached |= frontier
-            if start in reached:
-                names = ", ".join(sorted(reached))
-                raise HistoryError(
-                    f"global transactions {names} were committed in contradicting orders",
-                    thing=start,
-                    hint="the sources do not agree on one serial order, so no consistent view exists",
-                )
+    def _crossing(self) -> tuple[Transaction, ...]:
+        """The fewest transactions that can only go together, each source's in its own order; or none."""
+        heads = [head for source in self._held if (head := self._head(source)) is not None]
+        closed = [ends for head in heads if (ends := self._closed(head)) is not None]
+        if not closed:
+            return ()
+        least = min(closed, key=lambda ends: sum(end - self._positions[name] for name, end in ends.items()))
+        return tuple(
+            self._held[source][version]
+            for source, end in sorted(least.items())
+            for version in range(self._positions[source] + 1, end + 1)
+        )
+
+    def _closed(self, head: Transaction) -> dict[str, int] | None:
+        """Up to which version of each source all must go with the head; None while a part is missing.
+
+        With a transaction go all before it at its source, and with a part all others of its transaction.
+        """
+        ends = {head.source: head.version}
+        looked_at = dict(self._positions)
+        while pending := [source for source, end in ends.items() if looked_at[source] < end]:
+            source = pending[0]
+            looked_at[source] += 1
+            each = self._held[source].get(looked_at[source])
+            if each is None:
+                return None
+            for other in each.participants if each.global_id else ():
+                place = self._places[each.global_id].get(other)
+                if place is None:
+                    return None
+                ends[other] = max(ends.get(other, 0), place)
+        return ends
 
 
 def _is_part(candidate: Transaction | None, of: Transaction) -> bool:

@@ -19,11 +19,13 @@ from rollview.catalog.errors import (
     HistoryPruned,
     LeaseHeld,
     LeaseLost,
+    NotWaiting,
     SchemaChanged,
+    UnitSplit,
 )
 from rollview.catalog.history import SiteMarks
 from rollview.catalog.leases import Lease
-from rollview.catalog.records import Part, Refresh, Site, Step, Unit, ViewRecord
+from rollview.catalog.records import Part, Refresh, Site, Step, Unit, ViewRecord, Waiting
 
 __all__ = [
     "Catalog",
@@ -37,6 +39,7 @@ __all__ = [
     "LeaseLost",
     "Materialized",
     "Moved",
+    "NotWaiting",
     "Part",
     "Refresh",
     "Refreshed",
@@ -48,7 +51,9 @@ __all__ = [
     "Step",
     "StepEffect",
     "Unit",
+    "UnitSplit",
     "ViewAdded",
     "ViewDropped",
     "ViewRecord",
+    "Waiting",
 ]

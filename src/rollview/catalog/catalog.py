@@ -12,12 +12,12 @@ from sqlalchemy import select
 from rollview.algebra.history import Seen
 from rollview.algebra.view import Table
 from rollview.algorithms.effects import ForwardQuery
-from rollview.catalog import captured, history, schema, steps, views
+from rollview.catalog import captured, global_transactions, history, schema, steps, views
 from rollview.catalog.database import Database
 from rollview.catalog.effects import StepEffect
 from rollview.catalog.history import SiteMarks
 from rollview.catalog.leases import Lease, Leases, fence
-from rollview.catalog.records import Refresh, Site, Step, ViewRecord
+from rollview.catalog.records import Refresh, Site, Step, ViewRecord, Waiting
 
 LEASE_SECONDS = 30.0
 """How long a lease lasts without renewal."""
@@ -108,9 +108,14 @@ class Catalog:
             return history.version_at(connection, site, csn)
 
     def in_csn(self, site: str, seen: Seen) -> Seen:
-        """A set of a site's versions as a set of csn."""
+        """A set of a site's versions as a set of csn; UnitSplit if it holds only a part of a unit."""
         with self._database.reading() as connection:
             return history.in_csn(connection, site, seen)
+
+    def csn_of(self, site: str, version: int) -> int:
+        """The csn of a site's version; refused if it has been forgotten."""
+        with self._database.reading() as connection:
+            return history.csn_of(connection, site, version)
 
     def marks(self, site: str) -> SiteMarks:
         """What has been captured of a site, as of now, in the source's own numbers."""
@@ -129,6 +134,28 @@ class Catalog:
         """
         with self._database.writing() as connection:
             history.forget(connection, upto)
+
+    # Global transactions
+
+    def waiting(self) -> list[Waiting]:
+        """Global transactions that hold up a site because a part has not come, the oldest first."""
+        with self._database.reading() as connection:
+            return global_transactions.read_waiting(connection)
+
+    def wait_for(self, found: Sequence[Waiting]) -> None:
+        """Exactly these wait now."""
+        with self._database.writing() as connection:
+            global_transactions.set_waiting(connection, found, self._clock())
+
+    def release(self, global_id: str) -> Waiting:
+        """Ends the wait for a global transaction: its parts count as transactions of their own."""
+        with self._database.writing() as connection:
+            return global_transactions.release(connection, global_id, self._clock())
+
+    def released(self) -> frozenset[str]:
+        """The global transactions that nobody waits for any more."""
+        with self._database.reading() as connection:
+            return global_transactions.read_released(connection)
 
     # Steps
 

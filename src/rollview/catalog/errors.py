@@ -31,6 +31,14 @@ class HistoryPruned(CatalogError):
     """A question about units of work that have been forgotten."""
 
 
+class UnitSplit(CatalogError):
+    """An answer saw only a part of what a site contributed to one unit of work, so that it has no csn."""
+
+
+class NotWaiting(CatalogError, InputError):
+    """There is no such global transaction to end the wait for."""
+
+
 class LeaseHeld(CatalogError):
     """Someone else is at work on the same thing."""
 

@@ -16,7 +16,7 @@ from rollview.algebra.history import Seen
 from rollview.catalog import schema
 from rollview.catalog.captured import read_site, require_tables
 from rollview.catalog.database import Database
-from rollview.catalog.errors import CatalogError, HistoryPruned
+from rollview.catalog.errors import CatalogError, HistoryPruned, UnitSplit
 
 _unit, _part, _touch = schema.unit_of_work.c, schema.part.c, schema.touch.c
 
@@ -81,7 +81,23 @@ def in_csn(connection: Connection, site: str, seen: Seen) -> Seen:
                 hint="capture first; an answer can only be placed once all that it saw is known",
             )
         raise _pruned(site)
-    return Seen(csns.get(seen.upto, 0), frozenset(csns[hole] for hole in seen.holes))
+    found = Seen(csns.get(seen.upto, 0), frozenset(csns[hole] for hole in seen.holes))
+    together = _look_up(connection, site, "csn", "version", csns.values())
+    if any((csn in found) != (version in seen) for csn, version in together):
+        raise UnitSplit(
+            f"an answer of {site} saw a part of a unit of work: global transactions crossed there",
+            thing=site,
+            hint="ask again",
+        )
+    return found
+
+
+def csn_of(connection: Connection, site: str, version: int) -> int:
+    """The csn that a captured version of a site has."""
+    csn = connection.scalar(select(_part.csn).where(_part.site == site, _part.version == version))
+    if csn is None:
+        raise _pruned(site)
+    return int(csn)
 
 
 def forget(connection: Connection, upto: int) -> None:

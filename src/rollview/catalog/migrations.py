@@ -69,6 +69,13 @@ _CONDENSED = (
         PRIMARY KEY (view_name, after_csn, upto_csn))""",
 )
 
+_GLOBAL_TRANSACTIONS = (
+    """CREATE TABLE waiting (
+        global_id TEXT PRIMARY KEY, present TEXT NOT NULL, missing TEXT NOT NULL,
+        since DOUBLE PRECISION NOT NULL)""",
+    "CREATE TABLE released (global_id TEXT PRIMARY KEY, released_at DOUBLE PRECISION NOT NULL)",
+)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -83,6 +90,10 @@ def _condensed(connection: Connection) -> None:
     _run(connection, _CONDENSED)
 
 
+def _global_transactions(connection: Connection) -> None:
+    _run(connection, _GLOBAL_TRANSACTIONS)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -92,6 +103,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (1, _first_tables),
     (2, _marks_grow),
     (3, _condensed),
+    (4, _global_transactions),
 )
 NEWEST = MIGRATIONS[-1][0]
 

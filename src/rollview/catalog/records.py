@@ -44,6 +44,16 @@ class Unit:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """A global transaction of which some parts have come and others, of the missing sites, have not."""
+
+    global_id: str
+    present: tuple[str, ...]
+    missing: tuple[str, ...]
+    since: float = 0.0
+
+
+@dataclass(frozen=True)
 class Step:
     """A piece of work with its exact bounds, which never change however often it is begun anew.
 

@@ -43,6 +43,9 @@ part = _table(
     global_id=Text,
 )
 touch = _table("touch", table_name=Text, csn=BigInteger, changed=BigInteger, total=BigInteger)
+# Global transactions that wait for a part, and those that nobody shall wait for. Sites are JSON lists.
+waiting = _table("waiting", global_id=Text, present=Text, missing=Text, since=Double)
+released = _table("released", global_id=Text, released_at=Double)
 
 # Views. A forward query of a whole block has relation −1.
 view = _table(

@@ -24,6 +24,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "propagate": ("rollview.cli.drivers:propagate", "Make the delta of a view from the change logs."),
         "apply": ("rollview.cli.drivers:apply", "Roll a stored view along its delta."),
         "refresh": ("rollview.cli.refresh:refresh", "Roll views, all of them, to one time."),
+        "release": ("rollview.cli.release:release", "End the wait for a part of a global transaction."),
         "condense": ("rollview.cli.condense:condense", "Replace a range of a view delta by its net effect."),
     },
     "Look": {

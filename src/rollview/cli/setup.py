@@ -22,7 +22,10 @@ ALL = "all"
 @click.command()
 @click.option("--remove", is_flag=True, help="Take back all that setup left at the sources. The lake stays.")
 @click.option(
-    "--reload", multiple=True, metavar="VIEW", help="Load this view from scratch (can be repeated), or `all`."
+    "--reload",
+    multiple=True,
+    metavar="NAME",
+    help="Load this view from scratch, or all views of this source (can be repeated), or `all`.",
 )
 @project_options
 def setup(remove: bool, reload: tuple[str, ...], project_file: Path, as_json: bool) -> None:
@@ -35,6 +38,7 @@ def setup(remove: bool, reload: tuple[str, ...], project_file: Path, as_json: bo
     \b
     rollview setup
     rollview setup --reload sale_lines
+    rollview setup --reload crm
     rollview setup --reload all
     rollview setup --remove
     """

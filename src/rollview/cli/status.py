@@ -49,6 +49,11 @@ def print_status(console: Console, found: Status) -> None:
     for view in found.views:
         if view.note:
             console.print(Text.assemble(("note: ", "yellow"), f"{view.name}: {view.note}"))
+    for each in found.waiting:
+        holds = f"{', '.join(each.present)} held up since {each.since}"
+        told = f"global transaction {each.global_id} waits for {', '.join(each.missing)}; {holds}"
+        console.print(Text.assemble(("waiting: ", "yellow"), told))
+        console.print(Text(f"  if that part never comes: rollview release {each.global_id}", style="dim"))
     for step in found.unfinished:
         console.print(Text.assemble(("unfinished: ", "yellow"), f"{step}; the next run finishes it"))
 

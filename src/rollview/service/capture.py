@@ -4,6 +4,9 @@ One step takes a batch from every site, lets the sequencer put all of it in one 
 the catalog (bounds), appends the rows to the change logs (write), and then makes the new csn known (commit).
 A step that was begun is always redone with the same bounds: the source gives the same transactions again,
 and a change log that already has the step's commit id takes nothing twice.
+
+A part of a global transaction waits for the others, and with it all that its site committed later: they are
+held in memory, and come again from the source after a crash.
 """
 
 from __future__ import annotations
@@ -15,15 +18,16 @@ from heapq import merge
 from typing import Any
 
 import pyarrow as pa
+from numpy import repeat
 from pyspark.sql import functions as f
 
 from rollview.algebra.history import CSN, Transaction, UnitOfWork
 from rollview.algebra.sequencer import Sequencer
-from rollview.catalog import Lease, Part, Sequenced, Site, Step, Unit
+from rollview.catalog import Lease, Part, Sequenced, Site, Step, Unit, Waiting
 from rollview.errors import RollviewError
 from rollview.lake import Commit
 from rollview.rows import Rows, arrow_schema
-from rollview.service.warehouse import Warehouse
+from rollview.service.warehouse import Held, Warehouse
 from rollview.sources.source import Batch, Captured
 from rollview.spark import COUNT, SparkBag
 
@@ -55,7 +59,7 @@ def capture(warehouse: Warehouse, wait_seconds: float = 0.0) -> int:
                 batch.transactions and batch.transactions[-1].commit_time <= began
                 for batch in batches.values()
             )
-            if not is_behind or (units < MANY_UNITS and time.monotonic() > deadline):
+            if not units or not is_behind or (units < MANY_UNITS and time.monotonic() > deadline):
                 break
     return captured
 
@@ -76,12 +80,9 @@ def recover(warehouse: Warehouse, lease: Lease) -> int:
 
 
 def _take(warehouse: Warehouse) -> dict[str, Batch]:
-    """One batch from every site that has anything new."""
+    """One batch from every site that has anything new, what is held back from earlier ones in front."""
     sites = warehouse.catalog.sites()
-    taken = warehouse.threads.map(
-        lambda site: warehouse.source_at(site.name).capture(site.name, site.bookmark, BATCH_ROWS),
-        sites.values(),
-    )
+    taken = warehouse.threads.map(lambda site: _take_from(warehouse, site), sites.values())
     return {
         name: batch
         for name, batch in zip(sites, taken, strict=True)
@@ -89,11 +90,40 @@ def _take(warehouse: Warehouse) -> dict[str, Batch]:
     }
 
 
+def _take_from(warehouse: Warehouse, site: Site) -> Batch:
+    source, held = warehouse.source_at(site.name), warehouse.held.pop(site.name, None)
+    if held is None or held.after != site.bookmark:
+        return source.capture(site.name, site.bookmark, BATCH_ROWS)
+    if len(held.batch.transactions) >= BATCH_ROWS:
+        return held.batch
+    more = source.capture(site.name, held.batch.bookmark, BATCH_ROWS)
+    return Batch((*held.batch.transactions, *more.transactions), more.bookmark)
+
+
 def _keep(warehouse: Warehouse, lease: Lease, batches: Mapping[str, Batch]) -> int:
-    """One step: the batches become history; returns the number of units of work, at least 1."""
+    """One step: the batches become history; returns the number of units of work, at least 1.
+
+    Only if all that came has to wait for the other parts of global transactions, nothing is done.
+    """
     catalog = warehouse.catalog
     sites = catalog.sites()
-    units = _sequence(catalog.last_csn(), catalog.commit_time(catalog.last_csn()), sites, batches)
+    sequencer, units = _sequence(warehouse, sites, batches)
+    ready = {
+        name: _cut(batch, sequencer.position(name) - sites[name].version) for name, batch in batches.items()
+    }
+    for name, batch in batches.items():
+        rest = batch.transactions[len(ready[name].transactions) :]
+        if rest:
+            after = ready[name].bookmark or sites[name].bookmark
+            warehouse.held[name] = Held(after, Batch(rest, batch.bookmark))
+    _note_waiting(warehouse, sequencer)
+    moved = {
+        name: batch
+        for name, batch in ready.items()
+        if batch.bookmark and (batch.transactions or batch.bookmark != sites[name].bookmark)
+    }
+    if not moved:
+        return 0
     bounds: dict[str, Any] = {
         "sites": {
             name: {
@@ -101,23 +131,34 @@ def _keep(warehouse: Warehouse, lease: Lease, batches: Mapping[str, Batch]) -> i
                 "upto": batch.bookmark,
                 "marks": [each.mark for each in batch.transactions],
             }
-            for name, batch in batches.items()
+            for name, batch in moved.items()
         },
         "units": [
             [unit.csn, unit.commit_time, [[part.source, part.version] for part in unit.parts]]
             for unit in units
         ],
-        "versions": {name: sites[name].version for name in batches},
+        "versions": {name: sites[name].version for name in moved},
     }
     step = catalog.begin(lease, "capture", "", bounds)
-    return _write(warehouse, lease, step, batches)
+    return _write(warehouse, lease, step, moved)
+
+
+def _cut(batch: Batch, number: int) -> Batch:
+    """The first transactions of a batch, and where it goes on behind them; nowhere if there are none."""
+    if number == len(batch.transactions):
+        return batch
+    kept = batch.transactions[:number]
+    return Batch(kept, kept[-1].bookmark if kept else "")
 
 
 def _sequence(
-    last_csn: int, last_time: float | None, sites: Mapping[str, Site], batches: Mapping[str, Batch]
-) -> list[UnitOfWork]:
+    warehouse: Warehouse, sites: Mapping[str, Site], batches: Mapping[str, Batch]
+) -> tuple[Sequencer, list[UnitOfWork]]:
     """The units of work that the batches make, in one order close to that of their commit times."""
+    catalog = warehouse.catalog
     positions = {name: site.version for name, site in sites.items()}
+    last_csn, released = catalog.last_csn(), catalog.released()
+    last_time = catalog.commit_time(last_csn)
     sequencer = Sequencer(positions, last_csn, float("-inf") if last_time is None else last_time)
     now = time.time()
     queues = []
@@ -126,14 +167,32 @@ def _sequence(
         for number, each in enumerate(batch.transactions, positions[name] + 1):
             # A source's own order goes before its clock, and no clock goes before ours.
             latest = max(latest, min(each.commit_time, now))
-            header = Transaction(name, number, (), latest, each.global_id, each.participants)
+            # A part at a database that nobody captures changes nothing here, so nobody waits for it.
+            participants = tuple(site for site in each.participants if site in positions)
+            is_part = len(participants) > 1 and name in participants and each.global_id not in released
+            header = Transaction(name, number, (), latest)
+            if is_part:
+                header = Transaction(name, number, (), latest, each.global_id, participants)
             queue.append((latest, name, number, header))
         queues.append(queue)
-    return [
+    units = [
         unit
         for commit_time, _, _, header in merge(*queues)
         for unit in sequencer.receive(header, commit_time)
     ]
+    return sequencer, units
+
+
+def _note_waiting(warehouse: Warehouse, sequencer: Sequencer) -> None:
+    """What waits is told to everybody: `status` shows it, `release` ends it."""
+    waiting = [
+        Waiting(name, sequencer.present(name), missing)
+        for name, missing in sequencer.waiting().items()
+        if missing
+    ]
+    known = {each.global_id: each for each in warehouse.catalog.waiting()}
+    if known.keys() != {each.global_id for each in waiting}:
+        warehouse.catalog.wait_for(waiting)
 
 
 def _write(warehouse: Warehouse, lease: Lease, step: Step, batches: Mapping[str, Batch]) -> int:
@@ -179,12 +238,8 @@ def _timed(
 ) -> Any:
     """The rows of all pieces, each with its csn: an Arrow table where all are, else a frame."""
     schema = arrow_schema([*zip(names, types, strict=True), (COUNT, "bigint"), (CSN, "bigint")])
-    few = [
-        rows.append_column(CSN, pa.array([csn] * rows.num_rows, pa.int64())).select(schema.names).cast(schema)
-        for csn, rows in pieces
-        if isinstance(rows, pa.Table)
-    ]
-    at_driver = pa.concat_tables(few).combine_chunks() if few else schema.empty_table()
+    few = [(csn, rows) for csn, rows in pieces if isinstance(rows, pa.Table)]
+    at_driver = _timed_at_driver(schema, few)
     if len(few) == len(pieces):
         return at_driver
     frames = [
@@ -196,3 +251,14 @@ def _timed(
     for frame in frames:
         whole = whole.unionByName(frame)
     return whole
+
+
+def _timed_at_driver(schema: pa.Schema, pieces: Sequence[tuple[int, pa.Table]]) -> pa.Table:
+    """The rows of many small pieces as one table: joined first, so that a piece costs next to nothing."""
+    if not pieces:
+        return schema.empty_table()
+    names = [name for name in schema.names if name != CSN]
+    rows = pa.concat_tables([rows.select(names) for _, rows in pieces], promote_options="permissive")
+    csns = repeat([csn for csn, _ in pieces], [rows.num_rows for _, rows in pieces])
+    timed = rows.append_column(CSN, pa.array(csns, pa.int64()))
+    return timed.select(schema.names).cast(schema).combine_chunks()

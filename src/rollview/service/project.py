@@ -77,7 +77,8 @@ class Project:
     def setup(self, reload: Iterable[str] | None = None, progress: Progress = _silent) -> SetupReport:
         """Prepares sources for capture, loads new and changed views, drops removed ones.
 
-        `reload` names views to load from scratch; an empty list means all.
+        `reload` names views to load from scratch, or sources, for all views that read them; an empty list
+        means all.
         """
         return setup(self._warehouse, reload, progress)
 
@@ -156,6 +157,10 @@ class Project:
         stored = StoredView.open(self._warehouse, view)
         first = self._covered_csn(stored, start, "condensed from")
         return condense(self._warehouse, view, first, self._covered_csn(stored, to, "condensed to"))
+
+    def release(self, global_id: str) -> tuple[str, ...]:
+        """Ends the wait for a global transaction; returns the sites of which no part had come."""
+        return self._warehouse.catalog.release(global_id).missing
 
     def maintain(self) -> dict[str, int]:
         """Compacts and prunes the lake's logs now; `run` does it from time to time."""

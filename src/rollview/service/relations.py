@@ -17,7 +17,7 @@ from rollview.algebra.expression import Column, conjunction
 from rollview.algebra.history import Seen
 from rollview.algebra.view import Block, Table, View
 from rollview.algorithms.effects import Answer, Question
-from rollview.catalog import Catalog, LeaseHeld
+from rollview.catalog import Catalog, HistoryPruned, LeaseHeld, UnitSplit
 from rollview.errors import RollviewError
 from rollview.service.capture import capture
 from rollview.service.stored_view import StoredView, read_range
@@ -103,14 +103,22 @@ def _wait_for_sight(warehouse: Warehouse, site: str, sight: str) -> Seen:
     catalog, source = warehouse.catalog, warehouse.source_at(site)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (seen := source.seen(site, sight, catalog.marks(site))) is None:
+        hint = "is the source captured by another process?"
         try:
-            capture(warehouse)
+            if capture(warehouse):
+                continue
+            if waiting := [each for each in catalog.waiting() if site in each.present]:
+                hint = f"global transaction {waiting[0].global_id} waits there for {waiting[0].missing[0]}"
         except LeaseHeld as held:
-            if time.monotonic() > deadline:
-                message = f"an answer of {site} saw more than has been captured in {PATIENCE_SECONDS:.0f} s"
-                raise CaptureStands(message, thing=site, hint=str(held)) from None
-            time.sleep(0.02)
-    return _in_csn(catalog, site, seen)
+            hint = str(held)
+        if time.monotonic() > deadline:
+            message = f"an answer of {site} saw more than has been captured in {PATIENCE_SECONDS:.0f} s"
+            raise CaptureStands(message, thing=site, hint=hint)
+        time.sleep(0.02)
+    try:
+        return _in_csn(catalog, site, seen)
+    except (UnitSplit, HistoryPruned) as lost:
+        raise SightLost(lost.message, thing=site, hint=lost.hint) from None
 
 
 def _in_csn(catalog: Catalog, site: str, seen: Seen) -> Seen:
@@ -120,9 +128,8 @@ def _in_csn(catalog: Catalog, site: str, seen: Seen) -> Seen:
     """
     newest = catalog.last_csn()
     if catalog.sites()[site].version > seen.upto:
-        newest = catalog.in_csn(site, Seen(seen.upto + 1)).upto - 1
-    holes = catalog.in_csn(site, seen).holes if seen.holes else frozenset()
-    return Seen(newest, holes)
+        newest = catalog.csn_of(site, seen.upto + 1) - 1
+    return Seen(newest, catalog.in_csn(site, seen).holes)
 
 
 def _keys(bag: SparkBag) -> pa.Table:

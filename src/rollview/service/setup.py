@@ -40,10 +40,8 @@ def setup(
     """Brings the warehouse in line with the project file. Bad input is found before anything is changed."""
     report = SetupReport()
     defined = define(warehouse)
-    again = set(defined) if reload is not None and not list(reload) else set(reload or ())
-    for name in again - defined.keys():
-        raise unknown_view(name, defined)
     views = {name: each.view for name, each in defined.items()}
+    again = _to_load_again(warehouse, views, reload)
     known = set(warehouse.views)
     report.dropped += [name for name in warehouse.views if name not in views]
     for reader in dict.fromkeys(each for name in report.dropped for each in _readers(warehouse, name)):
@@ -59,6 +57,28 @@ def setup(
         else:
             report.unchanged.append(name)
     return report
+
+
+def _to_load_again(warehouse: Warehouse, views: Mapping[str, View], reload: Iterable[str] | None) -> set[str]:
+    """The views that were named, and those that read a source that was named; all for an empty list."""
+    if reload is None:
+        return set()
+    again: set[str] = set()
+    names = list(reload) or list(views)
+    for name in names:
+        if name in views:
+            again.add(name)
+        elif name in warehouse.sources:
+            again |= {
+                view for view, each in views.items() if any(table.source == name for table in each.tables)
+            }
+        else:
+            raise unknown_view(name, views)
+    for view, each in views.items():
+        # Dependencies come first, so that one pass finds the readers of readers, too.
+        if any(table.name in again for table in each.tables if not table.source):
+            again.add(view)
+    return again
 
 
 def _reason_to_load(

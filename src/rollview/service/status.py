@@ -52,6 +52,16 @@ class ViewStatus:
 
 
 @dataclass(frozen=True)
+class WaitingStatus:
+    """A global transaction that holds up the sites that are present, until the missing ones report."""
+
+    global_id: str
+    present: tuple[str, ...]
+    missing: tuple[str, ...]
+    since: str
+
+
+@dataclass(frozen=True)
 class Status:
     """The whole project."""
 
@@ -61,6 +71,7 @@ class Status:
     sources: tuple[SourceStatus, ...]
     views: tuple[ViewStatus, ...]
     unfinished: tuple[str, ...]
+    waiting: tuple[WaitingStatus, ...] = ()
 
 
 def status(warehouse: Warehouse) -> Status:
@@ -82,6 +93,10 @@ def status(warehouse: Warehouse) -> Status:
             f"{step.kind} {step.subject}".strip()
             for kind in ("capture", "load", "propagate", "apply")
             for step in catalog.pending(kind)
+        ),
+        waiting=tuple(
+            WaitingStatus(each.global_id, each.present, each.missing, iso(each.since))
+            for each in catalog.waiting()
         ),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from shutil import rmtree
@@ -27,8 +27,16 @@ from rollview.service.layout import Layout
 from rollview.service.pace import Pace
 from rollview.service.project_file import ProjectFile
 from rollview.sources.registry import open_source
-from rollview.sources.source import Source
+from rollview.sources.source import Batch, Source
 from rollview.spark.session import open_session
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a site gave that waits for parts of other sites; it came behind the bookmark `after`."""
+
+    after: str
+    batch: Batch
 
 
 class Warehouse:
@@ -40,6 +48,7 @@ class Warehouse:
         self._owns_spark = spark is None
         self._starting = Lock()
         self.pace = Pace()
+        self.held: dict[str, Held] = {}
         self._lake_tables: dict[Path, LakeTable] = {}
         self._checked: dict[Path, int] = {}
         self._parsed: tuple[dict[str, ViewRecord], dict[str, View]] | None = None

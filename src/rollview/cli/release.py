@@ -1,0 +1,32 @@
+"""`rollview release`: nobody waits for the missing parts of a global transaction any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rollview.cli.opening import opened, project_options
+from rollview.cli.terminal import print_json, results
+
+
+@click.command()
+@click.argument("global_id")
+@project_options
+def release(global_id: str, project_file: Path, as_json: bool) -> None:
+    """End the wait for a part of a global transaction.
+
+    A transaction over several databases becomes one csn, so that no view ever shows half of it. If one of its
+    parts never comes, because the application gave up in between, the others wait, and all that their
+    databases committed later waits behind them: `rollview status` shows that. This command ends it: the
+    parts that came, and any that come later, count as transactions of their own.
+
+    \b
+    rollview release transfer-4711
+    """
+    with opened(project_file) as at:
+        missing = at.project.release(global_id)
+    if as_json:
+        print_json({"global_id": global_id, "missing": missing})
+        return
+    results().print(f"{global_id}: no longer waiting for {', '.join(missing)}", markup=False)
