@@ -1,0 +1,159 @@
+"""A bank with accounts in two servers. Transfers are global transactions; the sum over all accounts is zero.
+
+Half of the writers prepare both parts and commit them then (two-phase commit), the others mark both parts
+with a common id and commit one after the other. A writer that meets a server in restart finishes what it has
+prepared; what is only marked may be left half done by a restart, so then all of them prepare.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from stress_world import TROUBLES, Servers
+
+from rollview import Project
+
+_ACCOUNTS = 20
+_FINISH_SECONDS = 60.0
+
+
+class Bank:
+    """The accounts, the views and the transfers."""
+
+    tables: ClassVar = {
+        "crm.account": "id BIGINT, owner BIGINT, balance BIGINT",
+        "shop.account": "id BIGINT, owner BIGINT, balance BIGINT",
+    }
+    views: ClassVar = {
+        "accounts": """SELECT id, balance FROM crm.account UNION ALL SELECT id, balance FROM shop.account""",
+        "total": "SELECT sum(balance) AS total FROM accounts",
+        "owners": """SELECT a.owner, a.balance AS here, b.balance AS there FROM crm.account a
+            JOIN shop.account b ON a.owner = b.owner""",
+        "wealth": """SELECT sum(a.balance + b.balance) AS total, count(*) AS n FROM crm.account a
+            JOIN shop.account b ON a.owner = b.owner""",
+    }
+
+    def __init__(self, servers: Servers, seed: int, prepare_all: bool) -> None:
+        self.servers, self.seed, self.prepare_all = servers, seed, prepare_all
+        create = "CREATE TABLE account (id BIGINT PRIMARY KEY, owner BIGINT, balance BIGINT)"
+        for source, first in (("crm", 0), ("shop", 1000)):
+            rows = ", ".join(f"({first + n}, {n}, 0)" for n in range(_ACCOUNTS))
+            servers.run(source, create, f"INSERT INTO account VALUES {rows}")
+
+    def works(self, number: int) -> list[Callable[[], None]]:
+        """What each writer repeats."""
+        return [
+            _Teller(self.servers, f"{self.seed}-{each}", self.prepare_all or each % 2 == 0).work
+            for each in range(number)
+        ]
+
+    def judge(self, project: Project, oldest: int, last: int) -> list[str]:
+        """The sum is zero at every csn that can be read."""
+        wrong = []
+        for view in ("total", "wealth"):
+            shown = {row["total"] for row in project.read(view, as_of=oldest).collect()}
+            for row in project.deltas(view).collect():
+                shown.add(row["total"])
+            if shown != {0}:
+                wrong.append(f"{view} has shown {sorted(shown - {0})[:5]}")
+        for csn in range(oldest, last + 1, max(1, (last - oldest) // 20)):
+            total = sum(row["balance"] for row in project.read("accounts", as_of=csn).collect())
+            if total:
+                wrong.append(f"the accounts add up to {total} as of csn {csn}")
+        return wrong
+
+
+class _Teller:
+    """Moves money between an account here and one there, as one transaction over both servers."""
+
+    def __init__(self, servers: Servers, seed: str, two_phase: bool) -> None:
+        self.servers, self.name, self.two_phase = servers, seed, two_phase
+        self.chance = random.Random(seed)
+        self.numbers = itertools.count()
+        self._connections: dict[str, Any] = {}
+
+    def work(self) -> None:
+        """One transfer."""
+        global_id = f"t{self.name}-{next(self.numbers)}"
+        amount = self.chance.randint(-50, 50)
+        accounts = {source: self.chance.randrange(_ACCOUNTS) for source in ("crm", "shop")}
+        if self.two_phase:
+            self._prepared(global_id, accounts, amount)
+        else:
+            self._marked(global_id, accounts, amount)
+
+    def _prepared(self, global_id: str, accounts: dict[str, int], amount: int) -> None:
+        name = f"rollview:{global_id}:crm,shop"
+        begun = {"crm": "BEGIN", "shop": f"XA START '{name}'"}
+        prepare = {
+            "crm": [f"PREPARE TRANSACTION '{name}'"],
+            "shop": [f"XA END '{name}'", f"XA PREPARE '{name}'"],
+        }
+        try:
+            for source in ("crm", "shop"):
+                self._run(source, begun[source], self._update(source, accounts, amount))
+            for source in ("crm", "shop"):
+                self._run(source, *prepare[source])
+        except TROUBLES:
+            self._finish("crm", f"ROLLBACK PREPARED '{name}'")
+            self._finish("shop", f"XA ROLLBACK '{name}'")
+            raise
+        order = self.chance.sample([("crm", f"COMMIT PREPARED '{name}'"), ("shop", f"XA COMMIT '{name}'")], 2)
+        for source, statement in order:
+            self._finish(source, statement)
+
+    def _marked(self, global_id: str, accounts: dict[str, int], amount: int) -> None:
+        mark = {
+            "crm": f"SELECT pg_logical_emit_message(true, 'rollview', '{global_id}:crm,shop')",
+            "shop": f"INSERT INTO _rollview_global (id, participants) VALUES ('{global_id}', 'crm,shop')",
+        }
+        try:
+            for source in ("crm", "shop"):
+                self._run(source, "BEGIN", self._update(source, accounts, amount), mark[source])
+        except TROUBLES:
+            self._drop()
+            raise
+        for source in self.chance.sample(["crm", "shop"], 2):
+            self._run(source, "COMMIT")
+
+    def _update(self, source: str, accounts: dict[str, int], amount: int) -> str:
+        sign, first = (1, 0) if source == "crm" else (-1, 1000)
+        return f"UPDATE account SET balance = balance + {sign * amount} WHERE id = {first + accounts[source]}"
+
+    def _run(self, source: str, *statements: str) -> None:
+        if source not in self._connections:
+            connection = self.servers.connect(source)
+            if source == "crm":
+                connection.autocommit = True
+            self._connections[source] = connection
+        with self._connections[source].cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def _finish(self, source: str, statement: str) -> None:
+        """Until it is done, however often the server goes away; that it is done already is fine, too."""
+        deadline = time.monotonic() + _FINISH_SECONDS
+        while True:
+            try:
+                self._run(source, statement)
+                return
+            except TROUBLES:
+                self._drop(source)
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            except Exception as error:
+                if "does not exist" in str(error) or "Unknown XID" in str(error):
+                    return
+                self._drop(source)
+                raise
+
+    def _drop(self, *sources: str) -> None:
+        for source in sources or ("crm", "shop"):
+            with suppress(Exception):
+                self._connections.pop(source).close()
