@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= auto
 
-.PHONY: help demo test check lint format types layers fast soak bench clean
+.PHONY: help demo test check lint format types layers fast servers soak bench clean
 
 help: ## What can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -14,7 +14,7 @@ help: ## What can be made
 demo: $(READY) ## The story in a minute: two databases, writers that never stop, two views, one moment
 	@$(BIN)/rollview demo
 
-test: check ## Everything that must hold before a change lands
+test: check servers ## Everything that must hold before a change lands
 	$(BIN)/pytest -m "slow and not soak" -n $(JOBS)
 
 check: lint types layers fast ## Lint, format, types, import layers, fast tests: under two minutes
@@ -36,7 +36,10 @@ layers: $(READY)
 fast: $(READY)
 	$(BIN)/pytest -m "not slow" -n $(JOBS)
 
-soak: $(READY) ## 100,000 hostile runs of the sweep, then 200 real kills of a running project
+servers: ## Installs the database servers that tests start for themselves
+	scripts/servers
+
+soak: $(READY) servers ## 100,000 hostile runs of the sweep, then 200 real kills of a running project
 	$(BIN)/python -m rollview.simulator.soak
 	$(BIN)/pytest -m soak
 	$(BIN)/python benchmarks/kills.py --kills 200
