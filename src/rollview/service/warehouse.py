@@ -29,6 +29,7 @@ from rollview.service.project_file import ProjectFile
 from rollview.sources.registry import open_source
 from rollview.sources.source import Batch, Source
 from rollview.spark.session import open_session
+from rollview.spark.workers import SparkWorkers
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,9 @@ class Warehouse:
     @cached_property
     def sources(self) -> dict[str, Source]:
         """All sources of the project file."""
-        folder = self.project.folder
+        folder, workers = self.project.folder, SparkWorkers(lambda: self.spark)
         return {
-            entry.name: open_source(entry.name, entry.kind, entry.settings, folder)
+            entry.name: open_source(entry.name, entry.kind, entry.settings, folder, workers)
             for entry in self.project.sources
         }
 

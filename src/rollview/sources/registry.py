@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rollview.errors import InputError
 from rollview.sources.source import Source
+from rollview.sources.workers import Threads, Workers
 
 _KINDS = {
     "sqlite": ("rollview.sources.sqlite", "SQLiteSource"),
@@ -26,17 +27,29 @@ _DSNS = {
 """Servers are reached by an address, not by a path."""
 
 
-def open_source(name: str, kind: str, settings: Mapping[str, str], folder: Path) -> Source:
-    """The source that an entry of the project file describes; paths are relative to `folder`."""
+def open_source(
+    name: str, kind: str, settings: Mapping[str, str], folder: Path, workers: Workers | None = None
+) -> Source:
+    """The source that an entry of the project file describes; paths are relative to `folder`.
+
+    `workers` do large readings of servers; without them it is threads.
+    """
     if kind not in _KINDS:
         close = get_close_matches(kind, _KINDS, 1)
         hint = f"did you mean `{close[0]}`?" if close else f"known types: {', '.join(_KINDS)}"
         raise InputError(f"source `{name}`: unknown type `{kind}`", thing=kind, hint=hint)
     options = dict(settings)
     module, attribute = _KINDS[kind]
+    if kind == "postgres" and "path" in options and "dsn" not in options:
+        # A server of the project's own, in a folder.
+        options["dsn"] = f"embedded:{(folder / options.pop('path')).absolute()}"
     key, hint = ("dsn", f"dsn: {_DSNS[kind]}") if kind in _DSNS else ("path", "path: where its data is")
     if not (address := options.pop(key, "")):
         raise InputError(f"source `{name}` has no `{key}`", thing=name, hint=hint)
-    place = address if key == "dsn" else folder / address
-    opened: Source = getattr(import_module(module), attribute)(name, place, options)
+    make = getattr(import_module(module), attribute)
+    opened: Source
+    if key == "dsn":
+        opened = make(name, address, options, workers or Threads())
+    else:
+        opened = make(name, folder / address, options)
     return opened

@@ -1,0 +1,51 @@
+"""Tasks on Spark: each is done once, in processes of Spark's, and a trouble comes back as what it was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rollview.errors import ViewError
+from rollview.planning import parse_view
+from rollview.sources.workers import Threads, Workers
+from rollview.spark.session import open_session
+from rollview.spark.workers import SparkWorkers
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = open_session("tests", {"master": "local[2]", "spark.driver.memory": "1g"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture(params=["threads", pytest.param("spark", marks=pytest.mark.slow)])
+def workers(request: pytest.FixtureRequest) -> Workers:
+    if request.param == "threads":
+        return Threads()
+    session: SparkSession = request.getfixturevalue("spark")
+    return SparkWorkers(lambda: session)
+
+
+def test_every_task_is_done_once(workers: Workers, tmp_path: Path) -> None:
+    workers.run([partial(Path.mkdir, tmp_path / str(number)) for number in range(7)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [str(number) for number in range(7)]
+
+
+def test_a_trouble_comes_back(workers: Workers, tmp_path: Path) -> None:
+    tasks = [partial(Path.mkdir, tmp_path / "done"), partial(parse_view, "SELECT a FROM s.nothing", [], "v")]
+    with pytest.raises(ViewError, match="nothing"):
+        workers.run(tasks)
+    assert (tmp_path / "done").exists()
+
+
+@pytest.mark.slow
+def test_spark_does_it_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
+    command = f"import os, pathlib; pathlib.Path('{tmp_path}/pid').write_text(str(os.getpid()))"
+    SparkWorkers(lambda: spark).run([partial(exec, command)])
+    assert (tmp_path / "pid").read_text() != str(os.getpid())
