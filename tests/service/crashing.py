@@ -25,6 +25,7 @@ OPERATIONS: tuple[tuple[type, str], ...] = (
     (Catalog, "finish"),
     (Catalog, "abandon"),
     (Catalog, "prune_history"),
+    (Catalog, "wait_for"),
     (LakeTable, "create"),
     (LakeTable, "_commit"),
     (LakeTable, "vacuum"),

@@ -103,7 +103,10 @@ class Bench:
             for view in status.views:
                 assert view.materialized == last, place
                 assert shown(project, view.name) == shop.expected(project, view.name, last), (place, view)
+                condensed = project._warehouse.catalog.condensed(view.name)
                 older = (view.oldest + last) // 2
+                while any(after < older < upto for after, upto in condensed):
+                    older -= 1
                 if older < last:
                     at_that_time = shop.expected(project, view.name, older)
                     assert shown(project, view.name, older) == at_that_time, (place, view, older)
@@ -157,6 +160,25 @@ def test_oracle_a_crash_of_the_first_set_up(
         bench.shop.close()
         moment += 1
     assert moment > 10
+
+
+def test_oracle_a_crash_of_condense(bench: Bench) -> None:
+    """Whether a range was condensed or not, its ends and all outside of it stay what they were."""
+    name = "states_of_size"
+
+    def action(project: Project) -> None:
+        project.run(once=True)
+        shows = project.status().last_csn
+        project.condense(name, shows - 2, shows)
+
+    wanted = ("begin of condense", "finish of condense", f"_commit of deltas/{name}")
+    for place in bench.every_crash(action, *wanted):
+        bench.check(place)
+        with Project.open(bench.shop.folder, bench.spark) as project:
+            for after, upto in project._warehouse.catalog.condensed(name)[-1:]:
+                for csn in (after, upto):
+                    expected = bench.shop.expected(project, name, csn)
+                    assert shown(project, name, csn) == expected, (place, csn)
 
 
 @pytest.mark.soak
