@@ -82,7 +82,7 @@ def recover(warehouse: Warehouse, lease: Lease) -> int:
 def _take(warehouse: Warehouse) -> dict[str, Batch]:
     """One batch from every site that has anything new, what is held back from earlier ones in front."""
     sites = warehouse.catalog.sites()
-    taken = warehouse.threads.map(lambda site: _take_from(warehouse, site), sites.values())
+    taken = warehouse.takers.map(lambda site: _take_from(warehouse, site), sites.values())
     return {
         name: batch
         for name, batch in zip(sites, taken, strict=True)

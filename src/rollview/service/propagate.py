@@ -206,15 +206,20 @@ def _total(propagation: Propagation, deltas: Sequence[SparkBag]) -> Any:
     return total.settled().rows()
 
 
-def propagate_all(warehouse: Warehouse, names: Sequence[str], upto: int | None, wait_seconds: float) -> None:
-    """Propagates views side by side; a view that reads another one after that one."""
+def propagate_all(
+    warehouse: Warehouse, names: Sequence[str], upto: int | None, wait_seconds: float
+) -> dict[str, int]:
+    """Propagates views side by side, a view that reads another one after that one; the steps of each."""
     waiting = list(names)
+    steps: dict[str, int] = {}
     with ThreadPoolExecutor(max_workers=4, thread_name_prefix="rollview-view") as drivers:
         while waiting:
             inputs = {name: {t.name for t in warehouse.view(name).tables if not t.source} for name in waiting}
             ready = [name for name in waiting if not inputs[name] & set(waiting)]
-            list(drivers.map(lambda name: propagate(warehouse, name, upto, wait_seconds), ready))
+            done = drivers.map(lambda name: propagate(warehouse, name, upto, wait_seconds), ready)
+            steps |= dict(zip(ready, done, strict=True))
             waiting = [name for name in waiting if name not in ready]
+    return steps
 
 
 def propagate(warehouse: Warehouse, name: str, upto: int | None = None, wait_seconds: float = 0.0) -> int:

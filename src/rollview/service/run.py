@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rollview.catalog import LeaseHeld
 from rollview.errors import InputError
@@ -14,7 +14,7 @@ from rollview.service.apply import apply
 from rollview.service.capture import capture
 from rollview.service.definitions import is_full
 from rollview.service.maintenance import maintain
-from rollview.service.propagate import propagate
+from rollview.service.propagate import propagate_all
 from rollview.service.warehouse import Warehouse
 
 Progress = Callable[[str], None]
@@ -110,12 +110,9 @@ def _round(warehouse: Warehouse, progress: Progress) -> bool:
         progress(f"captured {captured} transactions, csn {warehouse.catalog.last_csn()}")
     # Not further, or a view could be propagated for as long as writers write, while the others wait.
     upto = warehouse.catalog.last_csn()
-    for name in warehouse.views:
-        if not is_full(warehouse.view(name)):
-            try:
-                steps = propagate(warehouse, name, upto)
-            except LeaseHeld:
-                continue
+    names = [name for name in warehouse.views if not is_full(warehouse.view(name))]
+    with suppress(LeaseHeld):  # Somebody else propagates one of them; the next round sees what came of it.
+        for name, steps in propagate_all(warehouse, names, upto, 0.0).items():
             if steps:
                 busy = True
                 progress(f"propagated {name} to csn {warehouse.catalog.high_water(name)}")

@@ -74,10 +74,6 @@ def _to_load_again(warehouse: Warehouse, views: Mapping[str, View], reload: Iter
             }
         else:
             raise unknown_view(name, views)
-    for view, each in views.items():
-        # Dependencies come first, so that one pass finds the readers of readers, too.
-        if any(table.name in again for table in each.tables if not table.source):
-            again.add(view)
     return again
 
 

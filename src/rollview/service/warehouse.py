@@ -97,6 +97,11 @@ class Warehouse:
         return ThreadPoolExecutor(max_workers=8, thread_name_prefix="rollview-ask")
 
     @cached_property
+    def takers(self) -> ThreadPoolExecutor:
+        """For capture from several sites; apart from the others, whose workers may all wait for capture."""
+        return ThreadPoolExecutor(max_workers=8, thread_name_prefix="rollview-take")
+
+    @cached_property
     def sources(self) -> dict[str, Source]:
         """All sources of the project file."""
         folder, workers = self.project.folder, SparkWorkers(lambda: self.spark)
@@ -174,7 +179,7 @@ class Warehouse:
     def close(self) -> None:
         """Lets go of everything that was opened here; a session that was given stays."""
         opened = self.__dict__
-        for pool in ("threads", "askers"):
+        for pool in ("threads", "askers", "takers"):
             if pool in opened:
                 opened[pool].shutdown(wait=False, cancel_futures=True)
         if "sources" in opened:
