@@ -11,6 +11,7 @@ how fast a backlog is worked off, and `REFRESH MATERIALIZED VIEW` of the same vi
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -55,10 +56,11 @@ LINES = 4
 class Writers:
     """Commits at a fixed rate and measures how long each transaction took."""
 
-    def __init__(self, dsn: str, rate: float, customers: int, first_key: int) -> None:
-        self.dsn, self.rate, self.customers, self.first_key = dsn, rate, customers, first_key
+    def __init__(self, dsn: str, rate: float, customers: int, last_key: int) -> None:
+        self.dsn, self.rate, self.customers, self.last_key = dsn, rate, customers, last_key
         self.latencies: list[float] = []
         self.changed = 0
+        self.new_keys = itertools.count(1)
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -88,10 +90,9 @@ class Writers:
                 self.latencies.append(time.perf_counter() - started)
 
     def _transaction(self, connection: psycopg.Connection[Any], chance: random.Random, number: int) -> int:
-        kind, key = chance.random(), chance.randrange(1, self.first_key)
+        kind, key = chance.random(), chance.randrange(1, self.last_key)
         if kind < 0.5:
-            self.first_key += 1
-            key = self.first_key * WRITERS + number
+            key = self.last_key + next(self.new_keys) * WRITERS + number
             connection.execute(
                 "INSERT INTO orders VALUES (%s, %s, DATE '1994-01-01' + %s::int)",
                 (key, chance.randint(1, self.customers), chance.randint(0, 900)),
@@ -128,9 +129,8 @@ class Bench:
             '  tpch: {type: postgres, dsn: "${TPCH_DSN}"}\n'
         )
         os.environ["TPCH_DSN"] = self.dsn
-        self.writers = Writers(
-            self.dsn, options.rate, round(150_000 * options.scale), round(6e6 * options.scale)
-        )
+        customers, last_key = round(150_000 * options.scale), round(6_000_000 * options.scale)
+        self.writers = Writers(self.dsn, options.rate, customers, last_key)
 
     def _load(self, data: Path, scale: float) -> None:
         files = generate(data, scale)
@@ -139,7 +139,9 @@ class Bench:
                 connection.execute(f"CREATE TABLE {table} ({columns})")
                 names = [each.split()[0] for each in columns.split(", ") if not each.startswith("PRIMARY")]
                 names = [name for name in names if name[1:2] == "_"]
-                rows = duckdb.sql(f"SELECT {', '.join(names)} FROM read_parquet('{files}/{table}/*.parquet')")
+                several = (files / table).is_dir()
+                where = f"{files}/{table}/*.parquet" if several else f"{files}/{table}.parquet"
+                rows = duckdb.sql(f"SELECT {', '.join(names)} FROM read_parquet('{where}')")
                 with TemporaryDirectory() as scratch:
                     rows.write_csv(f"{scratch}/rows.csv", header=False)
                     with (
@@ -262,9 +264,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rate", type=float, default=100.0, help="transactions a second")
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument(
-        "--data", type=Path, default=Path("benchmarks/data"), help="where TPC-H files are kept"
-    )
+    parser.add_argument("--data", type=Path, default=Path("benchmarks/data"), help="for TPC-H files")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/live_postgres.json"))
     options = parser.parse_args()
     options.data = options.data.absolute()
