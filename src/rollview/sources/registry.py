@@ -49,7 +49,7 @@ def open_source(
     make = getattr(import_module(module), attribute)
     opened: Source
     if key == "dsn":
-        opened = make(name, address, options, workers or Threads())
+        opened = make(name, address, options)
     else:
         opened = make(name, folder / address, options)
     return opened

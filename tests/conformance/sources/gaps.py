@@ -8,11 +8,15 @@ from typing import Any
 from sources.delta import DeltaDriver, DeltaFeedDriver, DeltaPartitionedDriver
 from sources.driver import Driver
 from sources.files import CsvDriver, ParquetDriver
+from sources.mariadb import MariaDBDriver
+from sources.postgres import PostgresDriver
 from sources.simulated import SimulatedDriver, SnapshotDriver
 from sources.sqlite import SQLiteDriver
 
 DRIVERS: dict[str, type[Driver]] = {
     "sqlite": SQLiteDriver,
+    "postgres": PostgresDriver,
+    "mariadb": MariaDBDriver,
     "delta": DeltaDriver,
     "delta with feed": DeltaFeedDriver,
     "delta partitioned": DeltaPartitionedDriver,

@@ -1,0 +1,209 @@
+"""Capture: batches of transactions from the binary log.
+
+One stream stays open between calls. A call first asks the server how far its log is written, and reads up to
+there: so it returns at once when nothing is new, and misses nothing that was committed before it began. A
+call that wants to go on from elsewhere, as after a batch that was not kept, opens another stream.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollview.errors import RollviewError
+from rollview.sources.mariadb.charsets import Charsets
+from rollview.sources.mariadb.connection import RELOAD_HINT, Server
+from rollview.sources.mariadb.log_stream import LogStream
+from rollview.sources.mariadb.logged_tables import LoggedTables
+from rollview.sources.mariadb.position import Bookmark, Position, parse_bookmark
+from rollview.sources.mariadb.registered import Registered, read_registered
+from rollview.sources.mariadb.server_log import written_position
+from rollview.sources.mariadb.transactions import Transactions
+from rollview.sources.server.errors import LogLost, NotSetUp
+from rollview.sources.source import Batch
+
+_QUIET_SECONDS = 2.0
+_LONGEST_SECONDS = 10.0
+
+
+@dataclass
+class _Reading:
+    """An open stream, what it makes of the events, and the bookmark at which it stands."""
+
+    stream: LogStream
+    transactions: Transactions
+    bookmark: str
+
+    def step(self, patience_seconds: float) -> bool:
+        """Takes one event; False if none came."""
+        event = self.stream.next(patience_seconds)
+        if event is None:
+            return False
+        self.transactions.feed(event, self.stream.position)
+        return True
+
+    def close(self) -> None:
+        self.stream.close()
+        self.transactions.close()
+
+
+class Capture:
+    """The transactions of one database. Its streams are called `server_id`, or each by an id of its own."""
+
+    def __init__(self, server: Server, server_id: int | None) -> None:
+        self._server = server
+        self._server_id = server_id
+        self._lock = threading.Lock()
+        self._reading: _Reading | None = None
+        self._folder: Path | None = None
+        self._spilled: list[tuple[int, Path]] = []
+
+    def begin_at(self, start: Position) -> Position:
+        """The same place, with the age of its file; this also shows that the log may be read."""
+        stream = LogStream(self._server, start, self._server_id)
+        stream.close()
+        return Position(start.file, start.offset, stream.position().created)
+
+    def take(self, after: str, limit: int) -> Batch:
+        """What was committed after a bookmark: about `limit` rows, at least one transaction."""
+        with self._lock, self._server.explained():
+            try:
+                return self._take(after, limit)
+            except BaseException:
+                # What was read is lost to the stream, so the next call begins where this one did.
+                self._stop()
+                raise
+
+    def _take(self, after: str, limit: int) -> Batch:
+        with self._server.session() as connection, connection.cursor() as cursor:
+            target = written_position(cursor)
+        bookmark = parse_bookmark(after)
+        if self._reading is None and target.mark < bookmark.reached.mark:
+            # The server would say so, too, but less clearly.
+            raise LogLost(
+                f"source {self._server.source}: its binary log ends at {target}, but was captured up to"
+                f" {bookmark.reached}: the server has lost transactions or is another one",
+                thing=self._server.source,
+                hint=RELOAD_HINT,
+            )
+        reading = self._reading_at(after, bookmark)
+        transactions = reading.transactions
+        deadline = time.monotonic() + _LONGEST_SECONDS
+        while reading.stream.mark < target.mark or not transactions.between:
+            try:
+                came = reading.step(_QUIET_SECONDS)
+            except RollviewError:
+                # What is complete is handed out first; the next call meets the same error at once.
+                if transactions.reached.mark <= bookmark.reached.mark:
+                    raise
+                came = False
+            if not came:
+                transactions.drop_open()
+                batch = self._batch(reading, after, bookmark)
+                self._stop()
+                return batch
+            if transactions.between and self._enough(transactions, limit, deadline):
+                break
+        batch = self._batch(reading, after, bookmark)
+        if transactions.registered_anew:
+            self._stop()
+        return batch
+
+    def _enough(self, transactions: Transactions, limit: int, deadline: float) -> bool:
+        return transactions.rows >= limit or transactions.registered_anew or time.monotonic() > deadline
+
+    def _batch(self, reading: _Reading, after: str, bookmark: Bookmark) -> Batch:
+        transactions = reading.transactions
+        if transactions.reached.mark > bookmark.reached.mark:
+            reading.bookmark = str(transactions.bookmark)
+        else:
+            reading.bookmark = after
+        return Batch(transactions.take_batch(), reading.bookmark)
+
+    def again(self, after: str, marks: Sequence[int], upto: str) -> Batch:
+        """The same batch once more, read by a stream of its own."""
+        bookmark, end = parse_bookmark(after), parse_bookmark(upto)
+        reading = self._open(after, bookmark)
+        try:
+            with self._server.explained():
+                while reading.transactions.reached.mark < end.reached.mark:
+                    if not reading.step(self._server.timeout_seconds):
+                        break
+            # Tables that were registered since do not add transactions to what was one batch.
+            wanted = set(marks)
+            found = tuple(each for each in reading.transactions.take_batch() if each.mark in wanted)
+        finally:
+            reading.close()
+        if [each.mark for each in found] != list(marks):
+            raise LogLost(
+                f"source {self._server.source}: its binary log no longer tells what was captured between"
+                f" {bookmark.reached} and {end.reached}",
+                thing=self._server.source,
+                hint=RELOAD_HINT,
+            )
+        return Batch(found, upto)
+
+    def forget(self, upto: str) -> None:
+        """Deletes the files of large transactions that are kept elsewhere by now."""
+        mark = parse_bookmark(upto).reached.mark
+        with self._lock:
+            gone = [path for at, path in self._spilled if at < mark]
+            self._spilled = [(at, path) for at, path in self._spilled if at >= mark]
+        for path in gone:
+            path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Ends the stream and deletes what was written beside it."""
+        with self._lock:
+            self._stop()
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                self._folder = None
+
+    def restart(self) -> None:
+        """Lets the next call begin with what is registered then."""
+        with self._lock:
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
+
+    def _reading_at(self, after: str, bookmark: Bookmark) -> _Reading:
+        if self._reading is None or self._reading.bookmark != after:
+            self._stop()
+            self._reading = self._open(after, bookmark)
+        return self._reading
+
+    def _open(self, after: str, bookmark: Bookmark) -> _Reading:
+        tables, charsets = self._registered()
+        stream = LogStream(self._server, bookmark.start, self._server_id)
+        source, database = self._server.source, self._server.address.database
+        logged = LoggedTables(source, database, tables, charsets)
+        transactions = Transactions(source, database, logged, bookmark, lambda: self._new_file(stream.mark))
+        return _Reading(stream, transactions, after)
+
+    def _registered(self) -> tuple[dict[str, Registered], Charsets]:
+        source = self._server.source
+        with self._server.session() as connection, connection.cursor() as cursor:
+            tables = read_registered(cursor, self._server.address.database)
+            if tables is None:
+                raise NotSetUp(
+                    f"source {source} is not set up for capture", thing=source, hint="run `rollview setup`"
+                )
+            return tables, self._server.charsets(connection)
+
+    def _new_file(self, mark: int) -> Path:
+        """Where a part of a large transaction is written that lies before a mark."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="rollview-"))
+        path = self._folder / f"{uuid.uuid4().hex}.parquet"
+        self._spilled.append((mark, path))
+        return path

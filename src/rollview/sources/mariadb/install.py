@@ -1,0 +1,121 @@
+"""Setup and its undoing: which tables are captured, written down in the database itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pymysql  # type: ignore[import-untyped]
+
+from rollview.algebra.view import Table
+from rollview.sources.mariadb.connection import Server
+from rollview.sources.mariadb.look_up import quote
+from rollview.sources.mariadb.registered import (
+    CREATE,
+    GLOBAL_TABLE,
+    Registered,
+    read_registered,
+    registered_as,
+    write_registered,
+)
+from rollview.sources.mariadb.requirements import check_version, grants_for_ours, is_denial, lacks
+from rollview.sources.mariadb.server_log import written_position
+from rollview.sources.mariadb.structure import Structure, structures_of
+from rollview.sources.server.errors import CaptureRefused
+from rollview.sources.source import Prepared
+
+
+def install(server: Server, tables: Sequence[Table]) -> Prepared:
+    """Makes exactly these tables captured. Nothing is changed unless all of it can be."""
+    with server.session() as connection, connection.cursor() as cursor:
+        check_version(server.source, cursor)
+        names = [table.name for table in tables]
+        structures = structures_of(cursor, server.address.database, server.charsets(connection).single_byte)
+        wanted = [_capturable(server.source, name, structures) for name in names]
+        lacking = lacks(server, connection, names)
+        if lacking.needed:
+            return Prepared(needed=lacking.needed, warnings=lacking.warnings)
+        if denied := _make_ours(server, cursor):
+            return Prepared(needed=denied, warnings=lacking.warnings)
+        present = read_registered(cursor, server.address.database) or {}
+        since = written_position(cursor).mark
+        changed = [
+            registered_as(structure, since)
+            for structure in wanted
+            if not _is_same(present.get(structure.name), structure)
+        ]
+        gone = sorted(present.keys() - set(names))
+        if changed or gone:
+            cursor.execute("START TRANSACTION")
+            write_registered(cursor, changed, gone)
+            cursor.execute("COMMIT")
+    done = [f"table {table.name} is captured from the binary log" for table in changed]
+    done += [f"table {name} is no longer captured" for name in gone]
+    return Prepared(tuple(done), (*lacking.warnings, *_unmapped(wanted)))
+
+
+def uninstall(server: Server) -> Prepared:
+    """Drops what setup made."""
+    with server.session() as connection, connection.cursor() as cursor:
+        present = read_registered(cursor, server.address.database)
+        for name in CREATE:
+            cursor.execute(f"DROP TABLE IF EXISTS {quote(name)}")
+    return Prepared(done=tuple(f"table {name} is no longer captured" for name in present or ()))
+
+
+def clear_markers(server: Server) -> None:
+    """Deletes the rows by which applications marked global transactions: the log has them."""
+    with server.session() as connection, connection.cursor() as cursor:
+        # A plain SELECT sees what is committed and waits for nobody.
+        cursor.execute(f"SELECT id FROM {quote(GLOBAL_TABLE)} LIMIT 1000")
+        for (identity,) in cursor.fetchall():
+            cursor.execute(f"DELETE FROM {quote(GLOBAL_TABLE)} WHERE id = %s", (identity,))
+
+
+def _capturable(source: str, name: str, structures: dict[str, Structure]) -> Structure:
+    place = f"{source}.{name}"
+    structure = structures.get(name)
+    if structure is None:
+        raise CaptureRefused(
+            f"source {source} has no table {name}", thing=place, hint="check the views' FROM"
+        )
+    if structure.obstacles:
+        raise CaptureRefused(
+            f"table {place} cannot be captured: {'; '.join(structure.obstacles)}",
+            thing=place,
+            hint="change the table at the source, or leave it out of the views",
+        )
+    return structure
+
+
+def _make_ours(server: Server, cursor: Any) -> tuple[str, ...]:
+    """Makes our own tables; what an administrator must do if we may not, and then nothing is made."""
+    cursor.execute(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (server.address.database,)
+    )
+    present = {name for (name,) in cursor.fetchall()}
+    made: list[str] = []
+    try:
+        for name, statement in CREATE.items():
+            if name not in present:
+                cursor.execute(statement)
+                made.append(name)
+    except pymysql.err.MySQLError as error:
+        for name in made:
+            cursor.execute(f"DROP TABLE {quote(name)}")
+        if not is_denial(error):
+            raise
+        return grants_for_ours(server, cursor)
+    return ()
+
+
+def _is_same(registered: Registered | None, structure: Structure) -> bool:
+    return registered is not None and registered_as(structure, registered.since) == registered
+
+
+def _unmapped(structures: Sequence[Structure]) -> list[str]:
+    return [
+        f"column {structure.name}.{name} is {declared}, which has no equal in Spark: views cannot use it"
+        for structure in structures
+        for name, declared in structure.unmapped
+    ]

@@ -1,0 +1,105 @@
+"""Tables as the log describes them, matched with those that are captured.
+
+A description that does not give exactly the registered columns means that the table was changed in a way that
+no statement of the log has told; capture must not go on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rollview.sources.mariadb.charsets import Charsets
+from rollview.sources.mariadb.connection import RELOAD_HINT
+from rollview.sources.mariadb.logged_values import Convert, logged_values
+from rollview.sources.mariadb.registered import GLOBAL_TABLE, TABLES_TABLE, Registered
+from rollview.sources.mariadb.row_image import RowImages
+from rollview.sources.mariadb.table_map import TableMap, parse_table_map
+from rollview.sources.server.errors import SourceChanged
+
+_MOST_KNOWN = 10_000
+_ID_BYTES = 6
+_NAMES_AT = 8
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedTable:
+    """How to read the row events of a table that matters: a captured one, or one of ours."""
+
+    name: str
+    images: RowImages
+    columns: tuple[tuple[str, str], ...] = ()
+    convert: tuple[Convert, ...] = ()
+
+
+class LoggedTables:
+    """What the table-map events of one database mean for the capture of some of its tables."""
+
+    def __init__(
+        self, source: str, database: str, tables: Mapping[str, Registered], charsets: Charsets
+    ) -> None:
+        self.tables = tables
+        self._source = source
+        self._database = database
+        self._charsets = charsets
+        self._prefix = bytes((len(database.encode()),)) + database.encode() + b"\0"
+        self._known: dict[bytes, LoggedTable | None] = {}
+
+    def is_own(self, body: bytes) -> bool:
+        """Whether the table of a table-map event is in the database."""
+        return body.startswith(self._prefix, _NAMES_AT)
+
+    def known(self, body: bytes, mark: int) -> LoggedTable | None:
+        """The table of a table-map event; None if it is of no interest, or not yet at this mark."""
+        # The same description comes with every statement; only its number may differ.
+        key = body[_ID_BYTES:]
+        if key in self._known:
+            return self._known[key]
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        found = None
+        if self.is_own(body):
+            table = parse_table_map(body)
+            registered = self.tables.get(table.table)
+            if registered is not None and registered.since > mark:
+                return None
+            found = self._match(table, registered)
+        self._known[key] = found
+        return found
+
+    def _match(self, table: TableMap, registered: Registered | None) -> LoggedTable | None:
+        names = [column.name for column in table.columns]
+        if table.table in (GLOBAL_TABLE, TABLES_TABLE):
+            return LoggedTable(table.table, RowImages(table.columns, (0, 1)))
+        if registered is None:
+            return None
+        place = f"{self._source}.{table.table}"
+        if not all(names):
+            raise SourceChanged(
+                f"{place}: its rows were logged without a description of their columns",
+                thing=place,
+                hint="SET GLOBAL binlog_row_metadata = FULL at the server and in its configuration; then "
+                + RELOAD_HINT,
+            )
+        convert: list[Convert] = []
+        places: list[int] = []
+        for column, kind in registered.columns:
+            logged = table.columns[names.index(column.name)] if column.name in names else None
+            found = None
+            if logged is not None:
+                found = logged_values(logged, column.declared, kind, self._charsets, f"{place}.{column.name}")
+            if found is None:
+                now = "is gone" if logged is None else f"is no longer {column.declared}"
+                raise SourceChanged(
+                    f"{place}: its column {column.name} {now}",
+                    thing=f"{place}.{column.name}",
+                    hint=RELOAD_HINT,
+                )
+            convert.append(found)
+            places.append(names.index(column.name))
+        return LoggedTable(
+            table.table,
+            RowImages(table.columns, places),
+            tuple(registered.types.items()),
+            tuple(convert),
+        )

@@ -1,0 +1,74 @@
+"""Places in the binary log.
+
+Files are numbered, and offsets grow within a file, so places are ordered; a transaction's mark is the place
+of its end as one number. `created` is the time at which the file was begun: after RESET MASTER another file
+has the old name, and this tells them apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rollview.errors import InputError
+
+_OFFSET_BITS = 40
+
+
+@lru_cache
+def first_mark(file: str) -> int:
+    """The mark of a file's beginning."""
+    return int(file.rpartition(".")[2]) << _OFFSET_BITS
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place between two events of a log file."""
+
+    file: str
+    offset: int
+    created: int = 0
+
+    @property
+    def mark(self) -> int:
+        """The place as a number that grows along the log."""
+        return first_mark(self.file) + self.offset
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}:{self.created}"
+
+
+@dataclass(frozen=True)
+class Bookmark:
+    """How far capture has looked, and where it must begin to read in order to go on from there.
+
+    The two differ while a transaction is prepared but not decided: its rows were written at its PREPARE.
+    """
+
+    reached: Position
+    prepared: Position | None = None
+
+    @property
+    def start(self) -> Position:
+        """Where reading begins."""
+        return self.prepared or self.reached
+
+    def __str__(self) -> str:
+        return f"{self.reached}<{self.prepared}" if self.prepared else str(self.reached)
+
+
+def parse_position(text: str) -> Position:
+    """The inverse of `str`."""
+    try:
+        file, offset, created = text.rsplit(":", 2)
+        position = Position(file, int(offset), int(created))
+        assert position.mark > 0
+    except (ValueError, AssertionError):
+        raise InputError(f"not a place in a binary log: {text}", thing=text) from None
+    return position
+
+
+def parse_bookmark(text: str) -> Bookmark:
+    """The inverse of `str`."""
+    reached, _, prepared = text.partition("<")
+    return Bookmark(parse_position(reached), parse_position(prepared) if prepared else None)

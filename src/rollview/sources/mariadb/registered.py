@@ -1,0 +1,85 @@
+"""What setup leaves in a database: two small tables.
+
+`_rollview_tables` lists the captured tables as they were declared at setup, and the place in the log from
+which each is captured. It is the truth for every process that captures or asks. `_rollview_global` is where
+an application may say that a transaction is part of a global one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rollview.sources.mariadb.structure import OURS, Structure
+from rollview.sources.mariadb.types import Column
+
+TABLES_TABLE = f"{OURS}_tables"
+GLOBAL_TABLE = f"{OURS}_global"
+CREATE = {
+    TABLES_TABLE: (
+        f"CREATE TABLE IF NOT EXISTS `{TABLES_TABLE}` (name VARCHAR(64) COLLATE utf8mb4_bin PRIMARY KEY,"
+        " structure LONGTEXT CHARACTER SET utf8mb4 NOT NULL, since BIGINT NOT NULL) ENGINE = InnoDB"
+    ),
+    GLOBAL_TABLE: (
+        f"CREATE TABLE IF NOT EXISTS `{GLOBAL_TABLE}` (id VARCHAR(255) COLLATE utf8mb4_bin PRIMARY KEY,"
+        " participants VARCHAR(1000) CHARACTER SET utf8mb4 NOT NULL) ENGINE = InnoDB"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A captured table as it was declared at setup, captured from the mark `since` on."""
+
+    name: str
+    columns: tuple[tuple[Column, str], ...]
+    key_name: str
+    since: int = 0
+
+    @cached_property
+    def types(self) -> dict[str, str]:
+        """The Spark SQL types by column."""
+        return {column.name: kind for column, kind in self.columns}
+
+    @cached_property
+    def declared(self) -> dict[str, Column]:
+        """The columns by name."""
+        return {column.name: column for column, _ in self.columns}
+
+
+def registered_as(structure: Structure, since: int) -> Registered:
+    """A table as it is now, to be captured from a place on."""
+    return Registered(structure.name, structure.columns, structure.key_name, since)
+
+
+def read_registered(cursor: Any, database: str) -> dict[str, Registered] | None:
+    """The captured tables by name; None if setup has not been here."""
+    cursor.execute(
+        "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
+        (database, TABLES_TABLE),
+    )
+    if cursor.fetchone() is None:
+        return None
+    cursor.execute(f"SELECT name, structure, since FROM `{TABLES_TABLE}` ORDER BY name")
+    found = {}
+    for name, text, since in cursor.fetchall():
+        described = json.loads(text)
+        columns = tuple((Column(*column), kind) for column, kind in described["columns"])
+        found[name] = Registered(name, columns, described["key_name"], since)
+    return found
+
+
+def write_registered(cursor: Any, tables: Iterable[Registered], gone: Iterable[str]) -> None:
+    """Adds or replaces tables and removes others, in the caller's transaction."""
+    for name in gone:
+        cursor.execute(f"DELETE FROM `{TABLES_TABLE}` WHERE name = %s", (name,))
+    for table in tables:
+        columns = [[[c.name, c.declared, c.charset], kind] for c, kind in table.columns]
+        text = json.dumps({"columns": columns, "key_name": table.key_name})
+        cursor.execute(
+            f"REPLACE INTO `{TABLES_TABLE}` (name, structure, since) VALUES (%s, %s, %s)",
+            (table.name, text, table.since),
+        )

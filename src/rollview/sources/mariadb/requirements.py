@@ -1,0 +1,171 @@
+"""What a server must be and allow so that nothing is lost silently; each lack with what ends it.
+
+Settings of the whole server are its administrator's business: they are asked for, never changed from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pymysql  # type: ignore[import-untyped]
+
+from rollview.errors import RollviewError
+from rollview.sources.mariadb.connection import Server
+from rollview.sources.mariadb.log_stream import LogStream
+from rollview.sources.mariadb.look_up import quote
+from rollview.sources.mariadb.registered import CREATE
+from rollview.sources.mariadb.server_log import written_position
+from rollview.sources.server.errors import CaptureRefused
+
+_OLDEST = (10, 5)
+_SETTINGS = {"binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
+_WHY = {
+    "binlog_format": "rows are captured from the log, so the log must hold rows",
+    "binlog_row_image": "a row's former values are needed, too",
+    "binlog_row_metadata": "names and types of columns must be in the log beside the rows",
+}
+_DENIED = frozenset({1044, 1045, 1142, 1143, 1227})
+_SHORT_SECONDS = 86_400
+
+
+@dataclass(frozen=True)
+class Lacks:
+    """Statements and lines that an administrator must see to, and what is merely worth knowing."""
+
+    needed: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def check_version(source: str, cursor: Any) -> str:
+    """The server's version, if it is one that works."""
+    cursor.execute("SELECT VERSION()")
+    (version,) = cursor.fetchone()
+    numbers = tuple(int(part) for part in version.split("-")[0].split(".")[:2])
+    if "mariadb" not in version.lower():
+        raise CaptureRefused(
+            f"source {source} is MySQL {version}, which does not tell what a consistent snapshot sees",
+            thing=source,
+            hint="only MariaDB is supported: tested with 10.11",
+        )
+    if numbers < _OLDEST:
+        raise CaptureRefused(
+            f"source {source} is MariaDB {version}, which is too old", thing=source, hint="use 10.5 or newer"
+        )
+    return str(version)
+
+
+def lacks(server: Server, connection: Any, tables: Iterable[str]) -> Lacks:
+    """What stands in the way of capturing these tables. Nothing is changed by looking."""
+    with connection.cursor() as cursor:
+        settings = _settings(cursor)
+        needed = list(_log_settings(settings))
+        if settings["log_bin"] not in ("ON", "1"):
+            return Lacks(tuple(needed), ())
+        user = _user(cursor)
+        needed += _missing_grants(server, cursor, user, tables)
+        if not needed:
+            needed += _filters(server, cursor)
+    return Lacks(tuple(needed), tuple(_warnings(settings)))
+
+
+def _settings(cursor: Any) -> dict[str, str]:
+    cursor.execute(
+        "SHOW GLOBAL VARIABLES WHERE variable_name IN ('log_bin', 'server_id', 'binlog_format',"
+        " 'binlog_row_image', 'binlog_row_metadata', 'binlog_expire_logs_seconds', 'expire_logs_days')"
+    )
+    return {name.lower(): value for name, value in cursor.fetchall()}
+
+
+def _log_settings(settings: dict[str, str]) -> Iterable[str]:
+    lines = [f"{name} = {value}" for name, value in _SETTINGS.items() if settings.get(name) != value]
+    if settings["log_bin"] not in ("ON", "1"):
+        lines.insert(0, "log_bin")
+        yield "-- the server writes no binary log; that takes a line in its configuration and a restart"
+    if settings.get("server_id") == "0":
+        lines.append("server_id = 1")
+    for name, value in _SETTINGS.items():
+        if settings.get(name) != value:
+            yield f"SET GLOBAL {name} = '{value}';  -- {_WHY[name]}; sessions that are open keep their own"
+    if settings.get("server_id") == "0":
+        yield "SET GLOBAL server_id = 1;  -- with server_id 0 the server gives its log to nobody"
+    if lines:
+        yield f"-- in the server's configuration, under [mariadb]: {'; '.join(lines)}"
+
+
+def _missing_grants(server: Server, cursor: Any, user: str, tables: Iterable[str]) -> Iterable[str]:
+    database = quote(server.address.database)
+    position = None
+    if _is_denied(cursor, "SHOW MASTER STATUS"):
+        yield f"GRANT BINLOG MONITOR ON *.* TO {user};"
+    else:
+        position = written_position(cursor)
+    if position is not None and _may_not_dump(server, cursor):
+        yield f"GRANT REPLICATION SLAVE ON *.* TO {user};"
+    for table in tables:
+        if _is_denied(cursor, f"SELECT * FROM {quote(table)} LIMIT 0"):
+            yield f"GRANT SELECT ON {database}.{quote(table)} TO {user};"
+    if _is_denied(cursor, "CREATE TEMPORARY TABLE _rollview_try (id INT)"):
+        yield f"GRANT CREATE TEMPORARY TABLES ON {database}.* TO {user};"
+    else:
+        cursor.execute("DROP TEMPORARY TABLE IF EXISTS _rollview_try")
+
+
+def _may_not_dump(server: Server, cursor: Any) -> bool:
+    try:
+        LogStream(server, written_position(cursor), None).close()
+    except RollviewError as error:
+        if "REPLICATION SLAVE" not in str(error):
+            raise
+        return True
+    return False
+
+
+def _is_denied(cursor: Any, statement: str) -> bool:
+    try:
+        cursor.execute(statement)
+        cursor.fetchall()
+    except pymysql.err.MySQLError as error:
+        if error.args[0] not in _DENIED:
+            raise
+        return True
+    return False
+
+
+def _filters(server: Server, cursor: Any) -> Iterable[str]:
+    """Databases that the server leaves out of its log."""
+    cursor.execute("SHOW MASTER STATUS")
+    _, _, only, ignored = cursor.fetchone()[:4]
+    database = server.address.database
+    if only and database not in only.split(","):
+        yield f"-- the server logs only {only}: add binlog_do_db = {database} to its configuration, restart"
+    if ignored and database in ignored.split(","):
+        yield f"-- remove binlog_ignore_db = {database} from the server's configuration and restart it"
+
+
+def _warnings(settings: dict[str, str]) -> Iterable[str]:
+    seconds = float(settings.get("binlog_expire_logs_seconds") or 0)
+    if 0 < seconds < _SHORT_SECONDS:
+        yield (
+            f"the server deletes its binary logs after {seconds / 3600:.1f} h: a capture that stands still"
+            " for longer must load its views anew (binlog_expire_logs_seconds)"
+        )
+
+
+def _user(cursor: Any) -> str:
+    cursor.execute("SELECT CURRENT_USER()")
+    name, _, host = str(cursor.fetchone()[0]).rpartition("@")
+    return f"'{name}'@'{host}'"
+
+
+def is_denial(error: Exception) -> bool:
+    """Whether the server refused something for want of a privilege."""
+    return isinstance(error, pymysql.err.MySQLError) and error.args[0] in _DENIED
+
+
+def grants_for_ours(server: Server, cursor: Any) -> tuple[str, ...]:
+    """What an administrator does where we may not make our own tables."""
+    database, user = quote(server.address.database), _user(cursor)
+    grants = [f"GRANT SELECT, INSERT, DELETE, DROP ON {database}.{quote(name)} TO {user};" for name in CREATE]
+    return (f"USE {database};", *(f"{statement};" for statement in CREATE.values()), *grants)

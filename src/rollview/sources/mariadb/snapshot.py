@@ -1,0 +1,149 @@
+"""Consistent snapshots, and exactly what each of them sees.
+
+`START TRANSACTION WITH CONSISTENT SNAPSHOT` begins to see between two commits, and the server tells the place
+in its binary log that this is. Two things make that inexact, and are dealt with here:
+
+- Two connections that do this at the same time may be told each other's place. So it is done by one at a time
+  (`GET_LOCK`), and the place is read until it is the same twice.
+- An XA COMMIT is written to the log first and comes into effect a moment later. Until then `XA RECOVER` still
+  lists the transaction. So before the snapshot the end of the log and that list are taken: the snapshot
+  counts if no XA transaction that was listed had been decided in the log, and none was decided in the log
+  between the two looks. Otherwise another snapshot is taken, a moment later.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from rollview.sources.mariadb.connection import Server
+from rollview.sources.mariadb.position import Position
+from rollview.sources.mariadb.server_log import Xid, snapshot_position, undecided, written_position, xa_events
+from rollview.sources.server.errors import SourceAway
+
+_LOCK = "rollview snapshot"
+_SCAN_BYTES = 8 << 20
+_MOMENT_SECONDS = 0.002
+_SETTLED_SECONDS = 1.0
+_READINGS = 50
+
+
+@dataclass
+class _Watch:
+    """What is known of XA transactions from a place in the log on, up to `scanned`.
+
+    `decided` were decided in that part of the log, and perhaps without effect yet. `strangers` were listed
+    when the watch began: whether they had been decided before is not known. A decision takes effect within
+    moments, so one that is still listed a good while later had not been.
+    """
+
+    scanned: Position
+    strangers: frozenset[Xid]
+    began: float = field(default_factory=time.monotonic)
+    decided: set[Xid] = field(default_factory=set)
+
+    def follow(self, events: list[tuple[str, Xid]], upto: Position) -> None:
+        """Takes note of events up to a place."""
+        for kind, xid in events:
+            self.strangers -= {xid}
+            if kind == "START":
+                self.decided.discard(xid)
+            else:
+                self.decided.add(xid)
+        self.scanned = upto
+
+    def waits(self, listed: frozenset[Xid]) -> bool:
+        """Whether all that is listed is undecided in the log, too."""
+        self.strangers &= listed
+        self.decided &= listed
+        settled = time.monotonic() - self.began > _SETTLED_SECONDS
+        return not self.decided and (settled or not self.strangers)
+
+
+class Snapshots:
+    """Opens snapshots of one server."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._lock = threading.Lock()
+        self._watch: _Watch | None = None
+
+    @contextmanager
+    def opened(self, connection: Any) -> Iterator[Position]:
+        """A snapshot in a connection that is idle; the end of the last transaction that it sees."""
+        deadline = time.monotonic() + self._server.timeout_seconds
+        with connection.cursor() as cursor:
+            while (position := self._attempt(cursor)) is None:
+                cursor.execute("ROLLBACK")
+                if time.monotonic() > deadline:
+                    raise SourceAway(
+                        f"source {self._server.source}: XA transactions are decided so often that no snapshot"
+                        f" was exact in {self._server.timeout_seconds:.0f} s",
+                        thing=self._server.source,
+                        hint="try again, or raise the source's option `timeout` (seconds)",
+                    )
+                time.sleep(_MOMENT_SECONDS)
+            try:
+                yield position
+            finally:
+                cursor.execute("ROLLBACK")
+
+    def _attempt(self, cursor: Any) -> Position | None:
+        """A snapshot whose place is certain; None if XA transactions were just being decided."""
+        with self._lock, self._alone(cursor):
+            before = written_position(cursor)
+            listed = undecided(cursor)
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            position = self._stable_position(cursor)
+            return position if self._is_certain(cursor, before, listed, position) else None
+
+    @contextmanager
+    def _alone(self, cursor: Any) -> Iterator[None]:
+        cursor.execute("SELECT GET_LOCK(%s, %s)", (_LOCK, self._server.timeout_seconds / 2))
+        if cursor.fetchone() != (1,):
+            raise SourceAway(
+                f"source {self._server.source}: other readers kept the lock `{_LOCK}` for too long",
+                thing=self._server.source,
+                hint="try again, or raise the source's option `timeout` (seconds)",
+            )
+        try:
+            yield
+        finally:
+            cursor.execute("DO RELEASE_LOCK(%s)", (_LOCK,))
+
+    def _stable_position(self, cursor: Any) -> Position:
+        last = snapshot_position(cursor)
+        for _ in range(_READINGS):
+            now = snapshot_position(cursor)
+            if now == last:
+                return now
+            last = now
+        raise SourceAway(
+            f"source {self._server.source}: the place of a snapshot in the binary log does not stand still",
+            thing=self._server.source,
+            hint="try again",
+        )
+
+    def _is_certain(self, cursor: Any, before: Position, listed: frozenset[Xid], position: Position) -> bool:
+        between = xa_events(cursor, before, position, _SCAN_BYTES)
+        if between is None or not self._all_wait(cursor, before, listed):
+            return False
+        return not any(kind == "COMMIT" for kind, _ in between)
+
+    def _all_wait(self, cursor: Any, before: Position, listed: frozenset[Xid]) -> bool:
+        """Whether the listed transactions were undecided at a place in the log."""
+        if not listed:
+            # All that was decided up to here is in effect, so a watch that begins here knows all.
+            self._watch = _Watch(before, frozenset())
+            return True
+        if self._watch is not None:
+            events = xa_events(cursor, self._watch.scanned, before, _SCAN_BYTES)
+            if events is not None:
+                self._watch.follow(events, before)
+                return self._watch.waits(listed)
+        self._watch = _Watch(before, listed)
+        return False

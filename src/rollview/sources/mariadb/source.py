@@ -1,0 +1,221 @@
+"""A MariaDB database as a source. The parts are in the modules beside this one; here they are put together.
+
+The mark of a transaction is the place in the binary log at which its commit ends, as a number. A bookmark is
+the place up to which capture has looked. A sight is the place of the last transaction that a reading saw.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from rollview.algebra.history import Seen
+from rollview.algebra.view import Table
+from rollview.algorithms.effects import Question
+from rollview.errors import InputError, OptionError, RollviewError
+from rollview.sources.mariadb.capture import Capture
+from rollview.sources.mariadb.connection import RELOAD_HINT, Server, parse_address
+from rollview.sources.mariadb.install import clear_markers, install, uninstall
+from rollview.sources.mariadb.load import load
+from rollview.sources.mariadb.look_up import LookUp, comparable, pushed
+from rollview.sources.mariadb.position import Bookmark, Position, parse_bookmark, parse_position
+from rollview.sources.mariadb.registered import Registered, read_registered
+from rollview.sources.mariadb.requirements import check_version
+from rollview.sources.mariadb.server_log import undecided, written_position
+from rollview.sources.mariadb.snapshot import Snapshots
+from rollview.sources.mariadb.structure import structures_of
+from rollview.sources.server.errors import CaptureRefused, NotSetUp, SourceChanged
+from rollview.sources.server.sub_query import plan
+from rollview.sources.source import Batch, Found, Marks, Prepared
+
+_TIMEOUT_SECONDS = 60.0
+_UNDECIDED_SECONDS = 10.0
+_MOMENT_SECONDS = 0.01
+_OPTIONS = ("server_id", "timeout")
+
+
+class MariaDBSource:
+    """The tables of one database of a MariaDB server.
+
+    Options: `timeout`, seconds to wait for the server to say something, and `server_id`, by which the server
+    knows the reader of its log; without it every stream takes one at random, so that several can read.
+    """
+
+    kind = "mariadb"
+
+    def __init__(self, name: str, dsn: str, options: Mapping[str, str] = {}) -> None:
+        self.name = name
+        address, password = parse_address(name, dsn)
+        server_id, timeout = _options(name, options)
+        self._server = Server(name, address, password, timeout)
+        self._snapshots = Snapshots(self._server)
+        self._capture = Capture(self._server, server_id)
+        self._tables: dict[str, Registered] = {}
+
+    def tables(self) -> tuple[Table, ...]:
+        """Every table with the columns that can be mapped, also those that setup would refuse."""
+        with self._server.session() as connection, connection.cursor() as cursor:
+            check_version(self.name, cursor)
+            single_byte = self._server.charsets(connection).single_byte
+            structures = structures_of(cursor, self._server.address.database, single_byte)
+        return tuple(structure.as_table(self.name) for structure in structures.values())
+
+    def setup(self, tables: Sequence[Table]) -> Prepared:
+        """Checks the server and writes down, in the database, which tables are captured."""
+        prepared = install(self._server, tables)
+        self._tables = {}
+        if prepared.done:
+            self._capture.restart()
+        return prepared
+
+    def remove(self) -> Prepared:
+        """Drops the two tables that setup made."""
+        self._capture.restart()
+        self._tables = {}
+        return uninstall(self._server)
+
+    def describe(self) -> Mapping[str, str]:
+        """The server, how far its log is written, and how much of it is kept for how long."""
+        known = {"address": self._server.address.shown, "capture": "transactions from the binary log"}
+        try:
+            with self._server.session() as connection, connection.cursor() as cursor:
+                version = check_version(self.name, cursor)
+                tables = read_registered(cursor, self._server.address.database)
+                written = written_position(cursor)
+                cursor.execute("SHOW BINARY LOGS")
+                sizes = [int(row[1]) for row in cursor.fetchall()]
+                cursor.execute("SELECT @@binlog_expire_logs_seconds")
+                ((seconds,),) = cursor.fetchall()
+        except RollviewError as error:
+            return {**known, "server": f"away or not usable: {error.message}"}
+        kept = f"{sum(sizes) / 1e6:.1f} MB in {len(sizes)} files"
+        limit = f"deleted after {seconds / 86_400:g} days" if seconds else "not deleted by age"
+        return {
+            **known,
+            "server": f"MariaDB {version}",
+            "log": f"{written.file}:{written.offset}; {kept}, {limit}",
+            "tables": "not set up" if tables is None else ", ".join(tables) or "none",
+        }
+
+    def origin(self, site: str) -> str:
+        """The end of the log now.
+
+        An XA transaction that is undecided now may be decided later, but its rows are already in the log. So
+        reading begins early enough for those, once all have been decided that were prepared before.
+        """
+        self._expect(site)
+        with self._server.session() as connection, connection.cursor() as cursor:
+            start = written_position(cursor)
+            earlier = undecided(cursor)
+            deadline = time.monotonic() + _UNDECIDED_SECONDS
+            while earlier and (earlier := earlier & undecided(cursor)):
+                if time.monotonic() > deadline:
+                    shown = ", ".join(gtrid.decode(errors="replace") for _, gtrid, _ in sorted(earlier))
+                    raise CaptureRefused(
+                        f"source {self.name}: XA transactions stay undecided, and their rows are in the past"
+                        f" of the binary log: {shown}",
+                        thing=self.name,
+                        hint="decide them (XA RECOVER, XA COMMIT, XA ROLLBACK), then run `rollview setup`",
+                    )
+                time.sleep(_MOMENT_SECONDS)
+            reached = written_position(cursor)
+        prepared = self._capture.begin_at(start) if reached != start else None
+        return str(Bookmark(self._capture.begin_at(reached), prepared))
+
+    def capture(self, site: str, after: str, limit: int) -> Batch:
+        """The transactions after a bookmark, up to what is written now."""
+        self._expect(site)
+        return self._capture.take(after, limit)
+
+    def again(self, site: str, after: str, marks: Sequence[int], upto: str) -> Batch:
+        """The same from the log once more."""
+        self._expect(site)
+        return self._capture.again(after, marks, upto)
+
+    def forget(self, site: str, upto: str) -> None:
+        """The server deletes its log by its own rules; what lies beside it is deleted here."""
+        self._expect(site)
+        self._capture.forget(upto)
+        clear_markers(self._server)
+
+    def ask(self, question: Question[pa.Table]) -> Found:
+        """The sub-query's rows, all from one snapshot."""
+        wanted = plan(question, comparable, pushed)
+        with self._server.session() as connection:
+            tables = [self._registered(connection, each.table) for each in wanted]
+            with (
+                LookUp(self._server, connection, tables, wanted) as look_up,
+                self._snapshots.opened(connection) as position,
+            ):
+                return Found(look_up.answers(), _sight(position))
+
+    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> Found:
+        """Whole tables, all from one snapshot."""
+        with self._server.session() as connection:
+            known = [(self._registered(connection, table), columns) for table, columns in tables.items()]
+            with self._snapshots.opened(connection) as position:
+                return Found(load(self._server, connection, known, scratch), _sight(position))
+
+    def seen(self, site: str, sight: str, marks: Marks) -> Seen | None:
+        """All transactions that end at the place of the snapshot or before."""
+        self._expect(site)
+        position = parse_position(json.loads(sight))
+        if parse_bookmark(marks.bookmark).reached.mark < position.mark:
+            return None
+        return Seen(marks.latest(position.mark))
+
+    def close(self) -> None:
+        """Ends the stream and closes all connections."""
+        self._capture.close()
+        self._server.close()
+
+    def _registered(self, connection: Any, table: Table) -> Registered:
+        """A captured table as it was at setup; only of those it is known what a reading saw."""
+        types = dict(zip(table.columns, table.types, strict=True))
+        known = self._tables.get(table.name)
+        if known is None or known.types != types:
+            # Another process may have run setup since.
+            with connection.cursor() as cursor:
+                self._tables = read_registered(cursor, self._server.address.database) or {}
+            known = self._tables.get(table.name)
+        if known is None:
+            raise NotSetUp(
+                f"table {table.qualified} is not captured", thing=table.qualified, hint="run `rollview setup`"
+            )
+        if known.types != types:
+            raise SourceChanged(
+                f"table {table.qualified} is not captured with the columns that it had",
+                thing=table.qualified,
+                hint=RELOAD_HINT,
+            )
+        return known
+
+    def _expect(self, site: str) -> None:
+        if site != self.name:
+            raise InputError(
+                f"source {self.name} has no site {site}", thing=site, hint="its site is its name"
+            )
+
+
+def _sight(position: Position) -> str:
+    return json.dumps(str(position))
+
+
+def _options(name: str, options: Mapping[str, str]) -> tuple[int | None, float]:
+    for option in sorted(options.keys() - set(_OPTIONS)):
+        hint = f"the options are {' and '.join(f'`{known}`' for known in _OPTIONS)}"
+        raise OptionError(f"source {name}: unknown option {option}", thing=option, hint=hint)
+    numbers: list[float | None] = []
+    for option in _OPTIONS:
+        text = options.get(option)
+        try:
+            numbers.append(None if text is None else int(text) if option == "server_id" else float(text))
+        except ValueError:
+            raise OptionError(f"source {name}: {option} is not a number: {text}", thing=option) from None
+    server_id, timeout = numbers
+    return None if server_id is None else int(server_id), timeout or _TIMEOUT_SECONDS

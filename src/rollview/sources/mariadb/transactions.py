@@ -1,0 +1,270 @@
+"""Events become transactions: groups of row events that were committed, in the order of their commits.
+
+A group begins with a GTID event and ends with its commit. The group of an XA transaction ends with its
+PREPARE; its rows are kept, as they were logged, until a later group of a single statement decides it. The
+transaction belongs there, because only then does anybody see it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rollview.rows import Rows
+from rollview.sources.mariadb import events
+from rollview.sources.mariadb.connection import RELOAD_HINT
+from rollview.sources.mariadb.events import Event
+from rollview.sources.mariadb.groups import Group, Prepared
+from rollview.sources.mariadb.logged_tables import LoggedTable, LoggedTables
+from rollview.sources.mariadb.position import Bookmark, Position
+from rollview.sources.mariadb.registered import GLOBAL_TABLE, TABLES_TABLE
+from rollview.sources.mariadb.row_image import UnknownImage, Values
+from rollview.sources.mariadb.statements import Meaning, meaning_of
+from rollview.sources.mariadb.table_map import table_id
+from rollview.sources.server.changed_rows import ChangedRows
+from rollview.sources.server.errors import LogLost, SourceChanged
+from rollview.sources.source import Captured
+
+Xid = tuple[int, bytes, bytes]
+_MARK = "rollview"
+_STATEMENTS = frozenset({events.QUERY, events.QUERY_COMPRESSED, events.EXECUTE_LOAD_QUERY})
+_SAVEPOINT = re.compile(
+    r"\s*(SAVEPOINT|ROLLBACK\s+TO(?:\s+SAVEPOINT)?)\s+(.*?)\s*;?\s*", re.IGNORECASE | re.DOTALL
+)
+
+
+_Parts = list[tuple[str, Callable[[], Rows]]]
+
+
+class Transactions:
+    """Takes events one by one. `reached` is where the last group ended; `rows` are counted per batch."""
+
+    def __init__(
+        self, source: str, database: str, tables: LoggedTables, after: Bookmark, spill: Callable[[], Path]
+    ) -> None:
+        self.reached = after.start
+        self.rows = 0
+        self.registered_anew = False
+        self._floor = after.reached
+        self._source = source
+        self._database = database
+        self._tables = tables
+        self._spill = spill
+        self._maps: dict[int, LoggedTable | None] = {}
+        self._own_maps: set[int] = set()
+        self._group: Group | None = None
+        self._undecided: dict[Xid, Prepared] = {}
+        self._changed: dict[LoggedTable, ChangedRows] = {}
+        self._found: list[tuple[_Parts, dict[str, Any]]] = []
+
+    @property
+    def between(self) -> bool:
+        """Whether no group is open."""
+        return self._group is None
+
+    @property
+    def bookmark(self) -> Bookmark:
+        """From where to go on behind the last group."""
+        # Until the floor is reached nothing new has been read, and the first undecided group may be unread.
+        if self.reached.mark < self._floor.mark:
+            raise AssertionError("asked for a bookmark before the one that reading began with")
+        first = next(iter(self._undecided.values()), None)
+        return Bookmark(self.reached, first.start if first else None)
+
+    def take_batch(self) -> tuple[Captured, ...]:
+        """The transactions since the last call, their rows converted."""
+        changed, found = self._changed, self._found
+        self._changed, self._found, self.rows = {}, [], 0
+        for each in changed.values():
+            each.finish()
+        return tuple(Captured(rows={name: rows() for name, rows in parts}, **head) for parts, head in found)
+
+    def close(self) -> None:
+        """Forgets what was kept of undecided transactions."""
+        self.drop_open()
+        for prepared in self._undecided.values():
+            prepared.close()
+
+    def drop_open(self) -> None:
+        """Forgets the group that has not ended."""
+        if self._group is not None:
+            for changed in self._group.touched.values():
+                changed.drop_transaction()
+            if self._group.prepared is not None:
+                self._group.prepared.close()
+            self._group = None
+
+    def feed(self, event: Event, here: Callable[[], Position]) -> None:
+        """One event, and the place at which it ends."""
+        kind, group = event.kind, self._group
+        if kind == events.GTID:
+            self._open(event)
+        elif kind in (events.FORMAT_DESCRIPTION, events.INCIDENT):
+            # After a crash a file may end within a group, which then was never committed.
+            self.drop_open()
+            self._maps.clear()
+            if kind == events.INCIDENT and self.reached.mark >= self._floor.mark:
+                raise self._lost("the server tells of changes that it could not write to its binary log")
+        elif group is None:
+            pass
+        elif kind == events.TABLE_MAP:
+            self._map(event, group)
+        elif kind in events.ROWS:
+            self._change(event, group)
+        elif kind == events.XID:
+            self._commit(group, event.timestamp, here())
+        elif kind == events.XA_PREPARE:
+            self._prepare(group)
+        elif kind in _STATEMENTS:
+            self._statement(event, group, here())
+        if self._group is None and kind != events.XID:
+            self.reached = here()
+
+    def _open(self, event: Event) -> None:
+        gtid, begin = events.parse_gtid(event), self.reached
+        undoable = not gtid.transactional
+        prepared = Prepared(begin, undoable) if gtid.prepares else None
+        self._group = Group(gtid, begin, begin.mark < self._floor.mark, undoable, prepared)
+
+    def _map(self, event: Event, group: Group) -> None:
+        number = table_id(event.body)
+        if group.prepared is not None:
+            if self._tables.is_own(event.body):
+                self._own_maps.add(number)
+                group.prepared.keep(event)
+            else:
+                self._own_maps.discard(number)
+        elif not group.skipped:
+            self._maps[number] = self._tables.known(event.body, group.start.mark)
+
+    def _change(self, event: Event, group: Group) -> None:
+        number = table_id(event.body)
+        if group.prepared is not None:
+            if number in self._own_maps:
+                group.prepared.keep(event)
+            return
+        table = self._maps.get(number)
+        if group.skipped or table is None:
+            return
+        data, at = events.parse_rows(event)
+        try:
+            images = table.images.read(data, at, event.kind in events.UPDATED)
+        except UnknownImage as error:
+            raise self._lost(f"rows of {self._source}.{table.name} cannot be read: {error}") from error
+        if table.name == TABLES_TABLE:
+            self.registered_anew = True
+        elif table.name == GLOBAL_TABLE:
+            if event.kind in events.WRITTEN:
+                group.mark_global(*(value.decode() for value in images[0]))
+        else:
+            self._add(table, event.kind, images, group)
+
+    def _add(self, table: LoggedTable, kind: int, images: list[Values], group: Group) -> None:
+        changed = self._changed.get(table)
+        if changed is None:
+            changed = self._changed[table] = ChangedRows(table.columns, table.convert, self._spill)
+        if group.touched.setdefault(table.name, changed) is not changed:
+            raise self._lost(f"{self._source}.{table.name} changed its form within a transaction")
+        self.rows += len(images)
+        updates, count = kind in events.UPDATED, 1 if kind in events.WRITTEN else -1
+        group.add(changed, images, (-1, 1) if updates else (count, count))
+
+    def _statement(self, event: Event, group: Group, end: Position) -> None:
+        database, text = events.parse_query(event)
+        if group.gtid.decides:
+            self._decide(group, text, event.timestamp, end)
+            return
+        if savepoint := _SAVEPOINT.fullmatch(text):
+            if group.prepared is not None:
+                group.prepared.keep(event)
+            elif savepoint[1].upper() == "SAVEPOINT":
+                group.savepoints[savepoint[2]] = len(group.written)
+            else:
+                group.undo(savepoint[2])
+            return
+        meaning = self._look_at(text, database, group)
+        if meaning == Meaning.ROLLBACK:
+            self.drop_open()
+        elif meaning == Meaning.COMMIT or group.gtid.standalone:
+            self._commit(group, event.timestamp, end)
+
+    def _look_at(self, text: str, database: str, group: Group) -> Meaning:
+        """Stops at a statement that changes a captured table in a way that rows do not tell."""
+        mark = group.start.mark
+        tables = {name: each for name, each in self._tables.tables.items() if each.since <= mark}
+        meaning, table = meaning_of(text, database, self._database, tables)
+        place = f"{self._source}.{table}" if table else self._source
+        if group.skipped or not tables:
+            return meaning
+        if meaning == Meaning.CHANGED:
+            raise SourceChanged(f"{place} was changed: {_short(text)}", thing=place, hint=RELOAD_HINT)
+        if meaning == Meaning.EMPTIED:
+            raise self._lost(f"{place} was emptied at once: {_short(text)}")
+        if meaning == Meaning.UNLOGGED:
+            raise self._lost(f"{place} was written with binlog_format=STATEMENT: {_short(text)}")
+        return meaning
+
+    def _prepare(self, group: Group) -> None:
+        if group.prepared is not None and group.gtid.xid is not None:
+            self._undecided[group.gtid.xid] = group.prepared
+            self._own_maps.clear()
+        self._group = None
+
+    def _decide(self, group: Group, text: str, timestamp: int, end: Position) -> None:
+        xid = group.gtid.xid
+        assert xid is not None
+        prepared = self._undecided.pop(xid, None)
+        if not group.skipped and text.split()[1].upper() == "COMMIT":
+            if prepared is None:
+                raise self._lost(f"{_short(text)}: its rows were written before capture began")
+            group.undoable = prepared.undoable
+            self._replay(prepared, group, end)
+            mark, _, rest = xid[1].decode(errors="replace").partition(":")
+            if mark == _MARK and ":" in rest:
+                group.mark_global(*rest.rsplit(":", 1))
+            self._commit(group, timestamp, end)
+        if prepared is not None:
+            prepared.close()
+        self._group = None
+
+    def _replay(self, prepared: Prepared, group: Group, end: Position) -> None:
+        """Reads the rows of an XA transaction as if they had been written when it was decided."""
+        group.gtid = group.gtid._replace(decides=False, standalone=False)
+        for event in prepared.events():
+            if event.kind == events.TABLE_MAP:
+                self._map(event, group)
+            elif event.kind in events.ROWS:
+                self._change(event, group)
+            else:
+                self._statement(event, group, end)
+
+    def _commit(self, group: Group, timestamp: int, end: Position) -> None:
+        self._group = None
+        self.reached = end
+        if group.skipped:
+            return
+        parts = [
+            (f"{self._source}.{name}", rows)
+            for name, changed in group.touched.items()
+            if (rows := changed.end_transaction()) is not None
+        ]
+        if parts or group.global_id:
+            head = {
+                "mark": end.mark,
+                "commit_time": float(timestamp),
+                "bookmark": str(self.bookmark),
+                "transaction_id": group.gtid.text,
+                "global_id": group.global_id,
+                "participants": group.participants,
+            }
+            self._found.append((parts, head))
+
+    def _lost(self, reason: str) -> LogLost:
+        return LogLost(f"source {self._source}: {reason}", thing=self._source, hint=RELOAD_HINT)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 120 else line[:117] + "..."

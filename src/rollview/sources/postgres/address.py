@@ -1,0 +1,117 @@
+"""Where a PostgreSQL source is, how it is spoken to, and the names of what setup leaves there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from rollview.errors import InputError, OptionError
+from rollview.sources.postgres.embedded import PREFIX, EmbeddedPostgres
+from rollview.sources.server.secrets import Secrets
+
+_TIMEOUT_SECONDS = 30.0
+_MOST_NAME = 63
+_KNOWN = ("schema", "slot", "timeout")
+# Values travel as text, in the log as in answers, and a text must mean one value whatever the server's own
+# settings are. A commit of ours waits for the local disk, never for a standby.
+_SETTINGS = {
+    "datestyle": "ISO",
+    "timezone": "UTC",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "client_encoding": "UTF8",
+    "standard_conforming_strings": "on",
+    "synchronous_commit": "local",
+    "default_transaction_read_only": "off",
+    "client_min_messages": "warning",
+}
+
+
+@dataclass(frozen=True)
+class Address:
+    """A database with one schema of it. `slot` names the replication slot and the publication alike."""
+
+    source: str
+    parameters: Mapping[str, Any]
+    schema: str
+    slot: str
+    timeout: float
+    secrets: Secrets
+    embedded: EmbeddedPostgres | None = None
+
+    @property
+    def conninfo(self) -> str:
+        """For ordinary connections. A server of our own is started first, unless it runs."""
+        place = self.embedded.start() if self.embedded is not None else ""
+        return make_conninfo(place, **self.parameters)
+
+    @property
+    def replication_conninfo(self) -> str:
+        """For the connection that reads the log."""
+        return make_conninfo(self.conninfo, replication="database")
+
+
+def address_of(source: str, dsn: str, options: Mapping[str, str]) -> Address:
+    """Reads the project file's entry; everything that is wrong with it is said here."""
+    unknown = sorted(options.keys() - set(_KNOWN))
+    if unknown:
+        raise OptionError(
+            f"source {source}: unknown option {unknown[0]}",
+            thing=unknown[0],
+            hint=f"options are {', '.join(_KNOWN)}; those of the connection, such as sslmode, go into `dsn`",
+        )
+    embedded = None
+    if dsn.startswith(PREFIX):
+        embedded, dsn = EmbeddedPostgres(Path(dsn.removeprefix(PREFIX))), ""
+    try:
+        given = conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        # The parser's own words may repeat a part of the address, and with it a password.
+        raise InputError(
+            f"source {source}: `dsn` is no address of a PostgreSQL database",
+            thing=source,
+            hint="dsn: postgresql://user:${PASSWORD}@host:5432/database?sslmode=require",
+        ) from None
+    timeout = _timeout(source, options)
+    secrets = Secrets([str(given[name]) for name in ("password", "sslpassword") if given.get(name)])
+    settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
+    parameters = {
+        "application_name": "rollview",
+        "connect_timeout": str(max(2, round(timeout))),
+        **given,
+        # Ours come last and so win.
+        "options": f"{given.get('options', '')} {settings}".strip(),
+    }
+    slot = options.get("slot") or _slot(source, str(given.get("dbname", "")))
+    if not re.fullmatch(f"[a-z0-9_]{{1,{_MOST_NAME}}}", slot):
+        raise OptionError(
+            f"source {source}: {slot} cannot name a replication slot",
+            thing="slot",
+            hint=f"up to {_MOST_NAME} small letters, digits and underscores",
+        )
+    return Address(source, parameters, options.get("schema", "public"), slot, timeout, secrets, embedded)
+
+
+def _slot(source: str, database: str) -> str:
+    """Slots of all databases of a server share one space of names."""
+    digest = sha256(database.encode()).hexdigest()[:8]
+    plain = re.sub("[^a-z0-9_]", "_", source.lower())
+    return f"rollview_{plain[: _MOST_NAME - len('rollview__') - len(digest)]}_{digest}"
+
+
+def _timeout(source: str, options: Mapping[str, str]) -> float:
+    given = options.get("timeout", _TIMEOUT_SECONDS)
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise OptionError(f"source {source}: timeout is not a number of seconds: {given}", thing="timeout")
+    return seconds

@@ -1,0 +1,169 @@
+"""What came from the log, put together: rows by table, transactions in order of commit, batches of them.
+
+A prepared transaction is sent when it is prepared and decided later: until then its rows wait here, and every
+bookmark points back to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rollview.errors import RollviewError
+from rollview.rows import Rows
+from rollview.sources.postgres.pgoutput import End, Relation, Values
+from rollview.sources.postgres.position import Bookmark
+from rollview.sources.postgres.registration import Registered
+from rollview.sources.postgres.types import from_log
+from rollview.sources.server.changed_rows import ChangedRows
+from rollview.sources.source import Captured
+
+GLOBAL_PREFIX = "rollview"
+"""Of messages that make a transaction a part of a global one: `GLOBAL_ID:source,source`."""
+
+_Pending = dict[str, Callable[[], Rows]]
+
+
+def global_part(text: str, source: str) -> tuple[str, tuple[str, ...]]:
+    """The global id and the participants that a marker names; nothing if it is not about this source."""
+    identity, _, names = text.rpartition(":")
+    participants = tuple(sorted({name.strip() for name in names.split(",") if name.strip()}))
+    return (identity, participants) if identity and source in participants else ("", ())
+
+
+class LoggedTable:
+    """A captured table in the log: how to find its registered columns among those that are sent."""
+
+    def __init__(self, source: str, table: Registered, spill: Callable[[], Path]) -> None:
+        self.name = f"{source}.{table.name}"
+        self.damage = ""
+        self._table = table
+        self._pick: Callable[[Values], Any] | None = None
+        self._columns = [(column.name, column.type) for column in table.columns]
+        self._convert = [from_log(column.type, f"{self.name}.{column.name}") for column in table.columns]
+        self._spill = spill
+        self.begin_batch()
+
+    def describe(self, relation: Relation) -> None:
+        """How rows come from here on. Columns that were added since setup do no harm."""
+        places = {name: (place, kind, typmod) for place, (name, kind, typmod) in enumerate(relation.columns)}
+        order = []
+        self.damage = ""
+        for column in self._table.columns:
+            place, kind, modifier = places.get(column.name, (-1, 0, 0))
+            if place < 0:
+                self.damage = f"table {self.name} has lost its column {column.name}"
+            elif (kind, modifier) != (column.type_id, column.modifier):
+                self.damage = f"column {column.name} of table {self.name} has another type than at setup"
+            order.append(place)
+        self._pick = _picker(order, len(relation.columns))
+
+    def begin_batch(self) -> None:
+        """From here on rows belong to another batch."""
+        self.changed = ChangedRows(self._columns, self._convert, self._spill)
+
+    def add(self, values: Values, count: int) -> None:
+        """One row of the present transaction."""
+        self.changed.add(values if self._pick is None else self._pick(values), count)
+
+
+def _picker(order: list[int], width: int) -> Callable[[Values], Any] | None:
+    """What takes the values at these places; None if it is all of them, in order."""
+    if order == list(range(width)):
+        return None
+    if len(order) == 1:
+        only = order[0]
+        return lambda values: (values[only],)
+    return itemgetter(*order) if order else lambda values: ()
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One that is being read. `trouble` is what makes it impossible to go on past it."""
+
+    commit: int
+    xid: int
+    time: float = 0.0
+    gid: str = ""
+    global_id: str = ""
+    participants: tuple[str, ...] = ()
+    trouble: RollviewError | None = None
+    rows: _Pending = field(default_factory=dict)
+
+
+class _Finished(NamedTuple):
+    transaction: Transaction
+    end: End
+    bookmark: Bookmark
+
+
+class Collector:
+    """The transactions of a batch, and those that are prepared and undecided."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self.tables: dict[int, LoggedTable | None] = {}
+        self.prepared: dict[str, Transaction] = {}
+        self._finished: list[_Finished] = []
+
+    @property
+    def size(self) -> int:
+        """How many transactions the batch has so far."""
+        return len(self._finished)
+
+    def start_at(self, position: int) -> Bookmark:
+        """The bookmark of a position: it begins where the oldest undecided transaction was prepared."""
+        if not self.prepared:
+            return Bookmark(position, position)
+        return Bookmark(position, min(position, *(each.commit for each in self.prepared.values())))
+
+    def end_rows(self, transaction: Transaction) -> None:
+        """All rows of a transaction have come."""
+        for table in self.tables.values():
+            if table is not None and (rows := table.changed.end_transaction()) is not None:
+                transaction.rows[table.name] = rows
+
+    def drop_rows(self) -> None:
+        """The rows of the present transaction are of no use."""
+        for table in self.tables.values():
+            if table is not None:
+                table.changed.drop_transaction()
+
+    def finish(self, transaction: Transaction, end: End) -> None:
+        """A transaction was committed; one that concerns nobody is passed over."""
+        if transaction.rows or transaction.global_id:
+            self._finished.append(_Finished(transaction, end, self.start_at(end.end)))
+
+    def end_batch(self, mark_of: Callable[[int], int]) -> tuple[Captured, ...]:
+        """The batch's transactions; `mark_of` widens a transaction id. All rows are converted at once."""
+        for table in self.tables.values():
+            if table is not None:
+                table.changed.finish()
+        captured = tuple(self._captured(each, mark_of) for each in self._finished)
+        for transaction in self.prepared.values():
+            transaction.rows = {name: _held(rows()) for name, rows in transaction.rows.items()}
+        for table in self.tables.values():
+            if table is not None:
+                table.begin_batch()
+        self._finished = []
+        return captured
+
+    def _captured(self, each: _Finished, mark_of: Callable[[int], int]) -> Captured:
+        transaction = each.transaction
+        mark = mark_of(transaction.xid)
+        return Captured(
+            mark,
+            each.end.time,
+            {name: rows() for name, rows in transaction.rows.items()},
+            str(each.bookmark),
+            str(mark),
+            transaction.global_id,
+            transaction.participants,
+        )
+
+
+def _held(rows: Rows) -> Callable[[], Rows]:
+    return lambda: rows

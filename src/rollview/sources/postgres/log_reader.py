@@ -1,0 +1,214 @@
+"""Reads the log: keeps the stream open from batch to batch, and begins it anew wherever it must.
+
+The bookmark alone says where to go on, so a batch that was not kept, a restart of either side or a broken
+connection all end in the same way: the stream is opened again, from the last bookmark.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import psycopg
+
+from rollview.errors import RollviewError
+from rollview.sources.postgres.address import Address
+from rollview.sources.postgres.connections import Connection, Connections, explained
+from rollview.sources.postgres.log_stream import LogStream
+from rollview.sources.postgres.position import Bookmark, bookmark_of
+from rollview.sources.postgres.registration import Registered, registered_tables
+from rollview.sources.postgres.replication import MESSAGES_SINCE, Replication
+from rollview.sources.postgres.sight import nudge, present
+from rollview.sources.postgres.slot import end_reader, expect_log, log_lost
+from rollview.sources.postgres.spill import SpillFiles
+from rollview.sources.server.errors import SourceAway
+from rollview.sources.source import Batch, Captured
+
+HOLD_SECONDS = 10.0
+"""A stream that nobody reads is closed after so long: a server that is shut down waits for its readers."""
+
+_CATCH_UP_SECONDS = 2.0
+_TAKE_OVER_SECONDS = 10.0
+_IDLE_MOVE_BYTES = 1 << 20
+_IDLE_MOVE_SECONDS = 10.0
+_HALF = 1 << 31
+
+
+class LogReader:
+    """The log of one source. One thread reads at a time."""
+
+    def __init__(
+        self, address: Address, connections: Connections, hold_seconds: float = HOLD_SECONDS
+    ) -> None:
+        self._address = address
+        self._connections = connections
+        self._hold_seconds = hold_seconds
+        self._lock = threading.RLock()
+        self._spill = SpillFiles()
+        self._stream: LogStream | None = None
+        self._place = ""
+        self._confirmed = 0
+        self._next_xid = 0
+        self._moved_at = 0.0
+        self._timer: threading.Timer | None = None
+
+    def take(self, after: str, limit: int) -> Batch:
+        """What was committed after a bookmark, at least up to the present if there is not too much of it."""
+        return self._persistently(lambda: self._take(after, limit))
+
+    def again(self, after: str, marks: Sequence[int], upto: str) -> Batch:
+        """The same transactions once more."""
+        if not marks:
+            return Batch((), upto)
+        return self._persistently(lambda: self._again(after, marks, upto))
+
+    def forget(self, upto: str) -> None:
+        """Lets the server drop its log. Without a stream it is told when the next one is opened."""
+        bookmark = bookmark_of(upto)
+        with self._lock:
+            self._spill.drop(bookmark.position)
+            if bookmark.start > self._confirmed:
+                self._confirmed = bookmark.start
+                self._confirm()
+
+    def close(self) -> None:
+        """Ends the stream and removes its files."""
+        with self._lock:
+            self.release()
+            self._spill.close()
+
+    def release(self) -> None:
+        """Ends the stream. The next batch opens it again."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._stream is not None:
+                self._stream.replication.close()
+                self._stream = None
+
+    def _take(self, after: str, limit: int) -> Batch:
+        with self._connections.connection() as connection:
+            now = present(connection)
+            self._next_xid = now.next_xid
+            stream = self._stream_at(connection, after)
+            deadline = time.monotonic() + _CATCH_UP_SECONDS
+            try:
+                stream.fill(limit, now.position, deadline, lambda: nudge(connection))
+            except RollviewError:
+                # What lies before the trouble is captured first; the next call meets it again.
+                self.release()
+                if not stream.collector.size:
+                    raise
+                captured = self._captured(stream)
+                return Batch(captured, captured[-1].bookmark)
+        captured = self._captured(stream)
+        bookmark = stream.collector.start_at(stream.position)
+        if not captured and not self._is_worth(stream, bookmark, bookmark_of(after)):
+            return Batch((), after)
+        stream.is_awaited = False
+        self._place, self._moved_at = str(bookmark), time.monotonic()
+        return Batch(captured, self._place)
+
+    def _again(self, after: str, marks: Sequence[int], upto: str) -> Batch:
+        found: list[Captured] = []
+        with self._connections.connection() as connection:
+            self._next_xid = present(connection).next_xid
+            self.release()
+            stream = self._stream_at(connection, after)
+            target = bookmark_of(upto).position
+            while len(found) < len(marks) and stream.position < target:
+                deadline = time.monotonic() + _CATCH_UP_SECONDS
+                most = len(marks) - len(found)
+                stream.fill(sys.maxsize, target, deadline, lambda: nudge(connection), most)
+                found += self._captured(stream)
+        if [each.mark for each in found] != list(marks):
+            self.release()
+            raise log_lost(self._address, "it tells of other transactions than before")
+        # What lies between the last of them and the bookmark concerned nobody.
+        self._place = upto
+        return Batch(tuple(found), upto)
+
+    def _is_worth(self, stream: LogStream, bookmark: Bookmark, after: Bookmark) -> bool:
+        """Whether to tell that nothing happened. Each time costs the warehouse a step, so not always."""
+        if stream.is_awaited or stream.replication.version < MESSAGES_SINCE:
+            return bookmark != after
+        is_far = bookmark.start - after.start > _IDLE_MOVE_BYTES
+        is_late = time.monotonic() - self._moved_at > _IDLE_MOVE_SECONDS
+        return bookmark != after and (is_far or is_late)
+
+    def _captured(self, stream: LogStream) -> tuple[Captured, ...]:
+        captured = stream.collector.end_batch(self._widened)
+        self._spill.hold(captured)
+        return captured
+
+    def _widened(self, xid: int) -> int:
+        """A transaction id of the log, which has 32 bits, in 64: the nearest one to the present."""
+        distance = (self._next_xid - xid) % (1 << 32)
+        return self._next_xid - (distance if distance < _HALF else distance - (1 << 32))
+
+    def _stream_at(self, connection: Connection, after: str) -> LogStream:
+        """The stream, if it stands at this bookmark; else a new one."""
+        if self._stream is not None and self._place == after:
+            return self._stream
+        self.release()
+        bookmark = bookmark_of(after)
+        expect_log(connection, self._address, bookmark.start)
+        deadline = time.monotonic() + _TAKE_OVER_SECONDS
+        while True:
+            try:
+                end_reader(connection, self._address)
+                replication = Replication(self._address, bookmark.start)
+                break
+            except psycopg.errors.ObjectInUse:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+        self._stream = LogStream(self._address, replication, bookmark, self._registered, self._spill)
+        self._place = after
+        self._confirm()
+        return self._stream
+
+    def _registered(self) -> Mapping[int, Registered]:
+        with self._connections.connection() as connection:
+            return {table.id: table for table in registered_tables(connection, self._address).values()}
+
+    def _confirm(self) -> None:
+        if self._stream is None or not self._confirmed:
+            return
+        replication = self._stream.replication
+        try:
+            replication.report(self._confirmed)
+            # A position that stays behind would make a server that is shut down wait for it.
+            replication.report(0)
+        except psycopg.OperationalError:
+            self.release()
+
+    def _persistently(self, action: Callable[[], Batch]) -> Batch:
+        """A stream may have been broken since it was last used: then everything is done once more."""
+        with self._lock, explained(self._address):
+            was_held = self._stream is not None
+            try:
+                try:
+                    batch = action()
+                except SourceAway:
+                    if not was_held:
+                        raise
+                    self.release()
+                    batch = action()
+            except BaseException:
+                self.release()
+                raise
+            self._hold()
+            return batch
+
+    def _hold(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._stream is not None:
+            self._timer = threading.Timer(self._hold_seconds, self.release)
+            self._timer.daemon = True
+            self._timer.start()

@@ -1,0 +1,240 @@
+"""An open stream of the log, read message by message into transactions."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+import psycopg
+
+from rollview.errors import RollviewError
+from rollview.sources.postgres import pgoutput
+from rollview.sources.postgres.address import Address
+from rollview.sources.postgres.collector import (
+    GLOBAL_PREFIX,
+    Collector,
+    LoggedTable,
+    Transaction,
+    global_part,
+)
+from rollview.sources.postgres.pgoutput import DELETE, INSERT, OLD, UPDATE, End, ValueNotLogged, tuple_at
+from rollview.sources.postgres.position import Bookmark
+from rollview.sources.postgres.registration import RELOAD_HINT, Registered
+from rollview.sources.postgres.replication import HEADER_BYTES, KEEPALIVE, Replication
+from rollview.sources.postgres.sight import MARK_PREFIX
+from rollview.sources.postgres.slot import log_lost
+from rollview.sources.postgres.spill import SpillFiles
+from rollview.sources.server.errors import SourceChanged
+
+_NUDGE_SECONDS = 0.05
+_STEP_SECONDS = 0.02
+_BODY = HEADER_BYTES + 1
+_IMAGE = HEADER_BYTES + 5
+_ROW = HEADER_BYTES + 6
+_ROW_KINDS = frozenset((INSERT, UPDATE, DELETE))
+
+
+class LogStream:
+    """Transactions as they come. Commits before `after.position` have been captured and are passed over.
+
+    `registered` gives the captured tables by id, as they are registered now.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        replication: Replication,
+        after: Bookmark,
+        registered: Callable[[], Mapping[int, Registered]],
+        spill: SpillFiles,
+    ) -> None:
+        self._address = address
+        self._after = after.position
+        self._registered = registered
+        self._known = registered()
+        self._spill = spill
+        self._open: Transaction | None = None
+        self.replication = replication
+        self.collector = Collector(address.source)
+        self.is_awaited = False
+        """Whether something came, since this was last set back, that somebody may be waiting for."""
+
+    @property
+    def position(self) -> int:
+        """All commits before it have come."""
+        return max(self._after, self.replication.received)
+
+    def fill(
+        self,
+        limit: int,
+        target: int,
+        deadline: float,
+        nudge: Callable[[], None],
+        most: int = sys.maxsize,
+    ) -> None:
+        """Reads until a batch is full, or all before a position has come, or time is up.
+
+        Full is one with `limit` changed rows or `most` transactions. It never ends inside of a transaction.
+        `nudge` makes the server send what it holds back.
+        """
+        tables, replication, rows = self.collector.tables, self.replication, 0
+        next_message = replication.next
+        patience: _Patience | None = None
+        while True:
+            message = next_message()
+            if message is None:
+                if self._open is None and (self.position >= target or time.monotonic() > deadline):
+                    return
+                patience = patience or _Patience(self._address.timeout, replication, nudge)
+                patience.wait(self._open is not None)
+                continue
+            if message[0] == KEEPALIVE:
+                replication.look(message)
+                continue
+            patience = None
+            kind = message[HEADER_BYTES]
+            if kind in _ROW_KINDS:
+                table = tables.get(int.from_bytes(message[_BODY:_IMAGE], "big"))
+                if table is not None and self._open is not None:
+                    rows += self._row(kind, message, table)
+            elif self._control(kind, message) and (
+                self.position >= target or self.collector.size >= (1 if rows >= limit else most)
+            ):
+                return
+
+    def _row(self, kind: int, message: bytes, table: LoggedTable) -> int:
+        """Adds what happened to one row; how many changed rows that makes."""
+        if table.damage:
+            self._stop(_changed(self._address, table.damage))
+            return 0
+        try:
+            if kind == INSERT:
+                table.add(tuple_at(message, _ROW, None)[0], 1)
+                return 1
+            if message[_IMAGE] != OLD:
+                raise ValueNotLogged
+            old, place = tuple_at(message, _ROW, None)
+            table.add(old, -1)
+            if kind == UPDATE:
+                table.add(tuple_at(message, place + 1, old)[0], 1)
+                return 2
+            return 1
+        except ValueNotLogged:
+            self._stop(_changed(self._address, f"the log lacks old rows of table {table.name}"))
+            return 0
+
+    def _control(self, kind: int, message: bytes) -> bool:
+        """All other messages; whether a transaction has ended, or nothing is open."""
+        if kind == pgoutput.BEGIN:
+            commit, seconds, xid = pgoutput.begin(message, _BODY)
+            # Of what was captured before nothing is kept, so that its rows cost nothing.
+            self._open = Transaction(commit, xid, seconds) if commit >= self._after else None
+        elif kind == pgoutput.COMMIT:
+            commit, end = pgoutput.commit(message, _BODY)
+            if (transaction := self._open) is not None:
+                self.collector.end_rows(transaction)
+                self._finish(transaction, End(commit, end, transaction.time, transaction.xid))
+            self.replication.received = max(self.replication.received, end)
+            return True
+        elif kind == pgoutput.RELATION:
+            self._describe(pgoutput.relation(message, _BODY))
+        elif kind == pgoutput.MESSAGE:
+            self._marker(*pgoutput.logical_message(message, _BODY))
+        elif kind == pgoutput.TRUNCATE:
+            for table_id in pgoutput.truncated(message, _BODY):
+                if (table := self.collector.tables.get(table_id)) is not None:
+                    self._stop(log_lost(self._address, f"table {table.name} was truncated"))
+        else:
+            return self._two_phase(kind, message)
+        return False
+
+    def _two_phase(self, kind: int, message: bytes) -> bool:
+        """Prepared transactions: what they did comes first, what became of them later."""
+        prepared = self.collector.prepared
+        if kind == pgoutput.BEGIN_PREPARE:
+            position, xid, gid = pgoutput.begin_prepare(message, _BODY)
+            self._open = Transaction(position, xid, gid=gid)
+            if gid.startswith(f"{GLOBAL_PREFIX}:"):
+                self._take_part(gid.partition(":")[2])
+        elif kind == pgoutput.PREPARE and self._open is not None:
+            self.collector.end_rows(self._open)
+            prepared[self._open.gid] = self._open
+            self._open = None
+        elif kind == pgoutput.COMMIT_PREPARED:
+            end = pgoutput.commit_prepared(message, _BODY)
+            transaction = prepared.pop(end.gid, None)
+            if end.commit >= self._after:
+                if transaction is None:
+                    raise log_lost(self._address, f"what transaction {end.gid} did was told before")
+                self._finish(transaction, end)
+            self.replication.received = max(self.replication.received, end.end)
+            return True
+        elif kind == pgoutput.ROLLBACK_PREPARED:
+            ended, gid = pgoutput.rollback_prepared(message, _BODY)
+            prepared.pop(gid, None)
+            self.replication.received = max(self.replication.received, ended)
+        return self._open is None
+
+    def _finish(self, transaction: Transaction, end: End) -> None:
+        self._open = None
+        if transaction.trouble is not None:
+            raise transaction.trouble
+        self.collector.finish(transaction, end)
+
+    def _stop(self, trouble: RollviewError) -> None:
+        """If the present transaction is committed, capture cannot go on past it."""
+        if self._open is not None and self._open.trouble is None:
+            self._open.trouble = trouble
+
+    def _describe(self, relation: pgoutput.Relation) -> None:
+        """A table, before its first change and after every change of its columns."""
+        if (known := self.collector.tables.get(relation.id)) is not None:
+            known.describe(relation)
+            return
+        if relation.id not in self._known:
+            self._known = self._registered()
+        table = self._known.get(relation.id)
+        logged = None
+        if table is not None:
+            logged = LoggedTable(self._address.source, table, self._spill.new)
+            logged.describe(relation)
+        self.collector.tables[relation.id] = logged
+
+    def _marker(self, is_part: bool, prefix: str, content: bytes) -> None:
+        if prefix == MARK_PREFIX:
+            self.is_awaited = True
+        elif prefix == GLOBAL_PREFIX and is_part:
+            self._take_part(content.decode(errors="replace"))
+
+    def _take_part(self, text: str) -> None:
+        if self._open is not None:
+            identity, participants = global_part(text, self._address.source)
+            if identity:
+                self._open.global_id, self._open.participants = identity, participants
+
+
+class _Patience:
+    """What is done while nothing comes: the server is asked how far it is, and at last nudged."""
+
+    def __init__(self, timeout: float, replication: Replication, nudge: Callable[[], None]) -> None:
+        self._began = time.monotonic()
+        self._timeout = timeout
+        self._replication = replication
+        self._nudge: Callable[[], None] | None = nudge
+
+    def wait(self, is_inside: bool) -> None:
+        """Waits a little; inside of a transaction only for so long."""
+        waited = time.monotonic() - self._began
+        if is_inside and waited > self._timeout:
+            raise psycopg.OperationalError("the server fell silent in the middle of a transaction")
+        if not is_inside:
+            self._replication.report(0, ask=True)
+            if waited > _NUDGE_SECONDS and self._nudge is not None:
+                self._nudge()
+                self._nudge = None
+        self._replication.wait(_STEP_SECONDS)
+
+
+def _changed(address: Address, reason: str) -> SourceChanged:
+    return SourceChanged(f"source {address.source}: {reason}", thing=address.source, hint=RELOAD_HINT)

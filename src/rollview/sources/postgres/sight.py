@@ -1,0 +1,99 @@
+"""What a reading saw: its snapshot, and a position in the log by which all of that has been captured.
+
+Commits become visible in another order than they are logged, so what was seen is told by transaction ids:
+a transaction is visible if its id is below the snapshot's `xmax` and was not in progress then. A transaction
+is logged before anyone can see it, so whatever a snapshot sees is logged before a marker that is put into the
+log after it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from rollview.algebra.history import Seen
+from rollview.sources.postgres.connections import Connection
+from rollview.sources.postgres.position import bookmark_of, position_of
+from rollview.sources.source import Marks
+
+MARK_PREFIX = "rollview.mark"
+"""Of messages in the log that somebody waits for."""
+
+_NUDGE_PREFIX = "rollview.nudge"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The transactions that a reading sees: all below `xmax` but those `in_progress`; all below `xmin`."""
+
+    xmin: int
+    xmax: int
+    in_progress: frozenset[int]
+
+    def sees(self, xid: int) -> bool:
+        """Whether a committed transaction is visible."""
+        return xid < self.xmin or (xid < self.xmax and xid not in self.in_progress)
+
+
+@dataclass(frozen=True)
+class Present:
+    """Where the log ends, and the next transaction id, in 64 bits."""
+
+    position: int
+    next_xid: int
+
+
+def present(connection: Connection) -> Present:
+    """The present. The position also covers commits that have not reached the disk yet."""
+    row = connection.execute(
+        "SELECT pg_current_wal_insert_lsn()::text, pg_snapshot_xmax(pg_current_snapshot())::text"
+    ).fetchone()
+    assert row is not None
+    return Present(position_of(row[0]), int(row[1]))
+
+
+def snapshot_text(connection: Connection) -> str:
+    """What the present transaction sees; in REPEATABLE READ, all of it."""
+    row = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def snapshot_of(text: str) -> Snapshot:
+    """The snapshot that PostgreSQL writes so: `xmin:xmax:xid,xid`."""
+    xmin, xmax, running = text.split(":")
+    return Snapshot(int(xmin), int(xmax), frozenset(int(xid) for xid in running.split(",") if xid))
+
+
+def mark(connection: Connection) -> str:
+    """Puts a marker into the log, on the disk when this returns; its position."""
+    return _emit(connection, MARK_PREFIX)
+
+
+def nudge(connection: Connection) -> None:
+    """Makes the server write its log out to here. A record that is cut in two holds up readers for long."""
+    _emit(connection, _NUDGE_PREFIX)
+
+
+def _emit(connection: Connection, prefix: str) -> str:
+    row = connection.execute("SELECT pg_logical_emit_message(true, %s, '')::text", (prefix,)).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def sight_of(snapshot: str, marker: str) -> str:
+    """A sight as JSON text."""
+    return json.dumps({"snapshot": snapshot, "marker": marker})
+
+
+def seen(sight: str, marks: Marks) -> Seen | None:
+    """The versions that a reading saw; None while capture has not reached its marker."""
+    told = json.loads(sight)
+    if bookmark_of(marks.bookmark).position < position_of(told["marker"]):
+        return None
+    snapshot = snapshot_of(told["snapshot"])
+    recent = marks.since(snapshot.xmin)
+    visible = [version for xid, version in recent.items() if snapshot.sees(xid)]
+    upto = max([marks.latest(snapshot.xmin - 1), *visible])
+    hidden = [version for xid, version in recent.items() if not snapshot.sees(xid) and version <= upto]
+    return Seen(upto, frozenset(hidden))

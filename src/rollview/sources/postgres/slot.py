@@ -1,0 +1,171 @@
+"""The replication slot: it makes the server keep its log until we have read it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import psycopg
+
+from rollview.sources.postgres.address import Address
+from rollview.sources.postgres.connections import Connection, quote
+from rollview.sources.postgres.position import position_of
+from rollview.sources.server.errors import CaptureRefused, LogLost, NotSetUp, SourceFailed
+
+GIDS_SINCE = 150000
+"""From this version on the log tells the names of prepared transactions."""
+
+MUCH_LOG_BYTES = 1 << 30
+_PATIENCE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The slot as it is now. `confirmed` is up to where the server may have dropped what we captured."""
+
+    confirmed: int
+    active_pid: int | None
+    is_lost: bool
+    kept_bytes: int
+    is_bounded: bool
+
+    @property
+    def warning(self) -> str:
+        """What an owner of the server should know about the log that is kept for us; mostly nothing."""
+        if self.kept_bytes < MUCH_LOG_BYTES:
+            return ""
+        bound = "" if self.is_bounded else ", without a bound (max_slot_wal_keep_size)"
+        return f"the server keeps {self.kept_bytes >> 20} MB of log until they are captured{bound}"
+
+
+def slot_of(connection: Connection, address: Address) -> Slot | None:
+    """The slot; None if there is none. One that somebody else made for another purpose is refused."""
+    row = connection.execute(
+        "SELECT plugin, database = current_database(), confirmed_flush_lsn::text, active_pid,"
+        " coalesce(wal_status, '') = 'lost',"
+        " coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::int8,"
+        " current_setting('max_slot_wal_keep_size') <> '-1'"
+        " FROM pg_replication_slots WHERE slot_name = %s",
+        (address.slot,),
+    ).fetchone()
+    if row is None:
+        return None
+    plugin, here, confirmed, active_pid, is_lost, kept_bytes, is_bounded = row
+    if plugin != "pgoutput" or not here:
+        raise CaptureRefused(
+            f"source {address.source}: replication slot {address.slot} serves another purpose",
+            thing=address.slot,
+            hint="choose another name by the option `slot`",
+        )
+    return Slot(position_of(confirmed or "0/0"), active_pid, is_lost, kept_bytes, is_bounded)
+
+
+def slot_obstacles(connection: Connection, address: Address) -> list[str]:
+    """What an administrator must do before a slot can be made and read, as statements."""
+    row = connection.execute(
+        "SELECT current_setting('wal_level'), current_setting('max_replication_slots')::int,"
+        " (SELECT count(*) FROM pg_replication_slots), current_setting('max_wal_senders')::int,"
+        " current_user, rolsuper OR rolreplication OR EXISTS (SELECT FROM pg_roles r"
+        "   WHERE r.rolname = 'rds_replication' AND pg_has_role(r.oid, 'MEMBER'))"
+        " FROM pg_roles WHERE rolname = current_user"
+    ).fetchone()
+    assert row is not None
+    level, slots, used, senders, role, may_replicate = row
+    restart = " -- then restart PostgreSQL"
+    needed = []
+    if level != "logical":
+        needed.append(f"ALTER SYSTEM SET wal_level = 'logical';{restart}")
+    if used >= slots and slot_of(connection, address) is None:
+        needed.append(f"ALTER SYSTEM SET max_replication_slots = {used + 4};{restart}")
+    if senders < 1:
+        needed.append(f"ALTER SYSTEM SET max_wal_senders = 10;{restart}")
+    if not may_replicate:
+        needed.append(f"ALTER ROLE {quote(role)} REPLICATION;")
+    return needed
+
+
+def create_slot(connection: Connection, address: Address) -> list[str]:
+    """Makes the slot, or makes it anew where the server has given up on it."""
+    done = []
+    slot = slot_of(connection, address)
+    if slot is not None and slot.is_lost:
+        done += drop_slot(connection, address)
+        slot = None
+    if slot is not None:
+        return done
+    version = connection.info.server_version
+    two_phase = ", false, true" if version >= GIDS_SINCE else ""
+    milliseconds = round(address.timeout * 1000)
+    try:
+        connection.execute("SELECT set_config('statement_timeout', %s, false)", (str(milliseconds),))
+        connection.execute(
+            f"SELECT pg_create_logical_replication_slot(%s, 'pgoutput'{two_phase})".encode(),
+            (address.slot,),
+        )
+    except psycopg.errors.QueryCanceled:
+        raise SourceFailed(
+            f"source {address.source}: a replication slot could not be made within {address.timeout:.0f} s,"
+            " because transactions that have written are still open",
+            thing=address.slot,
+            hint="end them (see pg_stat_activity and pg_prepared_xacts), or wait longer: option `timeout`",
+        ) from None
+    connection.execute("SELECT set_config('statement_timeout', '0', false)")
+    return [*done, f"made replication slot {address.slot}"]
+
+
+def drop_slot(connection: Connection, address: Address) -> list[str]:
+    """Drops the slot, also from under a reader of ours."""
+    if slot_of(connection, address) is None:
+        return []
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        end_reader(connection, address)
+        try:
+            connection.execute("SELECT pg_drop_replication_slot(%s)", (address.slot,))
+            return [f"dropped replication slot {address.slot}"]
+        except psycopg.errors.ObjectInUse:
+            if time.monotonic() > deadline:
+                raise
+
+
+def end_reader(connection: Connection, address: Address) -> None:
+    """Ends the session that reads the slot, if any: one reader at a time, and the last one to come is right.
+
+    Only who holds the warehouse's lease captures. A reader that died may be known to the server for a while.
+    """
+    connection.execute(
+        "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"
+        " WHERE slot_name = %s AND active_pid IS NOT NULL",
+        (address.slot,),
+    )
+
+
+def expect_log(connection: Connection, address: Address, start: int) -> None:
+    """The server must still have all that was committed from a position on."""
+    slot = slot_of(connection, address)
+    if slot is None:
+        published = connection.execute("SELECT FROM pg_publication WHERE pubname = %s", (address.slot,))
+        if published.fetchone() is None:
+            raise NotSetUp(
+                f"source {address.source} is not set up for capture",
+                thing=address.source,
+                hint="run `rollview setup`",
+            )
+        raise log_lost(address, f"its replication slot {address.slot} was dropped")
+    if slot.is_lost:
+        raise log_lost(address, "the server has dropped log that was not captured yet")
+    if slot.confirmed > start:
+        raise log_lost(address, "the server was told that later changes were captured")
+    row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+    assert row is not None
+    if position_of(row[0]) < start:
+        raise log_lost(address, "the server has gone back to an earlier state, or is another one")
+
+
+def log_lost(address: Address, reason: str) -> LogLost:
+    """What was committed since the last capture cannot be had any more."""
+    return LogLost(
+        f"source {address.source} cannot be captured from where it was: {reason}",
+        thing=address.source,
+        hint="run `rollview setup --reload`, which begins anew",
+    )

@@ -1,0 +1,205 @@
+"""What the tables of a schema are, as far as capture must know: columns, keys, and what stands in the way."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+
+from rollview.algebra.view import ForeignKey, Table
+from rollview.sources.postgres.connections import Connection, quote
+from rollview.sources.postgres.types import ENUM, spark_type_of
+
+_RESERVED = ("_count", "_csn")
+_KINDS = {"r": "", "p": "it is partitioned", "f": "it is a foreign table"}
+_COARSE = ("citext", "bpchar")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that has an equal in Spark. `type_id`, `modifier` and `number` tell it from any later one.
+
+    `exact` says that two values are equal at the server if and only if they are equal in Spark.
+    """
+
+    name: str
+    type: str
+    kind: str
+    type_id: int
+    modifier: int
+    number: int
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Structure:
+    """A table as it is now. `identity` is its replica identity, as the words of ALTER TABLE.
+
+    `unmapped` are columns without an equal, with their types. `obstacles` are the reasons why the table
+    cannot be captured; `is_ours` says whether we may alter it, `readable` whether we may read it.
+    """
+
+    id: int
+    schema: str
+    name: str
+    columns: tuple[Column, ...]
+    unmapped: tuple[tuple[str, str], ...]
+    key: tuple[str, ...]
+    foreign_keys: tuple[ForeignKey, ...]
+    identity: str
+    is_ours: bool
+    readable: bool
+    obstacles: tuple[str, ...]
+
+    @cached_property
+    def qualified(self) -> str:
+        """The name as SQL text."""
+        return f"{quote(self.schema)}.{quote(self.name)}"
+
+    def as_table(self, source: str) -> Table:
+        """The table as views know it."""
+        return Table(
+            source,
+            self.name,
+            tuple(column.name for column in self.columns),
+            self.key,
+            tuple(ForeignKey(key.columns, f"{source}.{key.references}") for key in self.foreign_keys),
+            tuple(column.type for column in self.columns),
+        )
+
+
+_TABLES = """
+    SELECT c.oid, c.relname, c.relkind, c.relpersistence, row_security_active(c.oid),
+           pg_has_role(c.relowner, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),
+           EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
+           CASE c.relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'n' THEN 'NOTHING' WHEN 'f' THEN 'FULL'
+               ELSE (SELECT 'USING INDEX ' || quote_ident(x.relname)
+                     FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+                     WHERE i.indrelid = c.oid AND i.indisreplident) END
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition
+    ORDER BY c.relname
+"""
+# A domain stands for the type that it is over.
+_COLUMNS = """
+    SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated <> '',
+           CASE WHEN 'e' IN (t.typtype, b.typtype) THEN 'enum' ELSE coalesce(b.typname, t.typname) END,
+           CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
+           coalesce(l.collisdeterministic, true), format_type(a.atttypid, a.atttypmod)
+    FROM pg_attribute a
+    JOIN pg_class c ON c.oid = a.attrelid
+    JOIN pg_namespace n ON n.oid = c.relnamespace
+    JOIN pg_type t ON t.oid = a.atttypid
+    LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
+    LEFT JOIN pg_collation l ON l.oid = a.attcollation
+    WHERE n.nspname = %s AND c.relkind IN ('r', 'p', 'f') AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY a.attrelid, a.attnum
+"""
+_UNIQUE = """
+    SELECT i.indrelid, i.indkey::int2[], i.indnkeyatts
+    FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+    ORDER BY i.indrelid, NOT i.indisprimary, i.indnkeyatts, i.indexrelid
+"""
+# One whose triggers are switched off is not enforced, whatever was checked when it was made.
+_FOREIGN = """
+    SELECT f.conrelid, f.conkey, f.confrelid, f.confkey
+    FROM pg_constraint f JOIN pg_class c ON c.oid = f.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND f.contype = 'f' AND f.convalidated
+      AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgconstraint = f.oid AND g.tgenabled NOT IN ('O', 'A'))
+    ORDER BY f.conname
+"""
+
+
+def structures(connection: Connection, schema: str) -> dict[str, Structure]:
+    """All tables of a schema by name, those that cannot be captured included."""
+    columns, unmapped, required = _columns(connection, schema)
+    keys = _keys(connection, schema, columns, required)
+    rows = connection.execute(_TABLES, (schema,)).fetchall()
+    names = {row[0]: row[1] for row in rows}
+    foreign = _foreign_keys(connection, schema, columns, keys, names)
+    found = {}
+    for oid, name, kind, persistence, secured, is_ours, readable, has_children, identity in rows:
+        own = columns[oid]
+        obstacles = [_KINDS[kind]] if _KINDS[kind] else []
+        if persistence != "p":
+            obstacles.append("it is unlogged, so its changes are not in the log")
+        if has_children and kind == "r":
+            obstacles.append("other tables inherit from it")
+        if secured:
+            obstacles.append("row security hides some of its rows from us")
+        obstacles += [
+            f"its column {c.name} has a name that rollview needs" for c in own if c.name.lower() in _RESERVED
+        ]
+        found[name] = Structure(
+            oid,
+            schema,
+            name,
+            tuple(own),
+            tuple(unmapped[oid]),
+            keys.get(oid, ()),
+            foreign.get(oid, ()),
+            identity or "DEFAULT",
+            is_ours,
+            readable,
+            tuple(obstacles),
+        )
+    return found
+
+
+_Columns = dict[int, list[Column]]
+
+
+def _columns(
+    connection: Connection, schema: str
+) -> tuple[_Columns, dict[int, list[tuple[str, str]]], set[tuple[int, str]]]:
+    """By table: the columns that have an equal, the others, and which of the former are never NULL."""
+    mapped: _Columns = defaultdict(list)
+    unmapped: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    required = set()
+    for row in connection.execute(_COLUMNS, (schema,)):
+        table, name, number, type_id, modifier, not_null, generated, kind, base_modifier, is_exact, shown = (
+            row
+        )
+        spark = spark_type_of(ENUM if kind == "enum" else kind, base_modifier)
+        if spark is None or generated:
+            unmapped[table].append((name, f"{shown}, generated" if generated else shown))
+            continue
+        exact = is_exact and kind not in _COARSE
+        mapped[table].append(Column(name, spark, kind, type_id, modifier, number, exact))
+        if not_null:
+            required.add((table, name))
+    return mapped, unmapped, required
+
+
+def _keys(
+    connection: Connection, schema: str, columns: _Columns, required: set[tuple[int, str]]
+) -> dict[int, tuple[str, ...]]:
+    """By table: its primary key, else the shortest unique key of columns that are never NULL."""
+    found: dict[int, tuple[str, ...]] = {}
+    for table, numbers, width in connection.execute(_UNIQUE, (schema,)):
+        names = {column.number: column.name for column in columns[table]}
+        key = tuple(names.get(number, "") for number in numbers[:width])
+        if table not in found and all((table, name) in required for name in key):
+            found[table] = key
+    return found
+
+
+def _foreign_keys(
+    connection: Connection,
+    schema: str,
+    columns: _Columns,
+    keys: dict[int, tuple[str, ...]],
+    names: dict[int, str],
+) -> dict[int, tuple[ForeignKey, ...]]:
+    """By table: the constraints that refer to another table's key, of columns that Spark compares alike."""
+    found: dict[int, list[ForeignKey]] = defaultdict(list)
+    for table, own_numbers, parent, parent_numbers in connection.execute(_FOREIGN, (schema,)):
+        own = {column.number: column for column in columns[table]}
+        theirs = {column.number: column for column in columns[parent]}
+        pairs = [(own.get(a), theirs.get(b)) for a, b in zip(own_numbers, parent_numbers, strict=True)]
+        by_parent = {b.name: a.name for a, b in pairs if a and b and a.exact and b.exact and a.type == b.type}
+        key = keys.get(parent, ())
+        if key and len(by_parent) == len(pairs) and set(by_parent) == set(key) and parent in names:
+            found[table].append(ForeignKey(tuple(by_parent[name] for name in key), names[parent]))
+    return {table: tuple(each) for table, each in found.items()}

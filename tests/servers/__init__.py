@@ -1,0 +1,1 @@
+"""Real database servers for tests, started and stopped by the tests themselves."""

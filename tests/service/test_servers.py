@@ -1,0 +1,265 @@
+"""Views over a real PostgreSQL and a real MariaDB: what can happen to them, and what a user does then."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+
+from rollview.cli import main
+from rollview.errors import RollviewError
+from rollview.service.project import Project
+from servers.mariadb import PASSWORD, MariaDBServer
+from servers.postgres import PostgresServer
+
+pytestmark = pytest.mark.slow
+
+VIEWS = {
+    "sold": """SELECT s.sale_id, c.state, s.amount FROM shop.sales s
+        JOIN crm.customer c ON s.cust_id = c.cust_id""",
+    "by_state": """SELECT c.state, count(*) AS n, sum(s.amount) AS total FROM shop.sales s
+        JOIN crm.customer c ON s.cust_id = c.cust_id GROUP BY c.state""",
+    "products": "SELECT sale_id, amount FROM shop.sales WHERE amount > 5",
+}
+PROJECT = """name: live
+spark: {master: 'local[2]'}
+sources:
+  crm: {type: postgres, dsn: "${CRM_DSN}"}
+  shop: {type: mariadb, dsn: "${SHOP_DSN}"}
+"""
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="module")
+def mariadb() -> Iterator[MariaDBServer]:
+    server = MariaDBServer().start()
+    yield server
+    server.close()
+
+
+class Live:
+    """A customer database and a sales database, each on its own server, and the project over both."""
+
+    def __init__(self, folder: Path, postgres: PostgresServer, mariadb: MariaDBServer, name: str) -> None:
+        self.folder, self.postgres, self.mariadb, self.name = folder, postgres, mariadb, name
+        self.crm_dsn, self.shop_dsn = postgres.create_database(name), mariadb.create_database(name)
+        self.crm(
+            "CREATE TABLE customer (cust_id BIGINT PRIMARY KEY, state TEXT)",
+            "INSERT INTO customer VALUES (1, 'CA'), (2, 'NV'), (3, 'CA')",
+        )
+        self.shop(
+            "CREATE TABLE sales (sale_id BIGINT PRIMARY KEY, cust_id BIGINT, amount DECIMAL(10,2))",
+            "INSERT INTO sales VALUES (1, 1, 10), (2, 2, 3.50), (3, 1, 7)",
+        )
+        folder.mkdir()
+        (folder / "views").mkdir()
+        (folder / "rollview.yml").write_text(PROJECT)
+        for view, sql in VIEWS.items():
+            (folder / "views" / f"{view}.sql").write_text(f"CREATE MATERIALIZED VIEW {view} AS {sql}")
+
+    def crm(self, *statements: str) -> None:
+        """One transaction in PostgreSQL."""
+        with psycopg.connect(self.crm_dsn) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def shop(self, *statements: str) -> None:
+        """One transaction in MariaDB."""
+        with (
+            closing(self.mariadb.connect(self.name, autocommit=False)) as connection,
+            connection.cursor() as cursor,
+        ):
+            for statement in statements:
+                cursor.execute(statement)
+            connection.commit()
+
+    def expected(self) -> dict[str, Counter[Any]]:
+        """All views, computed here from what the servers hold."""
+        with psycopg.connect(self.crm_dsn) as connection:
+            states = dict(connection.execute("SELECT cust_id, state FROM customer").fetchall())
+        sales = self.mariadb.execute("SELECT sale_id, cust_id, amount FROM sales", database=self.name)
+        sold = [(sale, states[customer], amount) for sale, customer, amount in sales if customer in states]
+        groups = {state: [a for _, s, a in sold if s == state] for _, state, _ in sold}
+        return {
+            "sold": Counter(sold),
+            "by_state": Counter((state, len(each), sum(each)) for state, each in groups.items()),
+            "products": Counter((sale, amount) for sale, _, amount in sales if amount > 5),
+        }
+
+
+@pytest.fixture
+def live(
+    tmp_path: Path,
+    postgres: PostgresServer,
+    mariadb: MariaDBServer,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Live:
+    name = re.sub(r"\W", "_", request.node.name.removeprefix("test_"))[:40]
+    made = Live(tmp_path / "live", postgres, mariadb, name)
+    monkeypatch.setenv("CRM_DSN", made.crm_dsn)
+    monkeypatch.setenv("SHOP_DSN", made.shop_dsn)
+    return made
+
+
+@pytest.fixture
+def project(live: Live, spark: SparkSession) -> Iterator[Project]:
+    with Project.open(live.folder, spark) as opened:
+        opened.setup()
+        yield opened
+        opened.remove()
+
+
+def check(project: Project, live: Live) -> None:
+    project.refresh()
+    for view, expected in live.expected().items():
+        assert Counter(tuple(row) for row in project.read(view).collect()) == expected, view
+    assert all(verdict.is_right for verdict in project.verify())
+
+
+def test_views_follow_both_servers(project: Project, live: Live) -> None:
+    check(project, live)
+    live.crm("UPDATE customer SET state = 'WA' WHERE cust_id = 1", "INSERT INTO customer VALUES (4, 'TX')")
+    live.shop("DELETE FROM sales WHERE sale_id = 2", "INSERT INTO sales VALUES (9, 4, 8.25)")
+    check(project, live)
+    status = project.status()
+    assert {site.kind for site in status.sources} == {"postgres", "mariadb"}
+    assert status.last_csn == 2 and not status.waiting
+
+
+def test_a_dropped_slot_is_an_error_and_its_source_is_reloaded(project: Project, live: Live) -> None:
+    untouched = project._warehouse.record("products").loaded_csn
+    with psycopg.connect(live.crm_dsn, autocommit=True) as connection:
+        project._warehouse.sources["crm"].close()
+        dropped = connection.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s",
+            (live.name,),
+        ).fetchall()
+    assert dropped
+    live.crm("UPDATE customer SET state = 'WA' WHERE cust_id = 1")
+    with pytest.raises(RollviewError) as caught:
+        project.capture()
+    assert "setup --reload" in str(caught.value) and "slot" in str(caught.value)
+    report = project.setup(["crm"])
+    assert set(report.loaded) == {"sold", "by_state"} and report.unchanged == ["products"]
+    assert project._warehouse.record("products").loaded_csn == untouched
+    live.crm("UPDATE customer SET state = 'OR' WHERE cust_id = 2")
+    live.shop("INSERT INTO sales VALUES (10, 2, 99)")
+    check(project, live)
+
+
+def test_half_a_global_transaction_waits_until_somebody_ends_it(project: Project, live: Live) -> None:
+    half = "SELECT pg_logical_emit_message(true, 'rollview', 'move-1:crm,shop')"
+    live.crm("UPDATE customer SET state = 'WA' WHERE cust_id = 1", half)
+    live.crm("UPDATE customer SET state = 'TX' WHERE cust_id = 3")
+    live.shop("INSERT INTO sales VALUES (11, 1, 50)")
+    project.capture()
+    (waiting,) = project.status().waiting
+    assert (waiting.global_id, waiting.present, waiting.missing) == ("move-1", ("crm",), ("shop",))
+    assert project.status().last_csn == 1, "the shop goes on, the customers wait"
+    shown = CliRunner().invoke(main, ["status", "--project", str(live.folder)]).output
+    assert "global transaction move-1 waits for shop" in shown and "rollview release move-1" in shown
+    bad = CliRunner().invoke(main, ["release", "move-2", "--project", str(live.folder)])
+    assert bad.exit_code == 2 and "no global transaction move-2 waits" in bad.output
+    done = CliRunner().invoke(main, ["release", "move-1", "--project", str(live.folder)])
+    assert done.exit_code == 0 and "no longer waiting for shop" in done.output
+    check(project, live)
+    assert project.status().last_csn == 3 and not project.status().waiting
+    # The other half comes after all: a transaction of its own.
+    live.shop(
+        "INSERT INTO sales VALUES (12, 1, 60)",
+        "INSERT INTO _rollview_global (id, participants) VALUES ('move-1', 'crm,shop')",
+    )
+    check(project, live)
+    assert project.status().last_csn == 4
+
+
+def test_both_parts_of_a_global_transaction_are_one_csn(project: Project, live: Live) -> None:
+    live.shop("INSERT INTO sales VALUES (20, 1, 1)")
+    live.crm("UPDATE customer SET state = 'WA'", "PREPARE TRANSACTION 'rollview:both:crm,shop'")
+    live.shop("XA START 'rollview:both:crm,shop'", "UPDATE sales SET amount = amount + 1",
+              "XA END 'rollview:both:crm,shop'", "XA PREPARE 'rollview:both:crm,shop'",
+              "XA COMMIT 'rollview:both:crm,shop'")  # fmt: skip
+    project.capture()
+    assert project.status().last_csn == 1 and project.status().waiting
+    with psycopg.connect(live.crm_dsn, autocommit=True) as connection:
+        connection.execute("COMMIT PREPARED 'rollview:both:crm,shop'")
+    check(project, live)
+    assert project.status().last_csn == 2
+    before = {row["state"] for row in project.read("sold", as_of=1).collect()}
+    assert before == {"CA", "NV"}
+
+
+@pytest.mark.parametrize("where", ["crm", "shop"])
+def test_truncate_is_refused_and_a_reload_helps(project: Project, live: Live, where: str) -> None:
+    if where == "crm":
+        live.crm("TRUNCATE customer")
+    else:
+        live.shop("TRUNCATE sales")
+    with pytest.raises(RollviewError, match=r"(?i)truncate") as caught:
+        project.capture()
+    assert "setup --reload" in str(caught.value)
+    project.setup([where])
+    live.crm("INSERT INTO customer VALUES (7, 'CA')")
+    live.shop("INSERT INTO sales VALUES (30, 7, 70)")
+    check(project, live)
+
+
+def test_a_server_that_is_away_is_waited_for(project: Project, live: Live) -> None:
+    live.mariadb.stop()
+    try:
+        with pytest.raises(RollviewError) as caught:
+            project.capture()
+        assert PASSWORD not in str(caught.value)
+        assert any(site.problem or "away" in str(site.how) for site in project.status().sources)
+    finally:
+        live.mariadb.start()
+    live.shop("INSERT INTO sales VALUES (40, 1, 41)")
+    check(project, live)
+
+
+def test_secrets_stay_secret(project: Project, live: Live) -> None:
+    live.shop("INSERT INTO sales VALUES (50, 1, 51)")
+    check(project, live)
+    shown = CliRunner().invoke(main, ["status", "--json", "--project", str(live.folder)]).output
+    assert PASSWORD not in shown
+    for file in (live.folder / "lake").rglob("*"):
+        if file.is_file():
+            content = file.read_bytes()
+            assert PASSWORD.encode() not in content and b"s3cret" not in content, file
+
+
+def test_remove_leaves_no_trace(live: Live, spark: SparkSession) -> None:
+    def traces() -> tuple[Any, ...]:
+        with psycopg.connect(live.crm_dsn) as connection:
+            found = (
+                connection.execute("SELECT count(*) FROM pg_replication_slots").fetchone(),
+                connection.execute("SELECT count(*) FROM pg_publication").fetchone(),
+                connection.execute("SELECT relname, relreplident FROM pg_class WHERE relkind = 'r'"
+                                   " AND relnamespace = 'public'::regnamespace ORDER BY 1").fetchall(),
+            )  # fmt: skip
+        return (*found, live.mariadb.execute("SHOW TABLES", database=live.name))
+
+    before = traces()
+    with Project.open(live.folder, spark) as opened:
+        opened.setup()
+        assert traces() != before
+        live.shop("INSERT INTO sales VALUES (60, 1, 61)")
+        check(opened, live)
+        opened.remove()
+    assert traces() == before

@@ -1,0 +1,38 @@
+"""Real servers under load: eight writers on both while `rollview run` works, then a judgement.
+
+The campaign is a program of its own (`benchmarks/stress.py`); the seed is in its output.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+CAMPAIGN = Path(__file__).parents[2] / "benchmarks" / "stress.py"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--kills", "3", "--restarts", "2"], ["--bank"], ["--bank", "--kills", "2", "--restarts", "1"]],
+    ids=lambda options: " ".join(options) or "undisturbed",
+)
+def test_oracle_views_over_servers_under_load(options: list[str]) -> None:
+    seed = str(random.randrange(1_000_000))
+    result = subprocess.run(
+        [sys.executable, str(CAMPAIGN), "--seconds", "60", "--seed", seed, *options],
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        env=os.environ | {"PYTHONWARNINGS": "ignore"},
+        check=False,
+    )
+    told = result.stdout + result.stderr[-3000:]
+    assert result.returncode == 0, told
+    assert "50 states compared" in told, told

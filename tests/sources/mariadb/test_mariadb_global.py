@@ -1,0 +1,174 @@
+"""XA transactions and parts of global ones: they belong where they were decided, not written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from mariadb_database import Database, History, counted
+
+from rollview.sources.mariadb import source as source_module
+from rollview.sources.server.errors import CaptureRefused, LogLost
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def table(database: Database) -> Database:
+    """A captured table."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE late (id INT PRIMARY KEY)")
+    database.setup("t")
+    return database
+
+
+def prepare(database: Database, xid: str, *statements: str) -> None:
+    """Leaves a prepared transaction behind."""
+    with closing(database.connect()) as writer:
+        for statement in (f"XA START {xid}", *statements, f"XA END {xid}", f"XA PREPARE {xid}"):
+            writer.query(statement)
+
+
+def test_a_prepared_transaction_comes_when_it_is_committed(table: Database) -> None:
+    history = History(table.source)
+    prepare(table, "'one'", "INSERT INTO t VALUES (1, 1)")
+    table.execute("INSERT INTO t VALUES (2, 2)")
+    history.capture()
+    assert [list(change) for change in history.changes("t")] == [[(2, 2)]]
+    found = table.source.read({table.tables()["t"]: ("id",)}, Path("/nonexistent"))
+    assert counted(found.rows[0]) == Counter([(2,)])
+    table.execute("INSERT INTO t VALUES (3, 3)", "XA COMMIT 'one'")
+    history.capture()
+    assert [list(change) for change in history.changes("t")] == [[(2, 2)], [(3, 3)], [(1, 1)]]
+    seen = history.seen(found.sight)
+    assert seen is not None and seen.upto == 1
+
+
+def test_a_transaction_that_is_rolled_back_never_comes(table: Database) -> None:
+    history = History(table.source)
+    prepare(table, "'one'", "INSERT INTO t VALUES (1, 1)")
+    prepare(table, "'two'", "INSERT INTO t VALUES (2, 2)")
+    history.capture()
+    table.execute("XA ROLLBACK 'one'", "XA COMMIT 'two'")
+    history.capture()
+    assert [list(change) for change in history.changes("t")] == [[(2, 2)]]
+    assert "<" not in history.bookmark
+
+
+def test_every_restart_finds_prepared_rows_again(table: Database) -> None:
+    """Bookmarks remember where the first undecided transaction began; any of them can be gone on from."""
+    history = History(table.source)
+    prepare(table, "'a'", "INSERT INTO t VALUES (1, 1)")
+    table.execute("INSERT INTO t VALUES (2, 2)", "FLUSH BINARY LOGS")
+    prepare(table, "'b'", "INSERT INTO t VALUES (3, 3)", "UPDATE t SET v = 9 WHERE id = 3")
+    table.execute("XA COMMIT 'a'", "INSERT INTO t VALUES (4, 4)", "FLUSH BINARY LOGS", "XA COMMIT 'b'")
+    bookmarks = [history.bookmark]
+    while (batch := table.source.capture("s", history.bookmark, 1)).bookmark != history.bookmark:
+        history.bookmark = batch.bookmark
+        history.transactions += batch.transactions
+        bookmarks.append(batch.bookmark)
+    expected = [[(2, 2)], [(1, 1)], [(4, 4)], [(3, 9)]]
+    assert [list(change) for change in history.changes("t")] == expected
+    marks = [each.mark for each in history.transactions]
+    assert len(bookmarks) > 4 and any("<" in bookmark for bookmark in bookmarks)
+    for bookmark in (*bookmarks, *(each.bookmark for each in history.transactions)):
+        with closing(table.open()) as restarted:
+            later = History(restarted, bookmark)
+            later.capture()
+            found = [each.mark for each in later.transactions]
+            assert found == marks[len(marks) - len(found) :]
+            known = later.changes("t")
+            assert [list(change) for change in known] == expected[len(expected) - len(known) :]
+
+
+def test_a_history_begins_only_when_what_it_could_miss_is_decided(
+    table: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_module, "_UNDECIDED_SECONDS", 0.3)
+    prepare(table, "'old'", "INSERT INTO t VALUES (1, 1)")
+    with pytest.raises(CaptureRefused, match="old"):
+        table.source.origin("s")
+    table.execute("XA COMMIT 'old'")
+    prepare(table, "'new'", "INSERT INTO t VALUES (2, 2)")
+    # Prepared while the history begins: read from before it.
+    with pytest.raises(CaptureRefused):
+        table.source.origin("s")
+    table.execute("XA ROLLBACK 'new'")
+    assert History(table.source).capture() == []
+
+
+def test_a_table_that_is_captured_between_prepare_and_commit_has_the_rows(table: Database) -> None:
+    history = History(table.source)
+    prepare(table, "'one'", "INSERT INTO late VALUES (1)", "INSERT INTO t VALUES (1, 1)")
+    history.capture()
+    table.setup("t", "late")
+    history.capture()
+    table.execute("XA COMMIT 'one'")
+    (transaction,) = history.capture()
+    assert set(transaction.rows) == {"s.t", "s.late"}
+
+
+def test_an_xid_of_our_form_names_the_global_transaction(table: Database) -> None:
+    history = History(table.source)
+    prepare(table, "'rollview:order:17:crm,s'", "INSERT INTO t VALUES (1, 1)")
+    prepare(table, "'rollview:none:s,crm'", "INSERT INTO late VALUES (1)")
+    prepare(table, "'another form','x',7", "INSERT INTO t VALUES (2, 2)")
+    table.execute(
+        "XA COMMIT 'rollview:order:17:crm,s'",
+        "XA COMMIT 'rollview:none:s,crm'",
+        "XA COMMIT 'another form','x',7",
+    )
+    first, second, third = history.capture()
+    assert (first.global_id, first.participants) == ("order:17", ("crm", "s"))
+    assert (second.global_id, second.participants, second.rows) == ("none", ("crm", "s"), {})
+    assert (third.global_id, third.participants) == ("", ())
+
+
+def test_a_row_in_our_table_marks_a_transaction_and_is_cleared(table: Database) -> None:
+    history = History(table.source)
+    with closing(table.connect(autocommit=False)) as writer:
+        writer.query("INSERT INTO _rollview_global VALUES ('order-1', 's, crm')")
+        writer.query("INSERT INTO t VALUES (1, 1)")
+        writer.commit()
+        writer.query("INSERT INTO _rollview_global VALUES ('order-2', 's,crm')")
+        writer.query("DELETE FROM _rollview_global WHERE id = 'order-2'")
+        writer.commit()
+        writer.query("INSERT INTO _rollview_global VALUES ('never', 's,crm')")
+        writer.rollback()
+    first, second = history.capture()
+    assert (first.global_id, first.participants, set(first.rows)) == ("order-1", ("crm", "s"), {"s.t"})
+    assert (second.global_id, second.rows) == ("order-2", {})
+    assert table.execute("SELECT COUNT(*) FROM _rollview_global") == ((1,),)
+    table.source.forget("s", history.bookmark)
+    assert table.execute("SELECT COUNT(*) FROM _rollview_global") == ((0,),)
+    assert history.capture() == []
+
+
+def test_large_prepared_transactions_wait_on_disk(table: Database) -> None:
+    history = History(table.source)
+    prepare(table, "'large'", "INSERT INTO t SELECT seq, seq FROM seq_1_to_250000")
+    assert history.capture() == []
+    table.execute("XA COMMIT 'large'")
+    (transaction,) = history.capture()
+    assert len(counted(transaction.rows["s.t"])) == 250_000
+
+
+def test_empty_and_one_phase_transactions_need_no_care(table: Database) -> None:
+    history = History(table.source)
+    for statements in (["SELECT * FROM t"], []):
+        table.execute("XA START 'e'", *statements, "XA END 'e'", "XA PREPARE 'e'", "XA COMMIT 'e'")
+    table.execute(
+        "XA START 'quick'", "INSERT INTO t VALUES (1, 1)", "XA END 'quick'", "XA COMMIT 'quick' ONE PHASE"
+    )
+    (transaction,) = history.capture()
+    assert counted(transaction.rows["s.t"]) == Counter([(1, 1)])
+
+
+def test_rows_that_lie_before_the_beginning_are_not_passed_over(table: Database) -> None:
+    """A bookmark that was not made by `origin` may lie between a PREPARE and its COMMIT."""
+    prepare(table, "'one'", "INSERT INTO t VALUES (1, 1)")
+    ((file, offset, *_),) = table.execute("SHOW MASTER STATUS")
+    table.execute("XA COMMIT 'one'")
+    with pytest.raises(LogLost, match="before capture began"):
+        History(table.source, f"{file}:{offset}:0").capture()

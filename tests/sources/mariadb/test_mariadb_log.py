@@ -1,0 +1,289 @@
+"""What the binary log tells, and what it hides: boundaries, files, statements, forms of rows."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import closing
+
+import pytest
+from mariadb_database import Database, History, counted
+
+from rollview.errors import RollviewError
+from rollview.sources.server.errors import LogLost, NotSetUp, SourceChanged
+from servers.mariadb import MariaDBServer
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def table(database: Database) -> Database:
+    """A database with one captured table and another one."""
+    database.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), n INT, UNIQUE KEY u (n))",
+        "CREATE TABLE other (id INT PRIMARY KEY)",
+        "CREATE TABLE plain (id INT) ENGINE = MyISAM",
+        "INSERT INTO t VALUES (1, 'one', 1), (2, 'two', 2)",
+    )
+    database.setup("t")
+    return database
+
+
+def test_updates_of_keys_and_unchanged_values_come_with_both_images(table: Database) -> None:
+    history = History(table.source)
+    table.execute("UPDATE t SET id = id + 10", "UPDATE t SET v = v", "REPLACE INTO t VALUES (11, 'x', 2)")
+    table.execute("INSERT INTO t VALUES (11, 'y', 9) ON DUPLICATE KEY UPDATE v = 'z'", "DELETE FROM t")
+    history.capture()
+    first, second, third, fourth = history.changes("t")
+    assert first == Counter({(1, "one", 1): -1, (2, "two", 2): -1, (11, "one", 1): 1, (12, "two", 2): 1})
+    assert second == Counter({(11, "one", 1): -1, (12, "two", 2): -1, (11, "x", 2): 1})
+    assert third == Counter({(11, "x", 2): -1, (11, "z", 2): 1})
+    assert fourth == Counter({(11, "z", 2): -1})
+
+
+def test_rolled_back_work_and_other_tables_leave_no_transaction_but_move_the_bookmark(
+    table: Database,
+) -> None:
+    history = History(table.source)
+    with closing(table.connect(autocommit=False)) as writer:
+        for statement in ("INSERT INTO t VALUES (5, 'a', 5)", "INSERT INTO plain VALUES (1)"):
+            writer.query(statement)
+        writer.rollback()
+        writer.query("INSERT INTO other VALUES (1)")
+        writer.commit()
+    before = history.bookmark
+    assert history.capture() == []
+    assert history.bookmark != before
+    assert table.source.capture("s", history.bookmark, 10).bookmark == history.bookmark
+
+
+@pytest.mark.parametrize("xid", ["", "'x'"])
+def test_savepoints_also_where_tables_without_transactions_take_part(table: Database, xid: str) -> None:
+    history = History(table.source)
+    with closing(table.connect(autocommit=False)) as writer:
+        writer.query(f"XA START {xid}" if xid else "BEGIN")
+        for statement in (
+            "INSERT INTO t VALUES (5, 'kept', 5)",
+            "SAVEPOINT `a b`",
+            "UPDATE t SET v = 'undone' WHERE id = 5",
+            "SAVEPOINT inner_one",
+            "INSERT INTO t VALUES (6, 'undone', 6)",
+            "INSERT INTO plain VALUES (1)",
+            "ROLLBACK TO SAVEPOINT inner_one",
+            "INSERT INTO t VALUES (8, 'undone', 8)",
+            "ROLLBACK TO SAVEPOINT `a b`",
+            "INSERT INTO t VALUES (7, 'kept', 7)",
+        ):
+            writer.query(statement)
+        if xid:
+            for verb in ("END", "PREPARE", "COMMIT"):
+                writer.query(f"XA {verb} {xid}")
+        writer.commit()
+    (transaction,) = history.capture()
+    assert counted(transaction.rows["s.t"]) == Counter([(5, "kept", 5), (7, "kept", 7)])
+
+
+def test_files_change_in_mid_stream(table: Database) -> None:
+    history = History(table.source)
+    for number in range(10, 20):
+        table.execute(f"INSERT INTO t VALUES ({number}, 'x', {number})", "FLUSH BINARY LOGS")
+        if number % 3 == 0:
+            history.capture()
+    history.capture()
+    assert [list(change) for change in history.changes("t")] == [[(n, "x", n)] for n in range(10, 20)]
+    assert [each.mark for each in history.transactions] == sorted(
+        {each.mark for each in history.transactions}
+    )
+
+
+def test_a_purged_log_is_an_error_with_the_way_out(table: Database) -> None:
+    history = History(table.source)
+    old = history.bookmark.partition(":")[0]
+    table.source.close()
+    # A server does not delete what one of its threads reads; that a reader has gone it sees when it writes.
+    while old in [file for file, *_ in table.execute("SHOW BINARY LOGS")]:
+        table.execute("INSERT INTO other SELECT MAX(id) + 1 FROM t", "DELETE FROM other", "FLUSH BINARY LOGS")
+        table.execute(f"PURGE BINARY LOGS TO '{table.execute('SHOW MASTER STATUS')[0][0]}'")
+    with pytest.raises(LogLost, match="setup --reload"):
+        history.capture()
+
+
+def test_a_reset_log_is_not_taken_for_the_old_one() -> None:
+    server = MariaDBServer().start()
+    database = Database(server, "reset")
+    try:
+        database.execute("CREATE TABLE t (id INT)")
+        database.setup()
+        history = History(database.source)
+        database.source.close()
+        # Files are told apart by the second in which they were begun.
+        time.sleep(1.1)
+        database.execute("RESET MASTER")
+        # The file has its old name again, and soon reaches the old place.
+        with closing(database.connect()) as writer:
+            for _ in range(30):
+                writer.query("INSERT INTO t VALUES (1)")
+        with pytest.raises(LogLost, match="not the file that it was"):
+            history.capture()
+    finally:
+        database.close()
+        server.close()
+
+
+def test_truncate_is_an_error_after_what_came_before_it(table: Database) -> None:
+    history = History(table.source)
+    table.execute("INSERT INTO t VALUES (5, 'x', 5)", "TRUNCATE TABLE t")
+    with pytest.raises(LogLost, match=r"s\.t was emptied at once.*\n.*setup --reload"):
+        history.capture()
+    assert len(history.transactions) == 1
+    with pytest.raises(LogLost):
+        history.capture()
+    # A new beginning lies behind it.
+    assert History(table.source).capture() == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t ADD COLUMN more INT DEFAULT 5",
+        "ALTER TABLE t DROP COLUMN v",
+        "ALTER TABLE t MODIFY v VARCHAR(1)",
+        "ALTER TABLE t CHANGE v w VARCHAR(20)",
+        "ALTER IGNORE TABLE t ADD UNIQUE (v)",
+        "ALTER TABLE t DROP PRIMARY KEY",
+        "ALTER TABLE t CONVERT TO CHARACTER SET latin1",
+        "ALTER TABLE `t` ENGINE = MyISAM",
+        "DROP TABLE other, t",
+        "RENAME TABLE t TO t_old, other TO t",
+        "CREATE OR REPLACE TABLE t (id INT)",
+        "SET STATEMENT lock_wait_timeout = 5 FOR ALTER TABLE t ADD COLUMN more INT",
+    ],
+)
+def test_a_changed_table_stops_capture(table: Database, statement: str) -> None:
+    history = History(table.source)
+    table.execute("SET sql_mode = ''", "INSERT INTO t VALUES (5, 'x', 5)", statement)
+    with pytest.raises(SourceChanged, match=r"s\.t"):
+        history.capture()
+    assert len(history.transactions) == 1
+
+
+def test_dropping_the_database_stops_capture(table: Database) -> None:
+    history = History(table.source)
+    table.server.create_database(table.name)
+    with pytest.raises((SourceChanged, NotSetUp)):
+        history.capture()
+
+
+def test_what_leaves_the_rows_alone_does_not_stop_capture(table: Database) -> None:
+    history = History(table.source)
+    for statement in (
+        "ALTER TABLE t ADD INDEX by_v (v), COMMENT = 'a, b', ALGORITHM = INPLACE",
+        "ALTER TABLE t DROP INDEX by_v",
+        "CREATE INDEX again ON t (v)",
+        "DROP INDEX again ON t",
+        "ALTER TABLE t FORCE",
+        "OPTIMIZE TABLE t",
+        "ANALYZE TABLE t",
+        "CREATE TABLE child (id INT, FOREIGN KEY (id) REFERENCES t (id))",
+        "ALTER TABLE other ADD COLUMN t INT",
+        "DROP TABLE child, other",
+        "CREATE VIEW w AS SELECT * FROM t",
+        "CREATE TRIGGER g AFTER INSERT ON t FOR EACH ROW SET @last = NEW.id",
+        "CREATE TEMPORARY TABLE t2 (id INT)",
+        "CREATE TABLE copy AS SELECT * FROM t",
+        "DROP TABLE copy",
+    ):
+        table.execute(statement)
+    table.execute("INSERT INTO t VALUES (5, 'x', 5)")
+    (transaction,) = history.capture()
+    assert counted(transaction.rows["s.t"]) == Counter([(5, "x", 5)])
+
+
+def test_data_written_as_a_statement_is_an_error(table: Database) -> None:
+    history = History(table.source)
+    table.execute("SET binlog_format = 'STATEMENT'", "UPDATE t SET v = 'x'")
+    with pytest.raises(LogLost, match="binlog_format=STATEMENT"):
+        history.capture()
+
+
+def test_parts_of_rows_are_an_error(table: Database) -> None:
+    history = History(table.source)
+    table.execute("SET binlog_row_image = 'MINIMAL'", "UPDATE t SET v = 'x'")
+    with pytest.raises(LogLost, match="binlog_row_image is not FULL"):
+        history.capture()
+
+
+def test_rows_without_a_description_are_an_error(table: Database) -> None:
+    history = History(table.source)
+    table.execute("SET GLOBAL binlog_row_metadata = 'NO_LOG'")
+    try:
+        table.execute("UPDATE t SET v = 'x'")
+    finally:
+        table.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
+    with pytest.raises(SourceChanged, match="without a description"):
+        history.capture()
+
+
+def test_a_compressed_log_is_read_as_any_other(table: Database) -> None:
+    history = History(table.source)
+    table.execute("SET GLOBAL log_bin_compress = ON", "SET GLOBAL log_bin_compress_min_len = 10")
+    try:
+        values = ", ".join(f"({number}, REPEAT('x', 19), {number})" for number in range(10, 200))
+        table.execute(f"INSERT INTO t VALUES {values}", "UPDATE t SET v = 'z' WHERE id > 2", "DELETE FROM t")
+    finally:
+        table.execute("SET GLOBAL log_bin_compress = OFF")
+    inserted, updated, deleted = (counted(each.rows["s.t"]) for each in history.capture())
+    rows = Counter((number, "x" * 19, number) for number in range(10, 200))
+    after = Counter((number, "z", number) for number in range(10, 200))
+    assert inserted == rows
+    assert updated == Counter({**dict.fromkeys(rows, -1), **dict.fromkeys(after, 1)})
+    assert deleted == Counter({**dict.fromkeys(after, -1), (1, "one", 1): -1, (2, "two", 2): -1})
+
+
+def test_a_table_that_is_added_later_is_captured_from_then_on_by_a_process_that_goes_on(
+    table: Database,
+) -> None:
+    history = History(table.source)
+    with closing(table.open()) as administrator:
+        table.execute("INSERT INTO t VALUES (5, 'x', 5)", "INSERT INTO other VALUES (1)")
+        both = [each for each in administrator.tables() if each.name in ("t", "other")]
+        assert administrator.setup(both).done == ("table other is captured from the binary log",)
+        table.execute("INSERT INTO other VALUES (2)", "INSERT INTO t VALUES (6, 'x', 6)")
+        history.capture()
+        assert [list(each.rows) for each in history.transactions] == [["s.t"], ["s.other"], ["s.t"]]
+        administrator.setup(both[:1])
+        table.execute("INSERT INTO other VALUES (3)", "INSERT INTO t VALUES (7, 'x', 7)")
+        assert len(history.capture()) == 1
+
+
+def test_a_large_transaction_goes_to_files_and_they_go_with_it(table: Database) -> None:
+    history = History(table.source)
+    table.execute(
+        "INSERT INTO t SELECT seq + 100, CONCAT('v', seq), seq + 100 FROM seq_1_to_450000",
+        "INSERT INTO t VALUES (50, 'x', 50)",
+    )
+    large, small = history.capture()
+    rows = large.rows["s.t"]
+    assert len(rows.files) == 3  # type: ignore[union-attr]
+    counts = counted(rows)
+    assert len(counts) == 450_000 and counts[450_100, "v450000", 450_100] == 1
+    assert counted(small.rows["s.t"]) == Counter([(50, "x", 50)])
+    table.source.forget("s", history.bookmark)
+    with pytest.raises(FileNotFoundError):
+        counted(rows)
+
+
+def test_without_setup_nothing_is_captured(database: Database) -> None:
+    database.execute("CREATE TABLE t (id INT)")
+    bookmark = database.source.origin("s")
+    with pytest.raises(NotSetUp, match="rollview setup"):
+        database.source.capture("s", bookmark, 10)
+    with pytest.raises(NotSetUp, match="rollview setup"):
+        database.read("t")
+
+
+def test_a_bookmark_of_something_else_is_refused(table: Database) -> None:
+    with pytest.raises(RollviewError, match="not a place in a binary log"):
+        table.source.capture("s", "17", 10)
+    with pytest.raises(RollviewError, match="no site"):
+        table.source.capture("t", "17", 10)

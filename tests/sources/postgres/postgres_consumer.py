@@ -1,0 +1,56 @@
+"""A consumer that is killed, in a process of its own: captures, keeps batches in a file, forgets them.
+
+Each line of the file is a batch as JSON: where it began, where it ended, the transactions. A line counts when
+it is whole. `python postgres_consumer.py DSN FILE`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from postgres_history import bag
+
+from rollview.sources.postgres import PostgresSource
+from rollview.sources.server.errors import SourceAway
+
+
+def kept(path: Path) -> list[Any]:
+    """The batches that were written whole."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def main(dsn: str, path: Path) -> None:
+    """Goes on from the last whole line, for ever."""
+    source = PostgresSource("s", dsn, {})
+    batches = kept(path)
+    bookmark = batches[-1]["upto"]
+    # What was cut off is written again.
+    text = "".join(json.dumps(each) + "\n" for each in batches)
+    with path.open("r+") as file:
+        file.truncate(len(text))
+        file.seek(0, os.SEEK_END)
+        while True:
+            try:
+                batch = source.capture("s", bookmark, 50)
+            except SourceAway:
+                continue
+            if batch.bookmark == bookmark:
+                continue
+            changes = [
+                [each.mark, [[*row, count] for row, count in bag(each.rows["s.item"]).items()]]
+                for each in batch.transactions
+            ]
+            file.write(json.dumps({"after": bookmark, "upto": batch.bookmark, "changes": changes}) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+            bookmark = batch.bookmark
+            source.forget("s", bookmark)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,229 @@
+"""Everything that can happen to rows, as capture tells it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from postgres_history import Database, History, bag, read
+
+from rollview.algebra.history import Seen
+from rollview.sources.server.changed_rows import SPILL_ROWS
+from rollview.sources.server.errors import LogLost, SourceChanged
+
+LARGE = "x" * 30 + "0123456789" * 2000
+
+
+def item(database: Database, *rows: str) -> None:
+    database.execute("CREATE TABLE item (id int PRIMARY KEY, size int, text text)")
+    if rows:
+        database.execute(f"INSERT INTO item VALUES {', '.join(rows)}")
+
+
+def told(history: History, table: str = "item") -> list[Counter[tuple[object, ...]]]:
+    return [bag(each.rows[f"s.{table}"]) for each in history.capture() if f"s.{table}" in each.rows]
+
+
+def test_inserts_updates_and_deletes_have_complete_old_rows(database: Database) -> None:
+    item(database, "(1, 10, 'a')", "(2, NULL, NULL)")
+    _, history = database.ready()
+    database.execute(
+        "INSERT INTO item VALUES (3, 30, '')",
+        "UPDATE item SET size = 11 WHERE id = 1",
+        "UPDATE item SET id = 9 WHERE id = 2",
+        "DELETE FROM item WHERE id = 9",
+    )
+    assert told(history) == [
+        {(3, 30, ""): 1},
+        {(1, 10, "a"): -1, (1, 11, "a"): 1},
+        {(2, None, None): -1, (9, None, None): 1},
+        {(9, None, None): -1},
+    ]
+
+
+def test_a_large_value_that_did_not_change_is_filled_in(database: Database) -> None:
+    """PostgreSQL keeps large values apart and does not log them again: the old row has it."""
+    item(database)
+    database.execute("ALTER TABLE item ALTER text SET STORAGE EXTERNAL")
+    _, history = database.ready()
+    database.execute(f"INSERT INTO item VALUES (1, 1, '{LARGE}')", "UPDATE item SET size = 2")
+    database.execute(f"UPDATE item SET text = '{LARGE}!', id = 2", "DELETE FROM item")
+    assert told(history) == [
+        {(1, 1, LARGE): 1},
+        {(1, 1, LARGE): -1, (1, 2, LARGE): 1},
+        {(1, 2, LARGE): -1, (2, 2, LARGE + "!"): 1},
+        {(2, 2, LARGE + "!"): -1},
+    ]
+
+
+def test_what_was_rolled_back_did_not_happen(database: Database) -> None:
+    item(database)
+    _, history = database.ready()
+    database.execute("BEGIN", "INSERT INTO item VALUES (1, 1, 'gone')", "ROLLBACK")
+    database.execute(
+        "BEGIN",
+        "INSERT INTO item VALUES (2, 2, 'kept')",
+        "SAVEPOINT one",
+        "INSERT INTO item VALUES (3, 3, 'gone')",
+        "ROLLBACK TO one",
+        "SAVEPOINT two",
+        "INSERT INTO item VALUES (4, 4, 'kept')",
+        "RELEASE two",
+        "COMMIT",
+    )
+    assert told(history) == [{(2, 2, "kept"): 1, (4, 4, "kept"): 1}]
+
+
+def test_transactions_come_with_their_id_and_time_in_order_of_commit(database: Database) -> None:
+    item(database)
+    source, history = database.ready()
+    other = database.connect()
+    began = time.time()
+    database.execute("BEGIN", "INSERT INTO item VALUES (1, 1, 'first to begin')")
+    ((mark,),) = database.rows("SELECT pg_current_xact_id()::text::bigint")
+    other.execute("INSERT INTO item VALUES (2, 2, 'first to commit')")
+    database.execute("COMMIT")
+    second, first = sorted(history.capture(), key=lambda each: each.mark)
+    assert second.mark == mark and second.transaction_id == str(mark)
+    assert history.transactions == [first, second]
+    assert began - 1 < first.commit_time <= second.commit_time < time.time() + 1
+    assert second.bookmark and first.bookmark != second.bookmark
+    # Each bookmark leads to what comes behind it.
+    again = History(source, first.bookmark)
+    assert [each.mark for each in again.capture()] == [mark]
+
+
+def test_nothing_new_is_told_at_once_and_moves_nothing(database: Database) -> None:
+    item(database)
+    database.execute("CREATE TABLE other (id int)")
+    source, history = database.ready("item")
+    database.execute("INSERT INTO other VALUES (1)")
+    history.capture()
+    for _ in range(3):
+        began = time.monotonic()
+        assert source.capture("s", history.bookmark, 10).transactions == ()
+        assert time.monotonic() - began < 0.5
+
+
+def test_transactions_of_other_tables_are_passed_over(database: Database) -> None:
+    item(database)
+    database.execute("CREATE TABLE other (id int)")
+    source, history = database.ready("item")
+    for number in range(20):
+        database.execute(f"INSERT INTO other VALUES ({number})")
+    # A marker lies behind them, and so does what has been captured.
+    sight = read(source, "item").sight
+    assert history.seen(sight) == Seen(0)
+    assert history.transactions == []
+
+
+def test_one_transaction_over_several_tables_is_one(database: Database) -> None:
+    item(database)
+    database.execute('CREATE TABLE "Strange ""name" (id int, "a b" text, "Größe" int)')
+    _, history = database.ready()
+    database.execute(
+        "BEGIN",
+        "INSERT INTO item VALUES (1, 1, 'a')",
+        """INSERT INTO "Strange ""name" VALUES (7, 'b', 8)""",
+        "COMMIT",
+    )
+    (only,) = history.capture()
+    assert {name: bag(rows) for name, rows in only.rows.items()} == {
+        "s.item": {(1, 1, "a"): 1},
+        's.Strange "name': {(7, "b", 8): 1},
+    }
+
+
+def test_truncate_cannot_be_told_row_by_row_and_says_so(database: Database) -> None:
+    item(database, "(1, 1, 'a')")
+    source, history = database.ready()
+    database.execute(
+        "INSERT INTO item VALUES (2, 2, 'b')", "TRUNCATE item", "INSERT INTO item VALUES (3, 3, '')"
+    )
+    # What lies before it is captured first.
+    batch = source.capture("s", history.bookmark, 1000)
+    assert [bag(each.rows["s.item"]) for each in batch.transactions] == [{(2, 2, "b"): 1}]
+    for _ in range(2):
+        with pytest.raises(LogLost, match="item was truncated") as caught:
+            source.capture("s", batch.bookmark, 1000)
+        assert "--reload" in caught.value.hint
+    anew = History(source)
+    database.execute("INSERT INTO item VALUES (4, 4, 'd')")
+    assert told(anew) == [{(4, 4, "d"): 1}]
+
+
+def test_a_truncate_that_was_rolled_back_does_no_harm(database: Database) -> None:
+    item(database, "(1, 1, 'a')")
+    _, history = database.ready()
+    database.execute("BEGIN", "TRUNCATE item", "ROLLBACK", "DELETE FROM item")
+    assert told(history) == [{(1, 1, "a"): -1}]
+
+
+def test_a_new_column_does_no_harm(database: Database) -> None:
+    item(database, "(1, 1, 'a')")
+    source, history = database.ready()
+    database.execute("ALTER TABLE item ADD COLUMN more int DEFAULT 7", "UPDATE item SET size = 2, more = 8")
+    assert told(history) == [{(1, 1, "a"): -1, (1, 2, "a"): 1}]
+    table = next(each for each in source.tables())
+    assert table.columns == ("id", "size", "text", "more")
+    rows = source.read({table: ("id", "size", "text")}, Path("unused")).rows[0]
+    assert bag(rows) == {(1, 2, "a"): 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("ALTER TABLE item DROP COLUMN size", "lost its column size"),
+        ("ALTER TABLE item ALTER size TYPE bigint", "size"),
+        ("ALTER TABLE item RENAME size TO width", "lost its column size"),
+        ("ALTER TABLE item REPLICA IDENTITY DEFAULT", "old rows"),
+    ],
+)
+def test_a_table_that_changed_its_columns_is_refused(database: Database, change: str, reason: str) -> None:
+    item(database, "(1, 1, 'a')")
+    source, history = database.ready()
+    database.execute("INSERT INTO item VALUES (2, 2, 'b')", change, "UPDATE item SET text = 'c'")
+    batch = source.capture("s", history.bookmark, 1000)
+    assert [bag(each.rows["s.item"]) for each in batch.transactions] == [{(2, 2, "b"): 1}]
+    with pytest.raises(SourceChanged, match=reason) as caught:
+        source.capture("s", batch.bookmark, 1000)
+    assert "--reload" in caught.value.hint
+    with pytest.raises(SourceChanged, match=reason):
+        read(source, "item")
+
+
+def test_a_column_that_was_made_anew_is_noticed_although_the_log_says_nothing(database: Database) -> None:
+    item(database, "(1, 1, 'a')")
+    source, _ = database.ready()
+    database.execute("ALTER TABLE item DROP COLUMN size", "ALTER TABLE item ADD COLUMN size int DEFAULT 5")
+    with pytest.raises(SourceChanged, match="size"):
+        read(source, "item")
+
+
+def test_a_table_that_was_made_anew_is_noticed(database: Database) -> None:
+    item(database, "(1, 1, 'a')")
+    source, _ = database.ready()
+    database.execute("DROP TABLE item")
+    item(database)
+    with pytest.raises(SourceChanged, match="gone"):
+        read(source, "item")
+
+
+@pytest.mark.slow
+def test_a_large_transaction_is_in_files_until_it_is_forgotten(database: Database) -> None:
+    item(database)
+    source, history = database.ready()
+    count = SPILL_ROWS + 1000
+    database.execute(f"INSERT INTO item SELECT i, i % 7, 'text ' || i FROM generate_series(1, {count}) AS i")
+    database.execute("INSERT INTO item VALUES (0, 0, 'small')")
+    large, small = history.capture(limit=1)
+    files = [Path(file.path) for file in large.rows["s.item"].files]
+    assert len(files) == 2 and all(file.exists() for file in files)
+    assert sum(bag(large.rows["s.item"]).values()) == count
+    again = source.again("s", history.bookmark_before(large), [large.mark], large.bookmark)
+    assert bag(again.transactions[0].rows["s.item"]) == bag(large.rows["s.item"])
+    source.forget("s", large.bookmark)
+    assert not any(file.exists() for file in files)
+    assert bag(small.rows["s.item"]) == {(0, 0, "small"): 1}
