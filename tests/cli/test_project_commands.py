@@ -201,7 +201,9 @@ def test_the_examples_of_help_work(shop: Path, typed: Typed) -> None:
     """Views are loaded anew first, and capture is removed last; `run` alone would not end."""
     names = [name for section in COMMANDS.values() for name in section]
     commands = [main.get_command(None, name) for name in names if name not in ("demo", "simulate", "init")]
-    lines = [line for command in commands if command for line in examples(command) if line != "rollview run"]
+    lines = [line for command in commands if command for line in examples(command)]
+    # The one would not end, the other needs a transaction that waits.
+    lines = [line for line in lines if line != "rollview run" and not line.startswith("rollview release")]
     first = [line for line in lines if "--reload" in line]
     last = [line for line in lines if "condense" in line] + ["rollview setup --remove"]
     assert len(lines) > 20

@@ -35,7 +35,9 @@ _PATIENCE_SECONDS = 60.0
 
 
 def binaries() -> Path:
-    """Where Debian puts the newest server; PATH otherwise."""
+    """Where Debian puts the newest server; PATH otherwise. ROLLVIEW_POSTGRES_BIN chooses another one."""
+    if chosen := os.environ.get("ROLLVIEW_POSTGRES_BIN"):
+        return Path(chosen)
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda each: int(each.parts[4]))
     if found:
         return found[-1].parent

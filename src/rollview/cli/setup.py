@@ -27,8 +27,15 @@ ALL = "all"
     metavar="NAME",
     help="Load this view from scratch, or all views of this source (can be repeated), or `all`.",
 )
+@click.option(
+    "--statements",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write what a source's administrator must run, if anything, to this file.",
+)
 @project_options
-def setup(remove: bool, reload: tuple[str, ...], project_file: Path, as_json: bool) -> None:
+def setup(
+    remove: bool, reload: tuple[str, ...], statements: Path | None, project_file: Path, as_json: bool
+) -> None:
     """Prepare sources for capture and load views.
 
     Brings everything in line with the project file and the view files: capture is installed for every table
@@ -40,6 +47,7 @@ def setup(remove: bool, reload: tuple[str, ...], project_file: Path, as_json: bo
     rollview setup --reload sale_lines
     rollview setup --reload crm
     rollview setup --reload all
+    rollview setup --statements for-the-administrator.sql
     rollview setup --remove
     """
     if remove and reload:
@@ -53,8 +61,15 @@ def setup(remove: bool, reload: tuple[str, ...], project_file: Path, as_json: bo
             _print_sources(results(), removed)
         return
     names = [] if ALL in reload else list(reload) or None
-    with opened(project_file, "reading the project", may_be_new=True) as at:
-        report = at.project.setup(names, at.tell)
+    from rollview.service.setup import NeedsAdministrator  # noqa: PLC0415 - it brings Spark along
+
+    try:
+        with opened(project_file, "reading the project", may_be_new=True) as at:
+            report = at.project.setup(names, at.tell)
+    except NeedsAdministrator as needed:
+        if statements is not None:
+            statements.write_text("".join(f"{line}\n" for line in needed.statements), encoding="utf-8")
+        raise
     if as_json:
         print_json(report)
     else:

@@ -23,6 +23,16 @@ Progress = Callable[[str], None]
 PATIENCE_SECONDS = 30.0
 
 
+class NeedsAdministrator(InputError):
+    """A source needs something that only its administrator can do; `statements` say what."""
+
+    def __init__(self, source: str, statements: tuple[str, ...]) -> None:
+        shown = "\n    ".join(statements)
+        hint = "`rollview setup --statements FILE` writes this to a file for them"
+        super().__init__(f"source {source} needs its administrator:\n    {shown}", thing=source, hint=hint)
+        self.statements = statements
+
+
 @dataclass
 class SetupReport:
     """What setup did, for people."""
@@ -142,8 +152,7 @@ def _prepare_sources(
         report.sources[name] = list(prepared.done)
         report.warnings += prepared.warnings
         if prepared.needed:
-            statements = "\n    ".join(prepared.needed)
-            raise InputError(f"source {name} needs its administrator:\n    {statements}", thing=name)
+            raise NeedsAdministrator(name, prepared.needed)
         registered = catalog.tables()
         for table in own:
             if table.qualified not in registered:
@@ -246,5 +255,9 @@ def drop(warehouse: Warehouse, name: str) -> None:
 
 
 def remove(warehouse: Warehouse) -> dict[str, list[str]]:
-    """Takes back what setup left at the sources. The lake stays as it is."""
-    return {name: list(source.remove().done) for name, source in warehouse.sources.items()}
+    """Takes back what setup left at the sources, or tells what only administrators can. The lake stays."""
+    removed = {name: source.remove() for name, source in warehouse.sources.items()}
+    return {
+        name: [*each.done, *(f"for the administrator: {statement}" for statement in each.needed)]
+        for name, each in removed.items()
+    }

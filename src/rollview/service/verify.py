@@ -49,6 +49,8 @@ class Verdict:
 
 def verify(warehouse: Warehouse, name: str) -> Verdict:
     """Compares a stored view with its recomputation at the same csn."""
+    # Columns can be named only once there is a session.
+    spark = warehouse.spark
     stored = StoredView.open(warehouse, name)
     csn = stored.record.materialized_csn
     columns = [column for column, _ in stored.layout.columns]
@@ -61,7 +63,7 @@ def verify(warehouse: Warehouse, name: str) -> Verdict:
             copies = f.explode(f.expr(f"sequence(1, `{COUNT}`)")).alias("_copy")
             own = [f.col(column) for column in reading.table.columns]
             relations[table] = bag.frame.select(*own, copies).select(*own)
-        with original(warehouse.spark, stored.view.sql, relations) as recomputed:
+        with original(spark, stored.view.sql, relations) as recomputed:
             expected = recomputed.toDF(*columns).select(
                 *names, f.lit(0).alias(_STORED), f.lit(1).alias(_EXPECTED)
             )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rollview.errors import InputError
 from rollview.sources.source import Source
-from rollview.sources.workers import Threads, Workers
+from rollview.sources.workers import Workers
 
 _KINDS = {
     "sqlite": ("rollview.sources.sqlite", "SQLiteSource"),

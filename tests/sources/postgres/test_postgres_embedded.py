@@ -1,11 +1,13 @@
-"""The server that comes with us: in a folder, for root and for ordinary users, found again by other processes."""
+"""The server that comes with us: in a folder, for root and for ordinary users, found by other processes."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -40,12 +42,16 @@ def test_it_starts_when_it_is_needed_and_is_captured_like_any_other(tmp_path: Pa
     assert (first.global_id, second.global_id) == ("", "g")
     assert sum(bag(read(source, "item").rows[0]).values()) == 2
     # Stopped behind our back, it is started again on the same port.
+    source.close()
     EmbeddedPostgres(folder).stop()
     assert [table.name for table in source.tables()] == ["item"]
     assert EmbeddedPostgres(folder).start() == dsn
     source.close()
+    place = (folder / "data").resolve()
     EmbeddedPostgres(folder).stop()
     EmbeddedPostgres(folder).stop()
+    EmbeddedPostgres(folder).remove()
+    assert not folder.exists() and not place.exists()
 
 
 def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
@@ -57,32 +63,41 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         time.sleep(0.05)
     assert EmbeddedPostgres(folder)._pid() is None
     assert (folder / "log").exists()
+    EmbeddedPostgres(folder).remove()
 
 
 def test_folders_above_stay_as_they_are(tmp_path: Path) -> None:
     """A launcher that opens every folder above its data to everybody would be no guest."""
     modes = [stat.S_IMODE(each.stat().st_mode) for each in (tmp_path, *tmp_path.parents)]
     EmbeddedPostgres(tmp_path / "crm").start()
-    EmbeddedPostgres(tmp_path / "crm").stop()
+    EmbeddedPostgres(tmp_path / "crm").remove()
     assert modes == [stat.S_IMODE(each.stat().st_mode) for each in (tmp_path, *tmp_path.parents)]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_it_runs_for_an_ordinary_user_too() -> None:
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o777)
-        package = Path(sys.modules["rollview"].__file__ or "").parents[1]
-        script = (
-            f"import sys; sys.path.insert(0, {str(package)!r})\n"
-            "from rollview.sources.postgres import EmbeddedPostgres as E\n"
-            f"server = E({place!r} + '/crm'); print(server.start()); server.stop()"
-        )
-        done = subprocess.run(
-            [sys.executable, "-B", "-c", script], user="nobody", cwd="/", capture_output=True, text=True
-        )
-        assert done.returncode == 0 and done.stdout.startswith("postgresql://"), done.stderr
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o777)
+    child = os.fork()
+    if not child:
+        # Not a new interpreter: that one may be where an ordinary user cannot go.
+        try:
+            nobody = pwd.getpwnam("nobody")
+            os.setgroups([])
+            os.setgid(nobody.pw_gid)
+            os.setuid(nobody.pw_uid)
+            server = EmbeddedPostgres(place / "crm")
+            psycopg.connect(server.start()).close()
+            server.stop()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+    assert (place / "crm" / "data").stat().st_uid == pwd.getpwnam("nobody").pw_uid
+    assert not (place / "crm" / "data").is_symlink()
+    EmbeddedPostgres(place / "crm").remove()
+    place.rmdir()
 
 
 def test_two_processes_start_one_server(tmp_path: Path) -> None:
@@ -94,4 +109,4 @@ def test_two_processes_start_one_server(tmp_path: Path) -> None:
     started = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) for _ in range(3)]
     answers = {each.communicate()[0] for each in started}
     assert len(answers) == 1 and answers != {b""}
-    EmbeddedPostgres(folder).stop()
+    EmbeddedPostgres(folder).remove()

@@ -25,7 +25,7 @@ from rollview.sources.mariadb.position import Bookmark, Position, parse_bookmark
 from rollview.sources.mariadb.registered import Registered, read_registered
 from rollview.sources.mariadb.server_log import written_position
 from rollview.sources.mariadb.transactions import Transactions
-from rollview.sources.server.errors import LogLost, NotSetUp
+from rollview.sources.server.errors import LogLost, NotSetUp, SourceAway
 from rollview.sources.source import Batch
 
 _QUIET_SECONDS = 2.0
@@ -72,18 +72,26 @@ class Capture:
 
     def take(self, after: str, limit: int) -> Batch:
         """What was committed after a bookmark: about `limit` rows, at least one transaction."""
-        with self._lock, self._server.explained():
+        with self._lock:
             try:
-                return self._take(after, limit)
+                was_open = self._reading is not None
+                try:
+                    return self._take(after, limit)
+                except SourceAway:
+                    # A stream that was left open may be that of a server which has been restarted since.
+                    if not was_open:
+                        raise
+                    self._stop()
+                    return self._take(after, limit)
             except BaseException:
                 # What was read is lost to the stream, so the next call begins where this one did.
                 self._stop()
                 raise
 
     def _take(self, after: str, limit: int) -> Batch:
+        bookmark = parse_bookmark(after)
         with self._server.session() as connection, connection.cursor() as cursor:
             target = written_position(cursor)
-        bookmark = parse_bookmark(after)
         if self._reading is None and target.mark < bookmark.reached.mark:
             # The server would say so, too, but less clearly.
             raise LogLost(
@@ -97,7 +105,8 @@ class Capture:
         deadline = time.monotonic() + _LONGEST_SECONDS
         while reading.stream.mark < target.mark or not transactions.between:
             try:
-                came = reading.step(_QUIET_SECONDS)
+                with self._server.explained():
+                    came = reading.step(_QUIET_SECONDS)
             except RollviewError:
                 # What is complete is handed out first; the next call meets the same error at once.
                 if transactions.reached.mark <= bookmark.reached.mark:

@@ -93,6 +93,11 @@ class Server:
         self._transport: dict[str, Any] = {}
         self._charsets: Charsets | None = None
 
+    @property
+    def shown(self) -> str:
+        """The address, for people."""
+        return self._secrets.hide(self.address.shown)
+
     def connect(self) -> Any:
         """A connection that the caller closes; each statement is its own transaction."""
         connection = pymysql.connect(
@@ -179,7 +184,7 @@ class Server:
     def _explain(self, error: Exception) -> RollviewError:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
         said = self._secrets.hide(str(error.args[1] if len(error.args) > 1 else error))
-        place = f"source {self.source} ({self.address.shown})"
+        place = f"source {self.source} ({self.shown})"
         if code == _LOG_GONE:
             message = f"{place}: the binary log is not there any more: {said}"
             return LogLost(message, thing=self.source, hint=RELOAD_HINT)

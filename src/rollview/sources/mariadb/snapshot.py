@@ -9,6 +9,10 @@ in its binary log that this is. Two things make that inexact, and are dealt with
   lists the transaction. So before the snapshot the end of the log and that list are taken: the snapshot
   counts if no XA transaction that was listed had been decided in the log, and none was decided in the log
   between the two looks. Otherwise another snapshot is taken, a moment later.
+
+What remains is a crash of the server in that moment: MariaDB 10.11 does not repair it. The transaction is
+then committed in the log and undecided in the tables, until somebody decides it once more. Capture stops
+there (`LogLost`), because the same thing is not committed twice.
 """
 
 from __future__ import annotations

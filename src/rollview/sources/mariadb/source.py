@@ -67,6 +67,8 @@ class MariaDBSource:
 
     def setup(self, tables: Sequence[Table]) -> Prepared:
         """Checks the server and writes down, in the database, which tables are captured."""
+        # Privileges that were granted since count for new connections only.
+        self._server.close()
         prepared = install(self._server, tables)
         self._tables = {}
         if prepared.done:
@@ -81,7 +83,7 @@ class MariaDBSource:
 
     def describe(self) -> Mapping[str, str]:
         """The server, how far its log is written, and how much of it is kept for how long."""
-        known = {"address": self._server.address.shown, "capture": "transactions from the binary log"}
+        known = {"address": self._server.shown, "capture": "transactions from the binary log"}
         try:
             with self._server.session() as connection, connection.cursor() as cursor:
                 version = check_version(self.name, cursor)

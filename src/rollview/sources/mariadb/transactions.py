@@ -218,7 +218,8 @@ class Transactions:
         prepared = self._undecided.pop(xid, None)
         if not group.skipped and text.split()[1].upper() == "COMMIT":
             if prepared is None:
-                raise self._lost(f"{_short(text)}: its rows were written before capture began")
+                # The log of MariaDB 10.11 is not safe for XA when the server crashes during a PREPARE.
+                raise self._lost(f"{_short(text)}: its rows are not in the log, or from before capture began")
             group.undoable = prepared.undoable
             self._replay(prepared, group, end)
             mark, _, rest = xid[1].decode(errors="replace").partition(":")

@@ -126,12 +126,6 @@ class Collector:
             if table is not None and (rows := table.changed.end_transaction()) is not None:
                 transaction.rows[table.name] = rows
 
-    def drop_rows(self) -> None:
-        """The rows of the present transaction are of no use."""
-        for table in self.tables.values():
-            if table is not None:
-                table.changed.drop_transaction()
-
     def finish(self, transaction: Transaction, end: End) -> None:
         """A transaction was committed; one that concerns nobody is passed over."""
         if transaction.rows or transaction.global_id:

@@ -65,6 +65,13 @@ class EmbeddedPostgres:
             _reap(pid)
             time.sleep(0.02)
 
+    def remove(self) -> None:
+        """Stops the server and deletes all of it, wherever it is."""
+        self.stop()
+        if self._data.is_symlink():
+            shutil.rmtree(self._data.resolve().parent, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
     @property
     def _data(self) -> Path:
         return self.folder / "data"
@@ -109,16 +116,8 @@ class EmbeddedPostgres:
             self._make(binaries, user)
         port = self._port()
         options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        command = [
-            binaries / "postgres",
-            "-D",
-            self._data.resolve(),
-            "-h",
-            "127.0.0.1",
-            "-p",
-            str(port),
-            *options,
-        ]
+        place = str(self._data.resolve())
+        command = [str(binaries / "postgres"), "-D", place, "-h", "127.0.0.1", "-p", str(port), *options]
         log = self.folder / "log"
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -126,7 +125,7 @@ class EmbeddedPostgres:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                cwd=self._data.resolve(),
+                cwd=place,
                 start_new_session=True,
                 **user,
             )
@@ -160,18 +159,8 @@ class EmbeddedPostgres:
         place.mkdir(mode=0o700, exist_ok=True)
         if user:
             shutil.chown(place, _ORDINARY_USER)
-        command = [
-            binaries / "initdb",
-            "-D",
-            place,
-            "-U",
-            "postgres",
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--no-locale",
-        ]
+        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale"]
+        command = [str(binaries / "initdb"), "-D", str(place), *options]
         made = subprocess.run(command, check=False, capture_output=True, text=True, cwd=place, **user)
         if made.returncode:
             raise SourceAway(

@@ -21,7 +21,7 @@ from rollview.sources.postgres.registration import (
     register,
 )
 from rollview.sources.postgres.slot import create_slot, drop_slot, slot_obstacles, slot_of
-from rollview.sources.postgres.structure import Structure, structures
+from rollview.sources.postgres.structure import GENERATED_SINCE, Structure, structures
 from rollview.sources.server.errors import CaptureRefused, SourceFailed
 from rollview.sources.source import Prepared
 
@@ -168,9 +168,12 @@ def _plan_publication(
         row = connection.execute("SELECT has_database_privilege(current_database(), 'CREATE')").fetchone()
         assert row is not None
         tables = f" FOR TABLE {', '.join(table.qualified for table in wanted)}" if wanted else ""
-        options = "WITH (publish = 'insert, update, delete, truncate')"
+        options = "publish = 'insert, update, delete, truncate'"
+        if connection.info.server_version >= GENERATED_SINCE:
+            # A table that logs old rows in full cannot be updated if not all of its columns are published.
+            options += ", publish_generated_columns = stored"
         plan.add(
-            f"CREATE PUBLICATION {name}{tables} {options}",
+            f"CREATE PUBLICATION {name}{tables} WITH ({options})",
             f"made publication {address.slot} of {len(wanted)} tables",
             may_add and bool(row[0]),
         )

@@ -12,6 +12,9 @@ from rollview.sources.postgres.types import ENUM, spark_type_of
 
 _RESERVED = ("_count", "_csn")
 _KINDS = {"r": "", "p": "it is partitioned", "f": "it is a foreign table"}
+GENERATED_SINCE = 180000
+"""From this version on the log has generated columns that are stored; before, it never has any."""
+
 _COARSE = ("citext", "bpchar")
 
 
@@ -72,6 +75,7 @@ _TABLES = """
     SELECT c.oid, c.relname, c.relkind, c.relpersistence, row_security_active(c.oid),
            pg_has_role(c.relowner, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),
            EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
+           EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated = 'v'),
            CASE c.relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'n' THEN 'NOTHING' WHEN 'f' THEN 'FULL'
                ELSE (SELECT 'USING INDEX ' || quote_ident(x.relname)
                      FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
@@ -82,7 +86,7 @@ _TABLES = """
 """
 # A domain stands for the type that it is over.
 _COLUMNS = """
-    SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated <> '',
+    SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated,
            CASE WHEN 'e' IN (t.typtype, b.typtype) THEN 'enum' ELSE coalesce(b.typname, t.typname) END,
            CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
            coalesce(l.collisdeterministic, true), format_type(a.atttypid, a.atttypmod)
@@ -119,13 +123,15 @@ def structures(connection: Connection, schema: str) -> dict[str, Structure]:
     names = {row[0]: row[1] for row in rows}
     foreign = _foreign_keys(connection, schema, columns, keys, names)
     found = {}
-    for oid, name, kind, persistence, secured, is_ours, readable, has_children, identity in rows:
+    for oid, name, kind, persistence, secured, is_ours, readable, has_children, has_virtual, identity in rows:
         own = columns[oid]
         obstacles = [_KINDS[kind]] if _KINDS[kind] else []
         if persistence != "p":
             obstacles.append("it is unlogged, so its changes are not in the log")
         if has_children and kind == "r":
             obstacles.append("other tables inherit from it")
+        if has_virtual:
+            obstacles.append("it has a virtual generated column, so the server would refuse its own updates")
         if secured:
             obstacles.append("row security hides some of its rows from us")
         obstacles += [
@@ -157,12 +163,13 @@ def _columns(
     mapped: _Columns = defaultdict(list)
     unmapped: dict[int, list[tuple[str, str]]] = defaultdict(list)
     required = set()
+    is_generated_logged = connection.info.server_version >= GENERATED_SINCE
     for row in connection.execute(_COLUMNS, (schema,)):
         table, name, number, type_id, modifier, not_null, generated, kind, base_modifier, is_exact, shown = (
             row
         )
         spark = spark_type_of(ENUM if kind == "enum" else kind, base_modifier)
-        if spark is None or generated:
+        if spark is None or (generated and not is_generated_logged):
             unmapped[table].append((name, f"{shown}, generated" if generated else shown))
             continue
         exact = is_exact and kind not in _COARSE

@@ -18,8 +18,8 @@
 | a domain over one of these | as that one | |
 
 Other types have no equal: arrays, composite types, ranges, interval, time with time zone, money, bit strings,
-geometric types, text search types, numeric with more than 38 digits. A column of such a type, or one that is
-generated, cannot be used in views; all other columns of its table can.
+geometric types, text search types, numeric with more than 38 digits. A column of such a type cannot be used
+in views, nor can a generated one before version 18 (the log does not have it); the table's others can.
 """
 
 from __future__ import annotations
