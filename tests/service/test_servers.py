@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from rollview.cli import main
 from rollview.errors import RollviewError
 from rollview.service.project import Project
+from rollview.spark.workers import SparkWorkers
 from servers.mariadb import PASSWORD, MariaDBServer
 from servers.postgres import PostgresServer
 
@@ -140,6 +141,30 @@ def test_views_follow_both_servers(project: Project, live: Live) -> None:
     status = project.status()
     assert {site.kind for site in status.sources} == {"postgres", "mariadb"}
     assert status.last_csn == 2 and not status.waiting
+
+
+def test_large_readings_are_spread_over_spark(
+    project: Project, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many keys, and large tables: Spark's tasks look, all at one snapshot, while somebody writes."""
+    ran: list[int] = []
+    run = SparkWorkers.run
+
+    def counted(workers: SparkWorkers, tasks: Sequence[Any]) -> list[bytes]:
+        live.crm("UPDATE customer SET state = state || '!' WHERE cust_id = 2")
+        ran.append(len(tasks))
+        return run(workers, tasks)
+
+    monkeypatch.setattr(SparkWorkers, "run", counted)
+    monkeypatch.setattr("rollview.sources.postgres.look_up.SPLIT_KEYS", 2)
+    monkeypatch.setattr("rollview.sources.postgres.load.LARGE_BYTES", 0)
+    live.shop("INSERT INTO sales VALUES (70, 1, 10), (71, 2, 20), (72, 3, 30)")
+    project.refresh("sold")
+    assert ran and max(ran) > 1
+    project.setup(["by_state"])
+    assert len(ran) > 1
+    monkeypatch.setattr(SparkWorkers, "run", run)
+    check(project, live)
 
 
 def test_a_dropped_slot_is_an_error_and_its_source_is_reloaded(project: Project, live: Live) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rollview.errors import InputError
 from rollview.sources.source import Source
-from rollview.sources.workers import Workers
+from rollview.sources.workers import Threads, Workers
 
 _KINDS = {
     "sqlite": ("rollview.sources.sqlite", "SQLiteSource"),
@@ -32,7 +32,7 @@ def open_source(
 ) -> Source:
     """The source that an entry of the project file describes; paths are relative to `folder`.
 
-    `workers` do large readings of servers; without them it is threads.
+    `workers` do large readings where several connections can share a snapshot; by default it is threads.
     """
     if kind not in _KINDS:
         close = get_close_matches(kind, _KINDS, 1)
@@ -48,8 +48,8 @@ def open_source(
         raise InputError(f"source `{name}` has no `{key}`", thing=name, hint=hint)
     make = getattr(import_module(module), attribute)
     opened: Source
-    if key == "dsn":
-        opened = make(name, address, options)
+    if kind == "postgres":
+        opened = make(name, address, options, workers or Threads())
     else:
-        opened = make(name, folder / address, options)
+        opened = make(name, address if key == "dsn" else folder / address, options)
     return opened

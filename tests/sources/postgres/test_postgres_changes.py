@@ -13,6 +13,8 @@ from rollview.algebra.history import Seen
 from rollview.sources.server.changed_rows import SPILL_ROWS
 from rollview.sources.server.errors import LogLost, SourceChanged
 
+pytestmark = pytest.mark.slow
+
 LARGE = "x" * 30 + "0123456789" * 2000
 
 
@@ -211,7 +213,6 @@ def test_a_table_that_was_made_anew_is_noticed(database: Database) -> None:
         read(source, "item")
 
 
-@pytest.mark.slow
 def test_a_large_transaction_is_in_files_until_it_is_forgotten(database: Database) -> None:
     item(database)
     source, history = database.ready()

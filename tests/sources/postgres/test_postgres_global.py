@@ -9,6 +9,8 @@ from rollview.algebra.history import Seen
 from rollview.sources.postgres.collector import global_part
 from rollview.sources.server.errors import LogLost
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def items(database: Database) -> Database:

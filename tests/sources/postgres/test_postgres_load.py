@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import psycopg
@@ -12,6 +13,8 @@ from rollview.rows import FileScan, arrow_schema
 from rollview.sources.postgres import load as load_module
 from rollview.sources.postgres.copied_rows import chunks
 from rollview.sources.server.errors import NotSetUp
+
+pytestmark = pytest.mark.slow
 
 
 def fill(database: Database, rows: int) -> None:
@@ -48,9 +51,11 @@ def test_oracle_large_tables_come_in_files_while_writers_write(
     history = History(source)
     initial = bag(source.read({item: item.columns}, tmp_path).rows[0])
 
+    one_at_a_time = threading.Lock()
+
     def write_between(*arguments: object) -> object:
         """Rows move to other pages after the snapshot was taken and before they are read."""
-        with psycopg.connect(database.dsn, autocommit=True) as connection:
+        with one_at_a_time, psycopg.connect(database.dsn, autocommit=True) as connection:
             connection.execute("UPDATE item SET text = text || '!' WHERE id % 3 = 0")
             connection.execute("DELETE FROM item WHERE id = (SELECT min(id) FROM item)")
         return chunks(*arguments)  # type: ignore[arg-type]

@@ -20,6 +20,8 @@ from rollview.sources.postgres import look_up as look_up_module
 from rollview.sources.postgres.keys import comparable
 from rollview.sources.server.errors import NotSetUp
 
+pytestmark = pytest.mark.slow
+
 ITEM = "SELECT p.k, i.id, i.k AS own FROM w.probe p JOIN s.item i ON p.k = i.k"
 _NAN = math.nan
 _ZONE = timezone(timedelta(hours=5, minutes=30))
@@ -166,7 +168,6 @@ def test_a_table_that_is_not_captured_cannot_be_asked(database: Database) -> Non
         source.ask(question(source, ITEM, {"k": ("int", [1])}))
 
 
-@pytest.mark.slow
 def test_many_keys_are_joined_by_the_server_and_asked_in_parts(database: Database) -> None:
     """100,000 keys, found through the index, by two connections that see one state."""
     database.execute("CREATE TABLE item (id int PRIMARY KEY, k bigint, text text)")
@@ -196,7 +197,6 @@ def test_keys_that_may_find_one_row_together_are_not_asked_apart(
     assert bag(found.rows[0]) == {(1, "a"): 1, (2, "A"): 1, (3, "b"): 1}
 
 
-@pytest.mark.slow
 def test_answers_of_several_connections_are_of_one_state(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

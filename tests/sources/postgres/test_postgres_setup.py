@@ -19,6 +19,8 @@ from rollview.sources.postgres import PostgresSource
 from rollview.sources.server.errors import CaptureRefused, LogLost, NotSetUp, SourceAway
 from servers.postgres import PostgresServer
 
+pytestmark = pytest.mark.slow
+
 PASSWORD = "s3cr3t/öw&rd"
 
 
@@ -225,7 +227,6 @@ def test_row_security_that_hides_rows_is_refused(database: Database, stranger: s
     source.close()
 
 
-@pytest.mark.slow
 def test_a_server_that_does_not_log_enough_is_told_about() -> None:
     server = PostgresServer({"wal_level": "replica", "max_replication_slots": "0", "max_wal_senders": "0"})
     server.start()

@@ -14,6 +14,8 @@ from rollview.rows import arrow_type
 from rollview.sources.postgres.types import spark_type_of
 from rollview.sources.server.errors import CaptureRefused, ValueMisfit
 
+pytestmark = pytest.mark.slow
+
 _NAN = float("nan")
 TYPES: dict[str, tuple[str, dict[str, Any]]] = {
     "boolean": ("boolean", {"true": True, "false": False}),

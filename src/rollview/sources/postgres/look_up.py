@@ -1,15 +1,15 @@
 """Sub-queries: rows of some relations that match shipped keys, or rows found for a relation before.
 
 A few keys go along in the query; many are copied to a temporary table, which the server then joins as it
-finds best. A semi-join gives no row twice. Very many keys are looked up by several connections that share one
+finds best. A semi-join gives no row twice. Very many keys are looked up by several workers that share one
 snapshot, where no two of them can find the same row.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 import pyarrow as pa
@@ -21,13 +21,14 @@ from rollview.sources.postgres.conditions import pushed_to
 from rollview.sources.postgres.connections import Connection, text_literal
 from rollview.sources.postgres.copied_rows import fetch, select_list
 from rollview.sources.postgres.keys import Shipped, comparable, ship
-from rollview.sources.postgres.reading import Reading
+from rollview.sources.postgres.reading import Reading, Share
 from rollview.sources.postgres.registration import Registered
+from rollview.sources.postgres.structure import Column
 from rollview.sources.server.sub_query import Wanted, plan
 
 FEW_KEYS = 1000
 SPLIT_KEYS = 50_000
-_READERS = 2
+_PARTS = 4
 
 
 def look_up(reading: Reading, question: Question[pa.Table]) -> tuple[pa.Table, ...]:
@@ -58,35 +59,54 @@ def _found_keys(rows: pa.Table, on: Sequence[tuple[str, str]]) -> pa.Table:
 def _answer(
     reading: Reading, place: int, table: Registered, wanted: Wanted, shipped: Shipped | None
 ) -> pa.Table:
-    columns = [table.by_name[name] for name in wanted.columns]
-    name = f"{reading.source}.{table.name}"
+    columns = tuple(table.by_name[name] for name in wanted.columns)
     query = f"SELECT {select_list(columns)} FROM ONLY {table.qualified} AS t"
-
-    def found_by(connection: Connection, keys: Shipped | None) -> pa.Table:
-        conditions = list(wanted.conditions)
-        if keys is not None:
-            conditions.append(_semi_join(connection, place, keys))
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        return fetch(connection, query + where, columns, name)
-
+    looking = _Looking(place, f"{reading.source}.{table.name}", query, columns, wanted.conditions, shipped)
     if shipped is None or shipped.texts.num_rows < SPLIT_KEYS or not shipped.exact:
-        return found_by(reading.connection, shipped)
-    return _in_parts(reading, shipped, found_by)
+        return looking.found_by(reading.connection)
+    share = reading.share()
+    found = reading.workers.run([replace(part, share=share) for part in looking.parts()])
+    return pa.concat_tables([pa.ipc.open_stream(each).read_all() for each in found])
 
 
-def _in_parts(
-    reading: Reading, shipped: Shipped, found_by: Callable[[Connection, Shipped], pa.Table]
-) -> pa.Table:
-    """Each connection takes a part of the keys."""
-    size = -(-shipped.texts.num_rows // _READERS)
-    parts = [
-        Shipped(shipped.columns, shipped.types, shipped.texts.slice(i * size, size), shipped.exact)
-        for i in range(_READERS)
-    ]
-    with reading.companions(_READERS - 1) as companions, ThreadPoolExecutor(_READERS) as pool:
-        connections = [reading.connection, *companions]
-        found = list(pool.map(found_by, connections, parts))
-    return pa.concat_tables(found)
+@dataclass(frozen=True)
+class _Looking:
+    """Looks keys up in one table; with a share it is a task for a worker."""
+
+    place: int
+    table: str
+    query: str
+    columns: tuple[Column, ...]
+    conditions: tuple[str, ...]
+    keys: Shipped | None
+    share: Share | None = None
+
+    def __call__(self) -> bytes:
+        """What is found, as an Arrow stream."""
+        assert self.share is not None
+        with self.share.connection() as connection:
+            found = self.found_by(connection)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, found.schema) as writer:
+            writer.write_table(found)
+        return bytes(sink.getvalue())
+
+    def found_by(self, connection: Connection) -> pa.Table:
+        """The rows, as a connection sees them."""
+        conditions = list(self.conditions)
+        if self.keys is not None:
+            conditions.append(_semi_join(connection, self.place, self.keys))
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        return fetch(connection, self.query + where, self.columns, self.table)
+
+    def parts(self) -> list[_Looking]:
+        """The same with a part of the keys each."""
+        assert self.keys is not None
+        size = -(-self.keys.texts.num_rows // _PARTS)
+        return [
+            replace(self, keys=replace(self.keys, texts=self.keys.texts.slice(i * size, size)))
+            for i in range(_PARTS)
+        ]
 
 
 def _semi_join(connection: Connection, place: int, keys: Shipped) -> str:

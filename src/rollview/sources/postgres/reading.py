@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
-from rollview.sources.postgres.connections import Connection, Connections, text_literal, transaction
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from rollview.sources.postgres.address import Address
+from rollview.sources.postgres.connections import (
+    Connection,
+    Connections,
+    explained,
+    text_literal,
+    transaction,
+)
 from rollview.sources.postgres.registration import Registered, expect_intact
 from rollview.sources.postgres.sight import mark, sight_of, snapshot_text
 from rollview.sources.server.errors import NotSetUp
+from rollview.sources.workers import Workers
 
 # Not READ ONLY: keys are put into temporary tables. A setting of the server may not end it early.
 _MODES = "ISOLATION LEVEL REPEATABLE READ"
@@ -23,6 +34,7 @@ class Reading:
     connection: Connection
     tables: Mapping[str, Registered]
     snapshot: str
+    workers: Workers
 
     @property
     def source(self) -> str:
@@ -39,19 +51,33 @@ class Reading:
             )
         return self.tables[name]
 
-    @contextmanager
-    def companions(self, count: int) -> Iterator[list[Connection]]:
-        """More connections that see the same state."""
+    def share(self) -> Share:
+        """What others need to see the same state, as long as this reading lasts."""
         row = self.connection.execute("SELECT pg_export_snapshot()").fetchone()
         assert row is not None
-        with ExitStack() as stack:
-            opened = []
-            for _ in range(count):
-                connection = stack.enter_context(self.connections.connection())
-                stack.enter_context(transaction(connection, _MODES))
-                connection.execute(f"SET TRANSACTION SNAPSHOT {text_literal(row[0])}".encode())
-                opened.append(connection)
-            yield opened
+        address = self.connections.address
+        # Whoever gets it finds the server running.
+        parameters = conninfo_to_dict(address.conninfo)
+        return Share(replace(address, parameters=parameters, embedded=None), row[0])
+
+
+@dataclass(frozen=True)
+class Share:
+    """A state that a reading elsewhere holds on to. It can be pickled."""
+
+    address: Address
+    exported: str
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection of its own that sees the state."""
+        with (
+            explained(self.address),
+            psycopg.connect(self.address.conninfo, autocommit=True) as connection,
+            transaction(connection, _MODES),
+        ):
+            connection.execute(f"SET TRANSACTION SNAPSHOT {text_literal(self.exported)}".encode())
+            yield connection
 
 
 class Sighted:
@@ -61,12 +87,12 @@ class Sighted:
 
 
 @contextmanager
-def reading(connections: Connections) -> Iterator[tuple[Reading, Sighted]]:
+def reading(connections: Connections, workers: Workers) -> Iterator[tuple[Reading, Sighted]]:
     """A reading. Its marker is put into the log at the end, when nothing else is to be done."""
     sighted = Sighted()
     with connections.connection() as connection:
         with transaction(connection, _MODES):
             snapshot = snapshot_text(connection)
             tables = expect_intact(connection, connections.address)
-            yield Reading(connections, connection, tables, snapshot), sighted
+            yield Reading(connections, connection, tables, snapshot, workers), sighted
         sighted.sight = sight_of(snapshot, mark(connection))

@@ -30,6 +30,7 @@ from rollview.sources.postgres.slot import expect_log, slot_of
 from rollview.sources.postgres.structure import structures
 from rollview.sources.server.errors import SourceAway, SourceFailed
 from rollview.sources.source import Batch, Found, Marks, Prepared
+from rollview.sources.workers import Threads, Workers
 
 _ORIGIN_SECONDS = 1.0
 
@@ -43,8 +44,11 @@ class PostgresSource:
 
     kind = "postgres"
 
-    def __init__(self, name: str, dsn: str, options: Mapping[str, str] = {}) -> None:
+    def __init__(
+        self, name: str, dsn: str, options: Mapping[str, str] = {}, workers: Workers | None = None
+    ) -> None:
         self.name = name
+        self._workers = workers or Threads()
         self._address = address_of(name, dsn, options)
         self._connections = Connections(self._address)
         self._log = LogReader(self._address, self._connections)
@@ -141,13 +145,13 @@ class PostgresSource:
 
     def ask(self, question: Question[pa.Table]) -> Found:
         """The sub-query's rows, all from one snapshot."""
-        with reading(self._connections) as (opened, sighted):
+        with reading(self._connections, self._workers) as (opened, sighted):
             rows = look_up(opened, question)
         return Found(rows, sighted.sight)
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> Found:
         """Whole tables, all from one snapshot."""
-        with reading(self._connections) as (opened, sighted):
+        with reading(self._connections, self._workers) as (opened, sighted):
             rows = load(opened, tables, scratch)
         return Found(rows, sighted.sight)
 
