@@ -21,7 +21,7 @@ NEEDS_A_SETUP = [each for each in NEEDS_A_PROJECT if each[0] not in ("setup", "e
 def shop(tmp_path: Path, rollview: Command, monkeypatch: pytest.MonkeyPatch, no_java: None) -> Path:
     """The project of `rollview init`, not set up, and no Java to start Spark with."""
     monkeypatch.chdir(tmp_path)
-    assert rollview("init", "shop").exit_code == 0
+    assert rollview("init", "shop", "--sqlite").exit_code == 0
     monkeypatch.chdir(tmp_path / "shop")
     return tmp_path / "shop"
 

@@ -53,7 +53,7 @@ def typed(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Typed:
 @pytest.fixture
 def shop(typed: Typed) -> Iterator[Path]:
     """The project of `rollview init`, set up; the current folder."""
-    typed("rollview init shop")
+    typed("rollview init shop --sqlite")
     typed("cd shop")
     typed("rollview setup")
     yield Path.cwd()

@@ -22,11 +22,12 @@ from rollview.errors import OptionError
 @click.option("--runs", type=click.IntRange(1), default=2000, help="With --anomaly: hostile runs at the end.")
 @json_option
 def demo(keep: bool, anomaly: bool, runs: int, as_json: bool) -> None:
-    """The whole story on two small databases in a temporary folder.
+    """The whole story on two real databases in a temporary folder.
 
-    Two SQLite databases that other programs write to all the time; a join and an aggregate over both. The
-    views are loaded while the writers write, follow them, are rolled to one chosen moment together, are read
-    as of an earlier one, and are verified. It takes less than a minute once Spark has started.
+    A SQLite database and a real PostgreSQL, started for this, that other programs write to all the time; a
+    join and an aggregate over both. The views are loaded while the writers write, follow them, are rolled to
+    one chosen moment together, are read as of an earlier one, and are verified. It takes less than a minute
+    once Spark has started.
 
     \b
     rollview demo
@@ -39,14 +40,19 @@ def demo(keep: bool, anomaly: bool, runs: int, as_json: bool) -> None:
             raise OptionError("--anomaly writes nothing and has no JSON", hint="leave --keep and --json out")
         tell_anomaly(console, runs)
         return
-    # Not at the top: the other story needs no Spark.
+    # Not at the top: the other story needs no Spark and no server.
+    from rollview.cli.starter import CRM  # noqa: PLC0415
     from rollview.cli.story import tell_story  # noqa: PLC0415
+    from rollview.sources.postgres import EmbeddedPostgres  # noqa: PLC0415
 
     folder = Path(tempfile.mkdtemp(prefix="rollview-demo-"))
     try:
         facts = tell_story(console, folder)
     finally:
+        server = EmbeddedPostgres(folder / CRM)
+        server.stop()
         if not keep:
+            server.remove()
             shutil.rmtree(folder, ignore_errors=True)
     if keep:
         console.print(f"\nThe project is in {folder}; `cd` there and try any command.", soft_wrap=True)

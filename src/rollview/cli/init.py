@@ -15,18 +15,21 @@ from rollview.errors import InputError
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--sqlite", is_flag=True, help="Both databases in SQLite: no server runs.")
 @json_option
-def init(folder: Path, as_json: bool) -> None:
+def init(folder: Path, sqlite: bool, as_json: bool) -> None:
     """Write a small, commented, working project.
 
-    Two SQLite databases, a shop and its customers, and three views over them: a join, an aggregate, and a
-    view over a view. Everything is meant to be changed. DIR must be empty or not exist yet.
+    Two databases, a shop in SQLite and its customers in a real PostgreSQL that lives in the project's folder,
+    and three views over them: a join, an aggregate, and a view over a view. Everything is meant to be
+    changed. DIR must be empty or not exist yet.
 
     \b
     rollview init shop
+    rollview init shop --sqlite
     """
     check_free(folder)
-    files = write_project(folder)
+    files = write_project(folder, sqlite)
     if as_json:
         print_json({"folder": folder.absolute(), "files": files, "next": [each for each, _ in NEXT_COMMANDS]})
         return

@@ -14,7 +14,10 @@ from rollview.cli.failures import fail
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start here": {
-        "demo": ("rollview.cli.demo:demo", "The whole story on two small databases in a temporary folder."),
+        "demo": (
+            "rollview.cli.demo:demo",
+            "The whole story on two real databases in a temporary folder.",
+        ),
         "init": ("rollview.cli.init:init", "Write a small, commented, working project."),
         "setup": ("rollview.cli.setup:setup", "Prepare sources for capture and load views."),
     },

@@ -1,7 +1,7 @@
-"""A program that writes to a SQLite database, as any other: the demo runs it beside rollview.
+"""A program that writes to a database, as any other: the demo runs it beside rollview.
 
-`python shop_at_work.py FILE KIND SEED` writes transactions until its standard input ends, then prints how
-many it committed. It uses nothing but the standard library.
+`python shop_at_work.py ADDRESS KIND SEED` writes transactions until its standard input ends, then prints how
+many it committed. It uses nothing but the databases' ordinary drivers.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import select
 import sqlite3
 import sys
 from contextlib import closing
+from typing import Any
+
+import psycopg
 
 PAUSE_SECONDS = 0.05
 STATES = ("CA", "NY", "TX", "WA", "OR", "NV", "AZ", "FL")
@@ -29,22 +32,23 @@ def sell(database: sqlite3.Connection, chance: random.Random) -> None:
         database.execute(f"DELETE FROM sales WHERE sale_id = {some_sale}", (chance.getrandbits(30),))
 
 
-def move(database: sqlite3.Connection, chance: random.Random) -> None:
+def move(database: psycopg.Connection[Any], chance: random.Random) -> None:
     """One transaction of the customer database: somebody moves, which changes all of their sales' states."""
     row = (chance.choice(STATES), chance.randint(1, 200))
-    database.execute("UPDATE customers SET state = ? WHERE customer_id = ?", row)
+    database.execute("UPDATE customers SET state = %s WHERE customer_id = %s", row)
 
 
-KINDS = {"sell": sell, "move": move}
-
-
-def main(file: str, kind: str, seed: str) -> None:
+def main(address: str, kind: str, seed: str) -> None:
     """Writes until nobody listens any more."""
     chance, written = random.Random(int(seed)), 0
-    with closing(sqlite3.connect(file, timeout=30)) as database:
+    connect = sqlite3.connect(address, timeout=30) if kind == "sell" else psycopg.connect(address)
+    with closing(connect) as database:
         while not select.select([sys.stdin], [], [], PAUSE_SECONDS)[0]:
-            with database:
-                KINDS[kind](database, chance)
+            if isinstance(database, psycopg.Connection):
+                move(database, chance)
+            else:
+                sell(database, chance)
+            database.commit()
             written += 1
     sys.stdout.write(f"{written}\n")
 

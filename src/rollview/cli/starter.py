@@ -1,10 +1,22 @@
-"""The project that `rollview init` writes and `rollview demo` plays with: its files and its two databases."""
+"""The project that `rollview init` writes and `rollview demo` plays with: its files and its two databases.
+
+The shop is a SQLite file; the customers are in a real PostgreSQL, which lives in a folder of the project and
+runs while somebody uses it.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
+
+import psycopg
+
+from rollview.sources.postgres import EmbeddedPostgres
+
+CRM = "crm"
+"""The folder of the customers' server."""
 
 PROJECT_FILE = """\
 # A rollview project. Paths are relative to this file. ${NAME} stands for an environment variable.
@@ -19,11 +31,16 @@ spark: {master: "local[*]"}
 # Databases that others write to. Nothing is locked there, and no table is copied.
 sources:
   shop: {type: sqlite, path: ./shop.db}
-  crm: {type: sqlite, path: ./crm.db}
+  CRM_ENTRY
 
 # One view per file. `source.table` names a relation, a bare name another view.
 views: ["views/*.sql"]
 """
+
+CRM_IN_POSTGRES = """\
+# A PostgreSQL in a folder, for trying things out. Yours has {dsn: "postgresql://user:${PASSWORD}@host/db"}.
+  crm: {type: postgres, path: ./crm}"""
+CRM_IN_SQLITE = "crm: {type: sqlite, path: ./crm.db}"
 
 VIEWS = {
     "sale_lines": """\
@@ -50,22 +67,23 @@ WHERE l.amount >= 100;
 }
 
 SELL = '''\
-"""The shop at work: a program that knows nothing of rollview. Run it as often as you like."""
+"""The shop at work: a program that writes to both databases. Run it as often as you like."""
 
 import random
 import sqlite3
 from contextlib import closing
 
+CRM_IMPORT
 with closing(sqlite3.connect("shop.db")) as shop, shop:
     for _ in range(3):
         sale = (random.randint(1, 5), random.randint(100, 30000) / 100)
         shop.execute("INSERT INTO sales (customer_id, amount) VALUES (?, ?)", sale)
         print("sold for %.2f to customer %d" % (sale[1], sale[0]))
 
-with closing(sqlite3.connect("crm.db")) as crm, crm:
+with CRM_CONNECT:
     (state,) = crm.execute("SELECT state FROM customers WHERE customer_id = 1").fetchone()
     state = {"CA": "NY", "NY": "TX", "TX": "WA"}.get(state, "CA")
-    crm.execute("UPDATE customers SET state = ? WHERE customer_id = 1", (state,))
+    crm.execute("UPDATE customers SET state = CRM_PLACE WHERE customer_id = 1", (state,))
     print("customer 1 moved to", state)
 '''
 
@@ -79,7 +97,7 @@ CREATE TABLE sales (
 
 CRM_SCHEMA = """\
 CREATE TABLE customers (
-    customer_id INTEGER PRIMARY KEY,
+    customer_id BIGINT PRIMARY KEY,
     name TEXT NOT NULL,
     state TEXT NOT NULL
 );
@@ -101,22 +119,57 @@ NEXT_COMMANDS = (
 """What to type next, and why."""
 
 
-def write_project(folder: Path) -> dict[str, str]:
-    """Writes the whole project; returns each file with what it is."""
+_IN_POSTGRES = {
+    "CRM_ENTRY": CRM_IN_POSTGRES,
+    "CRM_IMPORT": """\
+import psycopg
+from rollview.sources.postgres import EmbeddedPostgres
+
+# The customers' server is in a folder here; somebody else's would be running already.
+crm_address = EmbeddedPostgres("crm").start()
+""",
+    "CRM_CONNECT": "psycopg.connect(crm_address) as crm",
+    "CRM_PLACE": "%s",
+}
+_IN_SQLITE = {
+    "CRM_ENTRY": CRM_IN_SQLITE,
+    "CRM_IMPORT\n": "",
+    "CRM_CONNECT": 'closing(sqlite3.connect("crm.db")) as crm, crm',
+    "CRM_PLACE": "?",
+}
+
+
+def filled(text: str, sqlite: bool = False) -> str:
+    """A file's text with the customers where they are."""
+    for name, words in (_IN_SQLITE if sqlite else _IN_POSTGRES).items():
+        text = text.replace(name, words)
+    return text
+
+
+def write_project(folder: Path, sqlite: bool = False) -> dict[str, str]:
+    """Writes the whole project; returns each file with what it is. With `sqlite` no server is needed."""
     (folder / "views").mkdir(parents=True, exist_ok=True)
-    (folder / "rollview.yml").write_text(PROJECT_FILE, encoding="utf-8")
+    (folder / "rollview.yml").write_text(filled(PROJECT_FILE, sqlite), encoding="utf-8")
     for name, sql in VIEWS.items():
         (folder / "views" / f"{name}.sql").write_text(sql, encoding="utf-8")
-    (folder / "sell.py").write_text(SELL, encoding="utf-8")
+    (folder / "sell.py").write_text(filled(SELL, sqlite), encoding="utf-8")
     write_database(folder / "shop.db", SHOP_SCHEMA, "INSERT INTO sales VALUES (?, ?, ?)", SALES)
-    write_database(folder / "crm.db", CRM_SCHEMA, "INSERT INTO customers VALUES (?, ?, ?)", CUSTOMERS)
+    if sqlite:
+        write_database(folder / "crm.db", CRM_SCHEMA, "INSERT INTO customers VALUES (?, ?, ?)", CUSTOMERS)
+        customers = {"crm.db": "another one with a few customers"}
+    else:
+        server = EmbeddedPostgres(folder / CRM)
+        write_customers(server.start(), CUSTOMERS)
+        server.stop()
+        customers = {"crm/": "a PostgreSQL with a few customers"}
     return {
         "rollview.yml": "the project file",
         "views/sale_lines.sql": "a join of both databases",
         "views/sales_by_state.sql": "an aggregate",
         "views/large_sales.sql": "a view over a view",
-        "shop.db, crm.db": "two SQLite databases with a few rows",
-        "sell.py": "a program that changes them",
+        "shop.db": "a SQLite database with a few sales",
+        **customers,
+        "sell.py": "a program that writes to both",
     }
 
 
@@ -127,3 +180,10 @@ def write_database(file: Path, schema: str, insert: str, rows: tuple[tuple[objec
         database.executescript(schema)
         database.executemany(insert, rows)
         database.commit()
+
+
+def write_customers(address: str, rows: Iterable[tuple[int, str, str]]) -> None:
+    """The customers' table in PostgreSQL."""
+    with psycopg.connect(address) as database, database.cursor() as cursor:
+        cursor.execute(CRM_SCHEMA)
+        cursor.executemany("INSERT INTO customers VALUES (%s, %s, %s)", rows)

@@ -18,21 +18,31 @@ from rich.table import Table
 
 from rollview.cli import shop_at_work
 from rollview.cli.opening import Opened, opened
-from rollview.cli.starter import CRM_SCHEMA, PROJECT_FILE, SHOP_SCHEMA, VIEWS, write_database
+from rollview.cli.starter import (
+    CRM,
+    PROJECT_FILE,
+    SHOP_SCHEMA,
+    VIEWS,
+    filled,
+    write_customers,
+    write_database,
+)
 from rollview.cli.status import print_status
 from rollview.cli.verify import print_verdict
 from rollview.errors import RollviewError
+from rollview.sources.postgres import EmbeddedPostgres
 
 SALES, CUSTOMERS = 2_000, 200
-_WRITERS = (("shop.db", "sell", "1"), ("shop.db", "sell", "2"), ("crm.db", "move", "3"))
+_WRITERS = (("sell", "1"), ("sell", "2"), ("move", "3"))
 _WHILE_SECONDS = 2.0
 
 _INTRODUCTION = """\
 [bold]Two databases, two views, and three programs that never stop writing[/bold]
 
-shop.db has {sales:,} sales, crm.db has {customers} customers; neither knows of the other, and no transaction
-spans both. [bold]sale_lines[/bold] joins them, [bold]sales_by_state[/bold] sums up the same join by state.
-The state of a sale is in the other database: whenever a customer moves, old sales change their place.
+A SQLite file has {sales:,} sales, a PostgreSQL has {customers} customers; neither knows of the other, and no
+transaction spans both. [bold]sale_lines[/bold] joins them, [bold]sales_by_state[/bold] sums up the same join
+by state. The state of a sale is in the other database: whenever a customer moves, old sales change their
+place.
 """
 _SETUP = """\
 [bold]1. The views are loaded while everybody writes[/bold]
@@ -68,14 +78,15 @@ were rolled to the last of them, and Spark has computed them anew from the datab
 
 def tell_story(console: Console, folder: Path) -> dict[str, Any]:
     """Plays the story in a folder; returns what was measured."""
-    _write_project(folder)
+    server = EmbeddedPostgres(folder / CRM)
+    crm_address = _write_project(folder, server)
     _tell(console, _INTRODUCTION.format(sales=SALES, customers=CUSTOMERS))
     with opened(folder, "starting Spark", may_be_new=True) as at:
         started = time.monotonic()
         at.project.spark.range(1).count()
         facts: dict[str, Any] = {"spark_seconds": round(time.monotonic() - started, 1)}
         started = time.monotonic()
-        with _writers(folder) as writers:
+        with _writers({"sell": str(folder / "shop.db"), "move": crm_address}) as writers:
             _load(console, at, facts)
             _follow(console, at)
             _roll(console, at, facts)
@@ -98,10 +109,11 @@ def _tell(console: Console, text: str) -> None:
         console.print()
 
 
-def _write_project(folder: Path) -> None:
+def _write_project(folder: Path, server: EmbeddedPostgres) -> str:
+    """Writes the project and starts the customers' server; its address."""
     chance = random.Random(0)
     (folder / "views").mkdir()
-    (folder / "rollview.yml").write_text(PROJECT_FILE, encoding="utf-8")
+    (folder / "rollview.yml").write_text(filled(PROJECT_FILE), encoding="utf-8")
     for name in ("sale_lines", "sales_by_state"):
         (folder / "views" / f"{name}.sql").write_text(VIEWS[name], encoding="utf-8")
     sales = tuple(
@@ -113,16 +125,18 @@ def _write_project(folder: Path) -> None:
         for number in range(1, CUSTOMERS + 1)
     )
     write_database(folder / "shop.db", SHOP_SCHEMA, "INSERT INTO sales VALUES (?, ?, ?)", sales)
-    write_database(folder / "crm.db", CRM_SCHEMA, "INSERT INTO customers VALUES (?, ?, ?)", customers)
+    address = server.start()
+    write_customers(address, customers)
+    return address
 
 
 @contextmanager
-def _writers(folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
+def _writers(addresses: dict[str, str]) -> Iterator[list[subprocess.Popen[str]]]:
     """Programs that write until the block ends."""
     started: list[subprocess.Popen[str]] = []
     try:
-        for file, kind, seed in _WRITERS:
-            command = [sys.executable, shop_at_work.__file__, str(folder / file), kind, seed]
+        for kind, seed in _WRITERS:
+            command = [sys.executable, shop_at_work.__file__, addresses[kind], kind, seed]
             started.append(
                 subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             )

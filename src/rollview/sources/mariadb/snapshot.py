@@ -30,7 +30,7 @@ from rollview.sources.mariadb.server_log import Xid, snapshot_position, undecide
 from rollview.sources.server.errors import SourceAway
 
 _LOCK = "rollview snapshot"
-_SCAN_BYTES = 8 << 20
+_SCAN_BYTES = 1 << 20
 _MOMENT_SECONDS = 0.002
 _SETTLED_SECONDS = 1.0
 _READINGS = 50

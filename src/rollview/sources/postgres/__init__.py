@@ -1,4 +1,4 @@
-"""The PostgreSQL source: the server's own log tells what was committed, its snapshots tell what was seen."""
+"""PostgreSQL: captured from its log by logical replication, asked at a snapshot that says what it saw."""
 
 from rollview.sources.postgres.embedded import EmbeddedPostgres
 from rollview.sources.postgres.source import PostgresSource
