@@ -202,7 +202,13 @@ def test_what_leaves_the_rows_alone_does_not_stop_capture(table: Database) -> No
 def test_data_written_as_a_statement_is_an_error(table: Database) -> None:
     history = History(table.source)
     table.execute("SET binlog_format = 'STATEMENT'", "UPDATE t SET v = 'x'")
-    with pytest.raises(LogLost, match="binlog_format=STATEMENT"):
+    with pytest.raises(LogLost, match="binlog_format=STATEMENT: UPDATE t"):
+        history.capture()
+    history = History(table.source)
+    file = table.server.folder / "rows.txt"
+    file.write_text("7\tseven\t7\n")
+    table.execute("SET binlog_format = 'STATEMENT'", f"LOAD DATA INFILE '{file}' INTO TABLE t")
+    with pytest.raises(LogLost, match="binlog_format=STATEMENT: LOAD DATA"):
         history.capture()
 
 

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 ROUNDS = 5
+# A transaction that is left prepared when the server dies keeps its locks: others must not wait for ever.
+_PATIENCE = "-c lock_timeout=500ms"
 
 
 @pytest.fixture
@@ -53,14 +55,14 @@ class Writer(threading.Thread):
     """Writes small transactions, some of them prepared first, through restarts of the server."""
 
     def __init__(self, dsn: str, number: int) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self.dsn, self.number, self.stopped = dsn, number, False
 
     def run(self) -> None:
         chance, count = random.Random(self.number), 0
         while not self.stopped:
             try:
-                with psycopg.connect(self.dsn, autocommit=True, connect_timeout=5) as connection:
+                with psycopg.connect(self.dsn, autocommit=True, options=_PATIENCE) as connection:
                     while not self.stopped:
                         count += 1
                         self.write(connection, chance, f"{self.number}-{count}")
@@ -101,7 +103,8 @@ def test_nothing_is_lost_or_doubled_when_both_sides_are_killed(durable: Database
     for writer in writers:
         writer.stopped = True
     for writer in writers:
-        writer.join()
+        writer.join(30)
+    assert not any(writer.is_alive() for writer in writers)
     end_prepared(durable)
     batches = kept(path)
     assert all(one["upto"] == other["after"] for one, other in pairwise(batches))

@@ -10,8 +10,7 @@ import zlib
 from typing import NamedTuple
 
 QUERY, ROTATE, FORMAT_DESCRIPTION, XID, TABLE_MAP, INCIDENT, XA_PREPARE = 2, 4, 15, 16, 19, 26, 38
-QUERY_COMPRESSED, ANNOTATE, CHECKPOINT, GTID, GTID_LIST = 165, 160, 161, 162, 163
-EXECUTE_LOAD_QUERY, INTVAR, RAND, USER_VARIABLE, APPEND_BLOCK, BEGIN_LOAD_QUERY = 18, 5, 13, 14, 9, 17
+GTID, QUERY_COMPRESSED, EXECUTE_LOAD_QUERY = 162, 165, 18
 WRITTEN = frozenset({23, 30, 166, 169})
 UPDATED = frozenset({24, 31, 167, 170})
 DELETED = frozenset({25, 32, 168, 171})
@@ -101,6 +100,7 @@ def parse_query(event: Event) -> tuple[str, str]:
     _, _, database_bytes, _, status_bytes = _QUERY.unpack_from(body)
     begin = _QUERY.size + status_bytes
     if event.kind == EXECUTE_LOAD_QUERY:
+        # The file that was loaded, and where its name stands in the text.
         begin += 13
     end = begin + database_bytes
     text = body[end + 1 :]

@@ -16,7 +16,7 @@ from pymysql.err import raise_mysql_exception  # type: ignore[import-untyped]
 
 _LONGEST_PACKET = 0xFFFFFF
 _CHUNK_BYTES = 1 << 18
-_OK, _EOF, _ERROR, _NULL = 0x00, 0xFE, 0xFF, 0xFB
+_OK, _EOF, _NULL = 0x00, 0xFE, 0xFB
 _COM_QUERY = 0x03
 _LENGTH_BYTES = {252: 2, 253: 3, 254: 8}
 Row = tuple[bytes | None, ...]
