@@ -33,7 +33,7 @@ def typed(page: str, folder: Path, **variables: str) -> str:
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout + result.stderr
+    return f"{result.stderr}\n{result.stdout}"
 
 
 def test_postgresql(tmp_path: Path) -> None:
@@ -55,6 +55,6 @@ def test_mariadb(tmp_path: Path) -> None:
         told = typed("mariadb.md", tmp_path, ADMIN=host, HOST="127.0.0.1", PORT=str(server.port))
     finally:
         server.close()
-    assert "GRANT REPLICATION SLAVE" in told and "source store needs its administrator" in told
+    assert "REPLICATION SLAVE" in told and "source store needs its administrator" in told
     assert re.search(r"game\s", told), told
     assert "_rollview" not in told.rsplit("Tables_in_store", 1)[1]

@@ -10,7 +10,7 @@ from ssl import SSLSocket
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-import pymysql  # type: ignore[import-untyped]
+import pymysql
 
 from rollview.errors import InputError, OptionError, RollviewError
 from rollview.sources.mariadb.charsets import Charsets

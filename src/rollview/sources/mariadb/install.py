@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pymysql  # type: ignore[import-untyped]
+import pymysql
 
 from rollview.algebra.view import Table
 from rollview.sources.mariadb.connection import Server

@@ -11,7 +11,7 @@ import struct
 from contextlib import suppress
 from typing import Any
 
-import pymysql  # type: ignore[import-untyped]
+import pymysql
 
 from rollview.sources.mariadb import events
 from rollview.sources.mariadb.connection import RELOAD_HINT, Server

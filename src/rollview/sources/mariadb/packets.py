@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import pymysql  # type: ignore[import-untyped]
-from pymysql.err import raise_mysql_exception  # type: ignore[import-untyped]
+import pymysql
+from pymysql.err import raise_mysql_exception
 
 _LONGEST_PACKET = 0xFFFFFF
 _CHUNK_BYTES = 1 << 18

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import pymysql  # type: ignore[import-untyped]
+import pymysql
 
 from rollview.errors import RollviewError
 from rollview.sources.mariadb.connection import Server
@@ -96,12 +96,10 @@ def _log_settings(settings: dict[str, str]) -> Iterable[str]:
 
 def _missing_grants(server: Server, cursor: Any, user: str, tables: Iterable[str]) -> Iterable[str]:
     database = quote(server.address.database)
-    position = None
     if _is_denied(cursor, "SHOW MASTER STATUS"):
-        yield f"GRANT BINLOG MONITOR ON *.* TO {user};"
-    else:
-        position = written_position(cursor)
-    if position is not None and _may_not_dump(server, cursor):
+        # Without the one it cannot be tried whether the other is there; granting it again does no harm.
+        yield f"GRANT BINLOG MONITOR, REPLICATION SLAVE ON *.* TO {user};"
+    elif _may_not_dump(server, cursor):
         yield f"GRANT REPLICATION SLAVE ON *.* TO {user};"
     for table in tables:
         if _is_denied(cursor, f"SELECT * FROM {quote(table)} LIMIT 0"):
