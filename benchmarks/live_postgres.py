@@ -16,6 +16,7 @@ import json
 import os
 import platform
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -137,8 +138,7 @@ class Bench:
         with psycopg.connect(self.dsn) as connection:
             for table, columns in TABLES.items():
                 connection.execute(f"CREATE TABLE {table} ({columns})")
-                names = [each.split()[0] for each in columns.split(", ") if not each.startswith("PRIMARY")]
-                names = [name for name in names if name[1:2] == "_"]
+                names = re.findall(r"([a-z]_\w+) [A-Z]", columns)
                 several = (files / table).is_dir()
                 where = f"{files}/{table}/*.parquet" if several else f"{files}/{table}.parquet"
                 rows = duckdb.sql(f"SELECT {', '.join(names)} FROM read_parquet('{where}')")

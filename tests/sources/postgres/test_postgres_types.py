@@ -46,6 +46,11 @@ TYPES: dict[str, tuple[str, dict[str, Any]]] = {
     "mood": ("string", {"'sad'": "sad", "'so so'": "so so"}),
     "money_amount": ("decimal(10,2)", {"1.5": Decimal("1.50")}),
     "time": ("string", {"'12:30:01.5'": "12:30:01.5", "'24:00'": "24:00:00"}),
+    "int[]": ("string", {"'{1,NULL,-3}'": "{1,NULL,-3}", "'{{1},{2}}'": "{{1},{2}}", "'{}'": "{}"}),
+    "text[]": ("string", {r"""ARRAY['a b', '"', 'NULL', '']""": r"""{"a b","\"","NULL",""}"""}),
+    "mood[]": ("string", {"'{sad,so so}'": '{sad,"so so"}'}),
+    "numeric(5,2)[]": ("string", {"'{1,2.5}'": "{1.00,2.50}"}),
+    "timestamptz[]": ("string", {"'{2020-01-01 12:00+02}'": '{"2020-01-01 10:00:00+00"}'}),
     "inet": ("string", {"'10.0.0.1'": "10.0.0.1", "'10.0.0.0/8'": "10.0.0.0/8"}),
     "macaddr": ("string", {"'08-00-2B-01-02-03'": "08:00:2b:01:02:03"}),
     "bytea": ("binary", {r"'\x00ff'": b"\x00\xff", "''": b"", r"'\\x'": b"\\x"}),
@@ -142,7 +147,7 @@ def test_a_value_without_an_equal_is_an_error_that_names_the_column(
 
 @pytest.mark.parametrize(
     "declared",
-    ["int[]", "text[]", "int4range", "interval", "timetz", "money", "bit(3)", "point", "tsvector",
+    ["int4range[]", "int4range", "interval", "timetz", "money", "bit(3)", "point", "tsvector",
      "numeric(39,0)", "oid"],
 )  # fmt: skip
 def test_a_column_without_an_equal_is_left_out_and_named(database: Database, declared: str) -> None:

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from rollview.rows import arrow_type
 from rollview.sources.postgres.connections import quote
 from rollview.sources.postgres.structure import Column
-from rollview.sources.postgres.types import ENUM
+from rollview.sources.postgres.types import ARRAY, ENUM
 
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _ALIKE = ("string", "double", "float", "binary", "boolean", "date", "timestamp", "timestamp_ntz")
-_AS_TEXT = (ENUM, "json", "jsonb", "xml", "time", "macaddr", "macaddr8", "citext")
+_AS_TEXT = (ENUM, ARRAY, "json", "jsonb", "xml", "time", "macaddr", "macaddr8", "citext")
 """Kinds whose text is compared, because keys may be no values of them; no index helps there."""
 
 _NATIVE = {"varchar": "text"}

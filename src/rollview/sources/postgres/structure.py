@@ -8,7 +8,7 @@ from functools import cached_property
 
 from rollview.algebra.view import ForeignKey, Table
 from rollview.sources.postgres.connections import Connection, quote
-from rollview.sources.postgres.types import ENUM, spark_type_of
+from rollview.sources.postgres.types import ARRAY, spark_type_of
 
 _RESERVED = ("_count", "_csn")
 _KINDS = {"r": "", "p": "it is partitioned", "f": "it is a foreign table"}
@@ -88,6 +88,7 @@ _TABLES = """
 _COLUMNS = """
     SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated,
            CASE WHEN 'e' IN (t.typtype, b.typtype) THEN 'enum' ELSE coalesce(b.typname, t.typname) END,
+           CASE WHEN m.typtype = 'e' THEN 'enum' ELSE m.typname END,
            CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
            coalesce(l.collisdeterministic, true), format_type(a.atttypid, a.atttypmod)
     FROM pg_attribute a
@@ -95,6 +96,7 @@ _COLUMNS = """
     JOIN pg_namespace n ON n.oid = c.relnamespace
     JOIN pg_type t ON t.oid = a.atttypid
     LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
+    LEFT JOIN pg_type m ON t.typcategory = 'A' AND m.oid = coalesce(b.typelem, t.typelem)
     LEFT JOIN pg_collation l ON l.oid = a.attcollation
     WHERE n.nspname = %s AND c.relkind IN ('r', 'p', 'f') AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attrelid, a.attnum
@@ -165,10 +167,11 @@ def _columns(
     required = set()
     is_generated_logged = connection.info.server_version >= GENERATED_SINCE
     for row in connection.execute(_COLUMNS, (schema,)):
-        table, name, number, type_id, modifier, not_null, generated, kind, base_modifier, is_exact, shown = (
-            row
-        )
-        spark = spark_type_of(ENUM if kind == "enum" else kind, base_modifier)
+        table, name, number, type_id, modifier, not_null, generated, kind, element, *others = row
+        base_modifier, is_exact, shown = others
+        if element is not None and spark_type_of(element, -1) is not None:
+            kind = ARRAY
+        spark = spark_type_of(kind, base_modifier)
         if spark is None or (generated and not is_generated_logged):
             unmapped[table].append((name, f"{shown}, generated" if generated else shown))
             continue

@@ -16,8 +16,9 @@
 | timestamp | timestamp_ntz | the same |
 | timestamp with time zone | timestamp | the same; an instant, whatever zone it was written in |
 | a domain over one of these | as that one | |
+| an array of one of these | string | the text that SQL shows, such as `{1,NULL,3}`, with times in UTC |
 
-Other types have no equal: arrays, composite types, ranges, interval, time with time zone, money, bit strings,
+Other types have no equal: composite types, ranges, interval, time with time zone, money, bit strings,
 geometric types, text search types, numeric with more than 38 digits. A column of such a type cannot be used
 in views, nor can a generated one before version 18 (the log does not have it); the table's others can.
 """
@@ -54,6 +55,9 @@ SHOWN_AS_TEXT = ("uuid", "json", "jsonb", "xml", "time", "inet", "cidr", "macadd
 ENUM = "enum"
 """Stands for every type that lists its values."""
 
+ARRAY = "array"
+"""Stands for arrays of types that have an equal."""
+
 _MOST_DIGITS = 38
 _NUMERIC_HEADER = 4
 _UNCHECKED = {
@@ -67,7 +71,7 @@ def spark_type_of(kind: str, modifier: int) -> str | None:
     """The Spark SQL type of a type by name, and its modifier (−1: none); None if it has no equal."""
     if kind == "numeric":
         return _decimal(modifier)
-    if kind in TEXTS or kind in SHOWN_AS_TEXT or kind == ENUM:
+    if kind in TEXTS or kind in SHOWN_AS_TEXT or kind in (ENUM, ARRAY):
         return "string"
     return _PLAIN.get(kind)
 
