@@ -9,18 +9,21 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from command_runs import Command
 
+from rollview.sources.postgres import EmbeddedPostgres
+
 pytestmark = pytest.mark.slow
 PATIENCE_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A project that a process of its own has set up."""
     folder = tmp_path_factory.mktemp("processes") / "shop"
     for arguments in (["init", str(folder)], ["setup", "--project", str(folder), "--json"]):
@@ -28,7 +31,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert done.returncode == 0, done.stderr
         assert done.stderr == "", "Spark is quiet"
     assert set(json.loads(done.stdout)["loaded"]) == {"sale_lines", "sales_by_state", "large_sales"}
-    return folder
+    yield folder
+    EmbeddedPostgres(folder / "crm").remove()
 
 
 def _command(*arguments: str) -> list[str]:

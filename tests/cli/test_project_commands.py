@@ -23,6 +23,7 @@ from commands_page import examples
 from rollview.cli import main
 from rollview.cli.main import COMMANDS
 from rollview.cli.starter import NEXT_COMMANDS
+from rollview.sources.postgres import EmbeddedPostgres
 
 pytestmark = pytest.mark.slow
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
@@ -30,7 +31,7 @@ Typed = Callable[..., Result]
 
 
 @pytest.fixture
-def typed(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Typed:
+def typed(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Typed]:
     """Types a line in the current folder, and sees that its exit code is as expected."""
     monkeypatch.chdir(tmp_path)
 
@@ -47,7 +48,9 @@ def typed(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Typed:
         assert result.exit_code == code, f"{line}\n{result.output}\n{result.exception!r}"
         return result
 
-    return run
+    yield run
+    for folder in tmp_path.glob("*/crm"):
+        EmbeddedPostgres(folder).remove()
 
 
 @pytest.fixture
