@@ -39,13 +39,18 @@ fast: $(READY)
 servers: ## Installs the database servers that tests start for themselves
 	scripts/servers
 
-soak: $(READY) servers ## 100,000 hostile runs of the sweep, then 200 real kills of a running project
+soak: $(READY) servers ## 100,000 hostile runs of the sweep, 200 real kills, ten minutes of stress on real servers
 	$(BIN)/python -m rollview.simulator.soak
 	$(BIN)/pytest -m soak
 	$(BIN)/python benchmarks/kills.py --kills 200
+	$(BIN)/python benchmarks/stress.py --seconds 300 --kills 10 --restarts 5
+	$(BIN)/python benchmarks/stress.py --seconds 300 --kills 10 --restarts 5 --bank
 
-bench: $(READY) ## TPC-H at scale 1 and 10 against recomputation, then simulated runs a second
+bench: $(READY) servers ## TPC-H at scale 1 and 10 against recomputation; servers under load; simulated runs a second
 	$(BIN)/python benchmarks/tpch.py --scale 1 --scale 10
+	$(BIN)/python benchmarks/live_postgres.py
+	$(BIN)/python benchmarks/postgres_capture.py
+	$(BIN)/python benchmarks/mariadb_capture.py
 	$(BIN)/python -m rollview.simulator.bench
 
 clean: ## Removes the environment and all caches

@@ -202,15 +202,8 @@ class Bench:
 
     def _together(self, nice: int) -> dict[str, Any]:
         """With the daemon; it shares two cores with server and writers, unless it gives way to both."""
-        command = [
-            "nice",
-            "-n",
-            str(nice),
-            str(Path(sys.executable).parent / "rollview"),
-            "run",
-            "--project",
-            str(self.folder),
-        ]
+        program = str(Path(sys.executable).parent / "rollview")
+        command = ["nice", "-n", str(nice), program, "run", "--project", str(self.folder)]
         with (self.folder / "run.log").open("w") as log:
             daemon = subprocess.Popen(command, stdout=log, stderr=log)
         behind: list[float] = []
