@@ -11,7 +11,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, ClassVar
 
 from stress_world import TROUBLES, Servers
@@ -101,6 +101,8 @@ class _Teller:
             for source in ("crm", "shop"):
                 self._run(source, *prepare[source])
         except TROUBLES:
+            # What was not prepared ends with its connection.
+            self._drop()
             self._finish("crm", f"ROLLBACK PREPARED '{name}'")
             self._finish("shop", f"XA ROLLBACK '{name}'")
             raise
@@ -149,10 +151,22 @@ class _Teller:
                     raise
                 time.sleep(0.1)
             except Exception as error:
-                if "does not exist" in str(error) or "Unknown XID" in str(error):
-                    return
                 self._drop(source)
-                raise
+                if "does not exist" in str(error):
+                    return
+                if "Unknown XID" not in str(error):
+                    raise
+                # It is also unknown while the connection that prepared it is on its way out.
+                time.sleep(0.5)
+                if not self._is_prepared(statement):
+                    return
+
+    def _is_prepared(self, statement: str) -> bool:
+        """Whether MariaDB still lists the transaction of a statement such as `XA COMMIT 'name'`."""
+        name = statement.split("'")[1]
+        with closing(self.servers.connect("shop")) as connection, connection.cursor() as cursor:
+            cursor.execute("XA RECOVER")
+            return any(row[3] == name for row in cursor.fetchall())
 
     def _drop(self, *sources: str) -> None:
         for source in sources or ("crm", "shop"):
