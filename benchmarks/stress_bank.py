@@ -166,7 +166,7 @@ class _Teller:
         name = statement.split("'")[1]
         with closing(self.servers.connect("shop")) as connection, connection.cursor() as cursor:
             cursor.execute("XA RECOVER")
-            return any(row[3] == name for row in cursor.fetchall())
+            return any(row[3] in (name, name.encode()) for row in cursor.fetchall())
 
     def _drop(self, *sources: str) -> None:
         for source in sources or ("crm", "shop"):
