@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import csv
 
 from rollview.algorithms.effects import Question
@@ -24,7 +23,7 @@ from rollview.sources.postgres.keys import Shipped, comparable, ship
 from rollview.sources.postgres.reading import Reading, Share
 from rollview.sources.postgres.registration import Registered
 from rollview.sources.postgres.structure import Column
-from rollview.sources.server.sub_query import Wanted, plan
+from rollview.sources.server.sub_query import Wanted, distinct_keys, plan
 
 FEW_KEYS = 1000
 SPLIT_KEYS = 50_000
@@ -41,19 +40,10 @@ def look_up(reading: Reading, question: Question[pa.Table]) -> tuple[pa.Table, .
         table = reading.captured(each.table.name)
         keys = each.keys
         if each.parent is not None:
-            keys = _found_keys(answers[each.parent], each.on)
+            keys = distinct_keys(answers[each.parent], [(own, theirs) for theirs, own in each.on])
         shipped = None if keys is None else ship(keys, table.by_name)
         answers.append(_answer(reading, place, table, each, shipped))
     return tuple(answers)
-
-
-def _found_keys(rows: pa.Table, on: Sequence[tuple[str, str]]) -> pa.Table:
-    """The values of a parent's rows under the child's names, each once; NULL matches nothing."""
-    names = [own for _, own in on]
-    keys = pa.Table.from_arrays([rows.column(theirs) for theirs, _ in on], names=names)
-    for name in names:
-        keys = keys.filter(pc.is_valid(keys.column(name)))
-    return keys.group_by(names, use_threads=False).aggregate([]).select(names)
 
 
 def _answer(

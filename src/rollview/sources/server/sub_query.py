@@ -79,7 +79,11 @@ def _shipped(block: Block, reach: Reach, keys: pa.Table, comparable: Comparable,
     if not usable:
         return whole
     return Wanted(
-        whole.position, whole.table, whole.columns, whole.conditions, _distinct(keys, list(usable.items()))
+        whole.position,
+        whole.table,
+        whole.columns,
+        whole.conditions,
+        distinct_keys(keys, list(usable.items())),
     )
 
 
@@ -98,7 +102,7 @@ def _found(block: Block, reach: Reach, place: int, comparable: Comparable, pushe
     return Wanted(whole.position, whole.table, whole.columns, whole.conditions, None, place, usable)
 
 
-def _distinct(keys: pa.Table, names: Sequence[tuple[str, str]]) -> pa.Table:
+def distinct_keys(keys: pa.Table, names: Sequence[tuple[str, str]]) -> pa.Table:
     """The key values under the table's own names, each once; NULL matches nothing."""
     owns = [own for own, _ in names]
     table = pa.Table.from_arrays([keys.column(theirs) for _, theirs in names], names=owns)
