@@ -255,11 +255,11 @@ class Campaign:
         captured = project._warehouse.catalog.sites()[site]
         found = self.shop.connections[site].execute("SELECT version FROM _rollview_cuts WHERE origin")
         begun = [version for (version,) in found]
-        marks = [mark for mark in self.writers.states[site] if mark]
-        possible = {sum(mark > start for mark in marks) for start in begun}
-        if captured.version in possible and int(captured.bookmark) == max(marks):
+        source_txids = [source_txid for source_txid in self.writers.states[site] if source_txid]
+        possible = {sum(source_txid > start for source_txid in source_txids) for start in begun}
+        if captured.version in possible and int(captured.log_position) == max(source_txids):
             return ""
-        return f"{captured.version} transactions captured up to {captured.bookmark}, possible: {possible}"
+        return f"{captured.version} transactions captured up to {captured.log_position}, possible: {possible}"
 
     def _states(self, project: Project, csn: int) -> dict[str, Any] | None:
         """The state of every site at a csn, by the marks that were captured; None where one has none yet."""
@@ -267,10 +267,13 @@ class Campaign:
         states = {}
         for site in SCHEMAS:
             version = catalog.version_at(site, csn)
-            marks = {at: mark for mark, at in catalog.marks(site).versions(self.writers.states[site]).items()}
-            if version not in marks:
+            source_txids = {
+                at: source_txid
+                for source_txid, at in catalog.source_txids(site).versions(self.writers.states[site]).items()
+            }
+            if version not in source_txids:
                 return None
-            states[site] = self.writers.states[site][marks[version]]
+            states[site] = self.writers.states[site][source_txids[version]]
         return states
 
 

@@ -48,7 +48,7 @@ def _measure(server: MariaDBServer, name: str, rows: int, per_transaction: int, 
         if update:
             _insert(connection, rows, per_transaction)
         source.setup(source.tables())
-        bookmark = source.origin("s")
+        log_position = source.current_position("s")
         if update:
             for first in range(0, rows, per_transaction):
                 last = first + per_transaction
@@ -57,10 +57,10 @@ def _measure(server: MariaDBServer, name: str, rows: int, per_transaction: int, 
             _insert(connection, rows, per_transaction)
     began, changes, transactions = time.perf_counter(), 0, 0
     while True:
-        batch = source.capture("s", bookmark, 200_000)
-        if batch.bookmark == bookmark:
+        batch = source.capture("s", log_position, 200_000)
+        if batch.log_position == log_position:
             break
-        bookmark = batch.bookmark
+        log_position = batch.log_position
         transactions += len(batch.transactions)
         changes += sum(each.num_rows for captured in batch.transactions for each in captured.rows.values())
     seconds = time.perf_counter() - began

@@ -46,7 +46,7 @@ def main() -> None:
             writer.execute(TABLE)
             source = PostgresSource("s", dsn)
             source.setup(source.tables())
-            after = source.origin("s")
+            after = source.current_position("s")
             writer.execute(INSERT.format(first=-4, last=-1))
             after = measure(source, after, "to warm up")
             for first in range(0, rows, 4):
@@ -73,12 +73,12 @@ def measure(source: PostgresSource, after: str, what: str) -> str:
     began, cpu, changed, transactions = time.perf_counter(), time.process_time(), 0, 0
     while True:
         batch = source.capture("s", after, 50_000)
-        if batch.bookmark == after:
+        if batch.log_position == after:
             break
-        after = batch.bookmark
+        after = batch.log_position
         transactions += len(batch.transactions)
         changed += sum(size(rows) for each in batch.transactions for rows in each.rows.values())
-        source.forget("s", after)
+        source.acknowledge("s", after)
     seconds, own = time.perf_counter() - began, time.process_time() - cpu
     print(
         f"{what}: {transactions} transactions, {changed} changed rows in {seconds:.2f} s "

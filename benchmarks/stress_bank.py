@@ -111,13 +111,13 @@ class _Teller:
             self._finish(source, statement)
 
     def _marked(self, global_id: str, accounts: dict[str, int], amount: int) -> None:
-        mark = {
+        source_txid = {
             "crm": f"SELECT pg_logical_emit_message(true, 'rollview', '{global_id}:crm,shop')",
             "shop": f"INSERT INTO _rollview_global (id, participants) VALUES ('{global_id}', 'crm,shop')",
         }
         try:
             for source in ("crm", "shop"):
-                self._run(source, "BEGIN", self._update(source, accounts, amount), mark[source])
+                self._run(source, "BEGIN", self._update(source, accounts, amount), source_txid[source])
         except TROUBLES:
             self._drop()
             raise

@@ -9,10 +9,10 @@ class RollviewError(Exception):
     `thing` is the offending name or place, `hint` the way out; both may be empty.
     """
 
-    def __init__(self, message: str, *, thing: str = "", hint: str = "") -> None:
+    def __init__(self, message: str, *, subject: str = "", hint: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.thing = thing
+        self.subject = subject
         self.hint = hint
 
     def __str__(self) -> str:

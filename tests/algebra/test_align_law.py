@@ -40,9 +40,9 @@ def test_oracle_every_state_in_the_interval(reading: tuple[History, MemoryBag, S
         for part in unit.parts:
             if part.source == "x" and part.version in saw:
                 answer = answer.plus(MemoryBag.of_pairs(("a",), [(c.row, c.count) for c in part.changes]))
-    sight = history.in_csn("x", saw)
-    log = history.changes(TABLE, *window(sight, first, last))
-    aligned = align(answer, log, sight, first, last)
+    read_point = history.in_csn("x", saw)
+    log = history.changes(TABLE, *window(read_point, first, last))
+    aligned = align(answer, log, read_point, first, last)
     for csn in range(first, last + 1):
         valid = call("AND", call("<=", Column(FROM), Literal(csn)), call("<", Literal(csn), Column(UNTIL)))
         assert aligned.select(valid).project(keep(["a"])) == history.state(TABLE, initial, csn)
@@ -52,9 +52,9 @@ def test_oracle_every_state_in_the_interval(reading: tuple[History, MemoryBag, S
 def test_the_window_holds_all_that_is_needed(reading: tuple[History, MemoryBag, Seen, int, int]) -> None:
     """Changes outside the window are neither interfering nor missing, for any state in the interval."""
     history, _, saw, first, last = reading
-    sight = history.in_csn("x", saw)
-    after, upto = window(sight, first, last)
+    read_point = history.in_csn("x", saw)
+    after, upto = window(read_point, first, last)
     for unit in history.units:
         if unit.parts[0].source == "x" and not after < unit.csn <= upto:
-            assert not (unit.csn in sight and unit.csn > first)
-            assert not (unit.csn not in sight and unit.csn <= last)
+            assert not (unit.csn in read_point and unit.csn > first)
+            assert not (unit.csn not in read_point and unit.csn <= last)

@@ -16,7 +16,7 @@ def _block(sql: str, **sources: str) -> Block:
 def _shape(block: Block, start: int) -> list[list[tuple[str, list[str]]]]:
     return [
         [
-            (query.source, [block.relations[reach.relation].alias for reach in query.reaches])
+            (query.source, [block.relations[join_step.relation].alias for join_step in query.join_steps])
             for query in round_
         ]
         for round_ in access_path(block, start).rounds
@@ -47,17 +47,17 @@ def test_edges_that_close_a_cycle_become_conditions() -> None:
         t1="x", t2="y", t3="z",
     )  # fmt: skip
     (round_,) = access_path(block, 0).rounds
-    reaches = [reach for query in round_ for reach in query.reaches]
-    assert [reach.relation for reach in reaches] == [1, 2]
-    assert len(reaches[0].conditions) == 0
-    assert len(reaches[1].conditions) == 1
+    join_steps = [join_step for query in round_ for join_step in query.join_steps]
+    assert [join_step.relation for join_step in join_steps] == [1, 2]
+    assert len(join_steps[0].conditions) == 0
+    assert len(join_steps[1].conditions) == 1
 
 
 def test_a_product_ships_nothing() -> None:
     block = _block("SELECT t1.k FROM x.t1, y.t2, y.t3 WHERE t2.a = t3.a", t1="x", t2="y", t3="y")
     first, second = access_path(block, 0).rounds
-    assert first[0].reaches[0].parent is None
-    assert second[0].reaches[0].parent == 1
+    assert first[0].join_steps[0].parent is None
+    assert second[0].join_steps[0].parent == 1
 
 
 def test_every_condition_is_tested_exactly_once() -> None:
@@ -66,13 +66,13 @@ def test_every_condition_is_tested_exactly_once() -> None:
         t1="x", t2="y", t3="z",
     )  # fmt: skip
     for start in range(3):
-        reaches = [
-            reach
+        join_steps = [
+            join_step
             for round_ in access_path(block, start).rounds
             for query in round_
-            for reach in query.reaches
+            for join_step in query.join_steps
         ]
-        conditions = [condition for reach in reaches for condition in reach.conditions]
+        conditions = [condition for join_step in join_steps for condition in join_step.conditions]
         assert sorted(map(str, conditions)) == sorted(map(str, block.residual))
 
 
@@ -82,9 +82,9 @@ def test_known_relations_are_joined_before_anything_is_asked() -> None:
         t1="x", t2="y", t3="z",
     )  # fmt: skip
     path = access_path(block, 0, 2)
-    assert [reach.on for reach in path.known] == [(), (("t1.b", "t3.b"),)]
+    assert [join_step.on for join_step in path.known] == [(), (("t1.b", "t3.b"),)]
     assert len(path.known[1].conditions) == 1
     ((query,),) = path.rounds
-    assert query.reaches[0].relation == 1
-    assert len(query.reaches[0].conditions) == 1, "the edge to the other known relation closes a cycle"
+    assert query.join_steps[0].relation == 1
+    assert len(query.join_steps[0].conditions) == 1, "the edge to the other known relation closes a cycle"
     assert access_path(block, 0, 1, 2).rounds == ()

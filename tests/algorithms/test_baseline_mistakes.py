@@ -16,7 +16,7 @@ from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.baselines import agrawal_sweep, eca, eca_key, nested_sweep
 from rollview.algorithms.baselines.agrawal_sweep import UpdateMessageQueue
-from rollview.simulator.campaign import Campaign, conduct
+from rollview.simulator.campaign import Campaign, run_campaign
 from rollview.simulator.generate import Size
 from rollview.simulator.network import NETWORKS
 
@@ -193,6 +193,6 @@ def test_the_checker_catches(module: Any, mistake: Callable[[Patch], None], monk
     size = Size(3, 8, keyed=True, snapshots=False, sources=sources)
     for seed in range(0, 400, 20):
         campaign = Campaign(algorithm, NETWORKS["fifo"], Scenario.SOURCE_LOCAL, size, 20, seed, required)
-        if conduct(campaign).level < required:
+        if run_campaign(campaign).level < required:
             return
     pytest.fail(f"{mistake.__name__} went unnoticed: {mistake.__doc__}")

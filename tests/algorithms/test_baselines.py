@@ -12,7 +12,7 @@ import pytest
 from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.baselines import agrawal_sweep, eca, eca_key, nested_sweep
-from rollview.simulator.campaign import Campaign, conduct, run_one
+from rollview.simulator.campaign import Campaign, run_campaign, run_one
 from rollview.simulator.generate import Size, generate
 from rollview.simulator.network import NETWORKS
 from rollview.simulator.schedule import Seeded
@@ -46,7 +46,7 @@ def _campaign(name: str, network: str, scenario: Scenario, runs: int) -> Campaig
 @pytest.mark.parametrize("scenario", Scenario)
 @pytest.mark.parametrize("name", BASELINES)
 def test_claims_hold_on_fifo(name: str, scenario: Scenario) -> None:
-    tally = conduct(_campaign(name, "fifo", scenario, 120))
+    tally = run_campaign(_campaign(name, "fifo", scenario, 120))
     assert tally.level >= BASELINES[name].claims[scenario], f"seed {tally.failing_seed}"
 
 
@@ -54,7 +54,7 @@ def test_claims_hold_on_fifo(name: str, scenario: Scenario) -> None:
 @pytest.mark.parametrize("scenario", Scenario)
 @pytest.mark.parametrize("name", BASELINES)
 def test_claims_hold_on_fifo_in_many_runs(name: str, scenario: Scenario) -> None:
-    tally = conduct(_campaign(name, "fifo", scenario, 600))
+    tally = run_campaign(_campaign(name, "fifo", scenario, 600))
     assert tally.level >= BASELINES[name].claims[scenario], f"seed {tally.failing_seed}"
 
 
@@ -84,7 +84,7 @@ def test_no_baseline_stands_another_network(name: str, network: str) -> None:
     levels = set()
     for seed in range(0, 1_000, 50):
         campaign = _campaign(name, network, Scenario.SINGLE_UPDATE, 50)
-        levels.add(conduct(replace(campaign, seed=seed)).level)
+        levels.add(run_campaign(replace(campaign, seed=seed)).level)
         if Level.NONE in levels:
             break
     assert Level.NONE in levels
@@ -92,7 +92,7 @@ def test_no_baseline_stands_another_network(name: str, network: str) -> None:
 
 @pytest.mark.parametrize("name", ["eca", "eca-key", "nested-sweep"])
 def test_updates_that_interfere_are_installed_together(name: str) -> None:
-    assert conduct(_campaign(name, "fifo", Scenario.SINGLE_UPDATE, 20)).level is Level.STRONG
+    assert run_campaign(_campaign(name, "fifo", Scenario.SINGLE_UPDATE, 20)).level is Level.STRONG
 
 
 def _chain(sources: str, scripts: dict[str, list[list[Any]]], scenario: str = "single-update") -> World:
@@ -140,7 +140,7 @@ def _explore(name: str, world: World) -> None:
     campaign = Campaign(
         BASELINES[name], NETWORKS["fifo"], world.scenario, runs=20_000, exhaustive=True, world=world
     )
-    tally = conduct(campaign)
+    tally = run_campaign(campaign)
     assert tally.finished
     assert tally.level is BASELINES[name].claims[world.scenario]
 

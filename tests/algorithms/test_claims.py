@@ -6,7 +6,7 @@ import pytest
 
 from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms.registry import ALGORITHMS
-from rollview.simulator.campaign import Campaign, conduct, size_for
+from rollview.simulator.campaign import Campaign, run_campaign, size_for
 from rollview.simulator.network import NETWORKS
 
 CLAIMS = [
@@ -22,7 +22,7 @@ def _hold(name: str, scenario: Scenario, network: str, runs: int, seed: int) -> 
     algorithm = ALGORITHMS[name]
     size = size_for(algorithm, relations=3, transactions=8)
     required = algorithm.claims[scenario]
-    tally = conduct(Campaign(algorithm, NETWORKS[network], scenario, size, runs, seed, required))
+    tally = run_campaign(Campaign(algorithm, NETWORKS[network], scenario, size, runs, seed, required))
     assert tally.failing_seed is None, f"seed {tally.failing_seed} falls short of {required}"
 
 

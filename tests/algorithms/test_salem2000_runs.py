@@ -19,7 +19,7 @@ from rollview.algorithms.salem2000 import compute_delta, execute, propagate, rol
 from rollview.algorithms.salem2000.execute import PropagationQuery, Times
 from rollview.algorithms.salem2000.query_lists import Progress
 from rollview.simulator import simulation
-from rollview.simulator.campaign import Campaign, Tally, conduct
+from rollview.simulator.campaign import Campaign, Tally, run_campaign
 from rollview.simulator.example import example_world
 from rollview.simulator.generate import Size
 from rollview.simulator.network import NETWORKS
@@ -54,20 +54,24 @@ def _assert_complete(tally: Tally) -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_oracle_seeded(name: str, scenario: Scenario, network: str) -> None:
     size = Size(relations=3, transactions=8)
-    _assert_complete(conduct(Campaign(ALGORITHMS[name], NETWORKS[network], scenario, size, runs=5)))
+    _assert_complete(run_campaign(Campaign(ALGORITHMS[name], NETWORKS[network], scenario, size, runs=5)))
 
 
 @pytest.mark.parametrize("relations", [1, 2, 4])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_oracle_other_sizes(name: str, relations: int) -> None:
     size = Size(relations, transactions=6)
-    _assert_complete(conduct(Campaign(ALGORITHMS[name], NETWORKS["hostile"], Scenario.GLOBAL, size, runs=5)))
+    _assert_complete(
+        run_campaign(Campaign(ALGORITHMS[name], NETWORKS["hostile"], Scenario.GLOBAL, size, runs=5))
+    )
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_oracle_views_published_together(name: str) -> None:
     size = Size(relations=2, transactions=6, views=3)
-    _assert_complete(conduct(Campaign(ALGORITHMS[name], NETWORKS["hostile"], Scenario.GLOBAL, size, runs=5)))
+    _assert_complete(
+        run_campaign(Campaign(ALGORITHMS[name], NETWORKS["hostile"], Scenario.GLOBAL, size, runs=5))
+    )
 
 
 @pytest.mark.slow
@@ -77,14 +81,16 @@ def test_oracle_views_published_together(name: str) -> None:
 def test_oracle_many_runs(name: str, scenario: Scenario, relations: int) -> None:
     for network in NETWORKS.values():
         size = Size(relations)
-        _assert_complete(conduct(Campaign(ALGORITHMS[name], network, scenario, size, runs=100, seed=7_000)))
+        _assert_complete(
+            run_campaign(Campaign(ALGORITHMS[name], network, scenario, size, runs=100, seed=7_000))
+        )
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_oracle_every_schedule_of_small_worlds(name: str) -> None:
     size = Size(relations=2, transactions=2, initial_rows=2, snapshots=False)
     for seed in (0, 3, 6):
-        tally = conduct(
+        tally = run_campaign(
             Campaign(
                 ALGORITHMS[name],
                 NETWORKS["fifo"],
@@ -111,7 +117,7 @@ def test_oracle_schedules_of_the_anomaly(name: str) -> None:
         exhaustive=True,
         world=example_world(),
     )
-    _assert_complete(conduct(campaign))
+    _assert_complete(run_campaign(campaign))
 
 
 # Planted mistakes
@@ -161,8 +167,8 @@ def execution_time_too_late(patch: Patch) -> None:
     """Execute returns a time after the one at which its query saw the base tables."""
     true_read = execute._read
 
-    def mistaken(block: Block, rows: Bag, reaches: Any, times: Times) -> Any:
-        return true_read(block, rows, reaches, tuple(max(time - 1, 0) for time in times))
+    def mistaken(block: Block, rows: Bag, join_steps: Any, times: Times) -> Any:
+        return true_read(block, rows, join_steps, tuple(max(time - 1, 0) for time in times))
 
     patch.setattr(execute, "_read", mistaken)
 
@@ -251,7 +257,7 @@ def test_the_checker_catches(name: str, mistake: Callable[[Patch], None], monkey
         algorithm = replace(algorithm, processes=rolling.processes)
     campaign = Campaign(algorithm, NETWORKS["hostile"], Scenario.GLOBAL, Size(relations=3, transactions=8))
     for seed in range(0, 400, 20):
-        tally = conduct(replace(campaign, seed=seed, runs=20))
+        tally = run_campaign(replace(campaign, seed=seed, runs=20))
         if tally.levels[Level.COMPLETE] < tally.runs:
             return
     pytest.fail(f"{mistake.__name__} went unnoticed: {mistake.__doc__}")
@@ -264,6 +270,6 @@ def test_rolling_as_printed_is_not_complete_for_three_relations(
     """Even on a network in order. Theorem 4.3 holds for the printed form with two relations only."""
     one_layer(monkeypatch)
     printed = Campaign(ALGORITHMS["rolling"], NETWORKS["fifo"], scenario, Size(relations=3), runs=20)
-    batches = (conduct(replace(printed, seed=seed)) for seed in range(0, 400, 20))
+    batches = (run_campaign(replace(printed, seed=seed)) for seed in range(0, 400, 20))
     assert any(tally.levels[Level.COMPLETE] < tally.runs for tally in batches)
-    _assert_complete(conduct(replace(printed, size=Size(relations=2))))
+    _assert_complete(run_campaign(replace(printed, size=Size(relations=2))))

@@ -201,14 +201,14 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[Any]]]:
     def rows(bag: MemoryBag) -> list[str]:
         return [",".join(row) for row, count in bag.items() for _ in range(count)]
 
-    def compensate(computation: Any, so_far: Any, reach: Any, found: MemoryBag, saw: Any) -> Any:
-        result = yield from true_compensate(computation, so_far, reach, found, saw)
-        name = f"r{computation.sent.update.position + 1} μr{reach.relation + 1}"
+    def compensate(computation: Any, so_far: Any, join_step: Any, found: MemoryBag, saw: Any) -> Any:
+        result = yield from true_compensate(computation, so_far, join_step, found, saw)
+        name = f"r{computation.sent.update.position + 1} μr{join_step.relation + 1}"
         seen[name] = [rows(found), rows(result[0])]
         return result
 
-    def ask_the_view(computation: Any, reach: Any, access: Any) -> Any:
-        result = yield from true_view(computation, reach, access)
+    def ask_the_view(computation: Any, join_step: Any, access: Any) -> Any:
+        result = yield from true_view(computation, join_step, access)
         seen[f"r{computation.sent.update.position + 1} view"] = [rows(bag) for bag in result]
         return result
 
@@ -305,7 +305,7 @@ def test_some_matches_in_the_view_are_not_all(monkeypatch: pytest.MonkeyPatch) -
     world = _world(relations, sql, initial, {"x": [[("x.r", "a2,b,1", 1)]]})
     outcome = _run(world, Scripted(()))
     assert _states(outcome)[-1] == _view("a,3,k1,b,5", "a2,1,k1,b,5", "a2,1,k2,b,1")
-    monkeypatch.setattr(self_maintenance, "_crossing", lambda block, relations, reach: [])
+    monkeypatch.setattr(self_maintenance, "_crossing", lambda block, relations, join_step: [])
     self_maintenance.view_access.cache_clear()
     mistaken = simulate_run(world, ALGORITHM, NETWORKS["fifo"], Scripted(()))
     self_maintenance.view_access.cache_clear()

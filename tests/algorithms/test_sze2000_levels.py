@@ -13,7 +13,7 @@ from sze2000_worlds import ALGORITHM, judge
 from rollview.algebra.bag import MemoryBag
 from rollview.algebra.levels import Level, Scenario
 from rollview.planning import parse_view
-from rollview.simulator.campaign import Campaign, conduct, run_one, seeded_run
+from rollview.simulator.campaign import Campaign, run_campaign, run_one, seeded_run
 from rollview.simulator.generate import Size, generate
 from rollview.simulator.network import NETWORKS, Network
 from rollview.simulator.store import Store
@@ -82,7 +82,7 @@ def test_complete_in_every_interleaving(network: str, deletions: int) -> None:
     campaign = Campaign(
         ALGORITHM, NETWORKS[network], Scenario.SINGLE_UPDATE, runs=20_000, exhaustive=True, world=world
     )
-    tally = conduct(campaign)
+    tally = run_campaign(campaign)
     assert (tally.level, tally.false_claims, tally.finished) == (Level.COMPLETE, 0, True)
 
 
@@ -97,7 +97,7 @@ def test_a_version_number_cannot_name_a_snapshot() -> None:
     """Where what an answer saw is no prefix, compensation by numbers goes wrong."""
     size = Size(2, 8, keyed=True)
     campaign = Campaign(ALGORITHM, NETWORKS["fifo"], Scenario.SINGLE_UPDATE, size, runs=100)
-    assert conduct(campaign).level < Level.COMPLETE
+    assert run_campaign(campaign).level < Level.COMPLETE
 
 
 @pytest.mark.parametrize("scenario", LOCAL)
@@ -130,7 +130,7 @@ def test_a_source_that_the_view_does_not_read_counts_too() -> None:
         }
     )
     campaign = Campaign(ALGORITHM, NETWORKS["fifo"], Scenario.SINGLE_UPDATE, exhaustive=True, world=world)
-    tally = conduct(campaign)
+    tally = run_campaign(campaign)
     assert (tally.level, tally.finished) == (Level.COMPLETE, True)
 
 

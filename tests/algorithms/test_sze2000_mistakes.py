@@ -88,9 +88,9 @@ def missing_insertion_forgotten(patch: Patch) -> None:
 def tuples_that_should_be_retrieved(patch: Patch) -> None:
     """Rows that compensation brought back are not looked up in the rest of the shared sub-query."""
 
-    def mistaken(computation: Any, strand: Any, rows: MemoryBag, source: str, reach: Any) -> Any:
-        nothing = yield RowsOf(computation.block.needed[reach.relation], ())
-        return incremental._join(strand, rows, reach, nothing)
+    def mistaken(computation: Any, strand: Any, rows: MemoryBag, source: str, join_step: Any) -> Any:
+        nothing = yield RowsOf(computation.block.needed[join_step.relation], ())
+        return incremental._join(strand, rows, join_step, nothing)
 
     patch.setattr(incremental, "_ask_alone", mistaken)
 
@@ -188,7 +188,7 @@ def selection_is_no_join_attribute(patch: Patch) -> None:
 
 def some_matches_for_all(patch: Patch) -> None:
     """The report's two conditions only: conditions between the view's part and the rest are not minded."""
-    patch.setattr(self_maintenance, "_crossing", lambda block, relations, reach: [])
+    patch.setattr(self_maintenance, "_crossing", lambda block, relations, join_step: [])
 
 
 def view_read_without_versions(patch: Patch) -> None:

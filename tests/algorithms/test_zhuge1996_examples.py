@@ -40,10 +40,10 @@ class Watched(Scripted):
     def __init__(self, script: Sequence[str], look: Callable[[], Any]) -> None:
         super().__init__(script)
         self._look = look
-        self.sights: list[Any] = []
+        self.seen: list[Any] = []
 
     def choose(self, actions: Sequence[Action]) -> int:
-        self.sights.append(self._look())
+        self.seen.append(self._look())
         return super().choose(actions)
 
 
@@ -78,8 +78,10 @@ def _asked(block: Block, relation: int, row: tuple[int, int]) -> tuple[list[list
                     Answer(
                         question.sub_query.source,
                         tuple(
-                            MemoryBag.of(block.relations[reach.relation].columns, [stored[reach.relation]])
-                            for reach in question.sub_query.reaches
+                            MemoryBag.of(
+                                block.relations[join_step.relation].columns, [stored[join_step.relation]]
+                            )
+                            for join_step in question.sub_query.join_steps
                         ),
                         Seen(0),
                     )
@@ -114,7 +116,7 @@ def test_example_3_strobe_avoids_the_deletion_anomaly() -> None:
     nothing: tuple[list[list[str]], list[str]] = ([], [])
     running: tuple[list[list[str]], list[str]] = ([[]], [])
     deleted = ([["[1, 2]"]], ["Deletion [1, 2]"])
-    assert watched.sights == [nothing, nothing, *[running] * 4, deleted, deleted]
+    assert watched.seen == [nothing, nothing, *[running] * 4, deleted, deleted]
     assert [str(shown.contents["v"]) for shown in outcome.publications] == ["∅", "∅"]
     assert outcome.publications[-1].versions == {"x": 1, "y": 1, "z": 0}
     assert outcome.costs.rows_compensated == 1

@@ -11,10 +11,10 @@ from zhuge1996_family import FAMILY, key_used_again, self_joins
 
 from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms.registry import ALGORITHMS
-from rollview.simulator.campaign import Campaign, conduct, run_one
-from rollview.simulator.counted import in_turn, star_world
+from rollview.simulator.campaign import Campaign, run_campaign, run_one
 from rollview.simulator.generate import Size
 from rollview.simulator.network import NETWORKS
+from rollview.simulator.paper_claims import in_turn, star_world
 from rollview.simulator.schedule import Recorded
 from rollview.simulator.shrink import shrink
 from rollview.simulator.simulation import simulate_run
@@ -35,7 +35,7 @@ def campaign(name: str, scenario: Scenario, network: str = "fifo", size: Size = 
 @pytest.mark.parametrize(("name", "scenario"), CELLS)
 def test_the_spectrum_of_figure_2(name: str, scenario: Scenario) -> None:
     """Every run reaches the level, some run reaches no more, and every claimed version is true."""
-    tally = conduct(campaign(name, scenario))
+    tally = run_campaign(campaign(name, scenario))
     assert tally.level is FAMILY[name].claims[scenario]
     assert tally.false_claims == 0
 
@@ -45,7 +45,7 @@ def test_the_spectrum_of_figure_2(name: str, scenario: Scenario) -> None:
 @pytest.mark.parametrize("relations", [3, 4])
 def test_the_claims_hold_in_larger_worlds(name: str, scenario: Scenario, relations: int) -> None:
     size = Size(relations=relations, transactions=8, keyed=True, snapshots=False)
-    assert conduct(replace(campaign(name, scenario, size=size), runs=200)).failing is None
+    assert run_campaign(replace(campaign(name, scenario, size=size), runs=200)).failing is None
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -53,7 +53,7 @@ def test_the_claims_hold_in_larger_worlds(name: str, scenario: Scenario, relatio
 def test_every_schedule_while_a_key_is_used_again(name: str, second: list[int | None]) -> None:
     """pending(Q) takes a re-inserted tuple away from an answer; the query of its own brings it back."""
     tried = replace(campaign(name, Scenario.SINGLE_UPDATE), world=key_used_again(second), exhaustive=True)
-    tally = conduct(replace(tried, runs=5_000))
+    tally = run_campaign(replace(tried, runs=5_000))
     assert tally.finished and tally.runs > 50
     assert tally.failing is None
 
@@ -63,7 +63,7 @@ def test_every_schedule_while_a_key_is_used_again(name: str, second: list[int | 
 def test_a_table_that_occurs_twice(name: str, occurrences: int) -> None:
     """An update is then one of several relations, and a deleted tuple may be needed in all of them."""
     tried = replace(campaign(name, Scenario.SINGLE_UPDATE), world=self_joins(occurrences), runs=40)
-    assert conduct(tried).failing is None
+    assert run_campaign(tried).failing is None
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -71,7 +71,7 @@ def test_a_table_that_occurs_twice(name: str, occurrences: int) -> None:
 def test_it_needs_the_network_that_the_paper_assumes(name: str, network: str) -> None:
     """An answer that overtakes an update, a lost update, a crash: any of them breaks the view for good."""
     tried = replace(campaign(name, Scenario.SINGLE_UPDATE, network), runs=25)
-    levels = (conduct(replace(tried, seed=seed)).level for seed in range(0, 500, 25))
+    levels = (run_campaign(replace(tried, seed=seed)).level for seed in range(0, 500, 25))
     assert any(level is Level.NONE for level in levels)
 
 
@@ -88,7 +88,7 @@ def test_it_needs_the_network_that_the_paper_assumes(name: str, network: str) ->
 def test_a_witness_shrinks_to_its_core(name: str, scenario: Scenario, missed: Level, most: int) -> None:
     """Half a transaction is shown; half a global transaction is shown; a state is skipped."""
     tried = replace(campaign(name, scenario), required=missed)
-    tally = conduct(tried)
+    tally = run_campaign(tried)
     assert tally.failing is not None
     small = shrink(tally.failing, tried.algorithm, tried.network, missed, most_runs=600)
     _, verdict = run_one(tried, small.world, Recorded(small.choices))
@@ -125,4 +125,4 @@ def test_updates_of_a_table_that_the_view_does_not_read(name: str) -> None:
     record["views"] = [{"name": "v", "sql": "SELECT A, B FROM x.r1"}]
     record["scripts"] = {"x": record["scripts"]["x"] + record["scripts"]["y"]}
     tried = replace(campaign(name, Scenario.SINGLE_UPDATE), world=from_json(record), runs=10)
-    assert conduct(tried).failing is None
+    assert run_campaign(tried).failing is None

@@ -27,7 +27,7 @@ from rollview.algorithms.zhuge1996 import (
 )
 from rollview.algorithms.zhuge1996.compensating_query import HeldUpdate, Query
 from rollview.planning import parse_view
-from rollview.simulator.campaign import Campaign, conduct
+from rollview.simulator.campaign import Campaign, run_campaign
 from rollview.simulator.example import example_world
 from rollview.simulator.generate import Size
 from rollview.simulator.network import NETWORKS
@@ -240,7 +240,7 @@ def test_the_checker_catches(
     size = Size(relations=3, transactions=8, keyed=True, snapshots=False)
     tried = Campaign(algorithm, NETWORKS["fifo"], scenario, size, required=algorithm.claims[scenario])
     for seed in range(0, RUNS, 10):
-        tally = conduct(replace(tried, seed=seed, runs=10))
+        tally = run_campaign(replace(tried, seed=seed, runs=10))
         if sum(count for level, count in tally.levels.items() if level < tried.required):
             return
     pytest.fail(f"{mistake.__name__} went unnoticed: {mistake.__doc__}")

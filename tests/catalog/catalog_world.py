@@ -26,9 +26,9 @@ ORIGINS = {"x": ("x", "x0"), "y.t": ("y", "y0")}
 
 @dataclass(frozen=True)
 class Plan:
-    """A unit of work before it has numbers: marks by site, rows by table, time since the last one."""
+    """A unit of work before it has numbers: source txids by site, rows by table, time since the last one."""
 
-    marks: dict[str, int]
+    source_txids: dict[str, int]
     rows: dict[str, int]
     later: float = 1.0
 
@@ -44,11 +44,11 @@ class Both:
         """Numbers a plan and adds it to both."""
         csn = len(self.units) + 1
         time = (self.units[-1].commit_time if self.units else 100.0) + plan.later
-        rows = {table: count for table, count in plan.rows.items() if SITE_OF[table] in plan.marks}
+        rows = {table: count for table, count in plan.rows.items() if SITE_OF[table] in plan.source_txids}
         parts, transactions = [], []
-        for site, mark in plan.marks.items():
+        for site, source_txid in plan.source_txids.items():
             version = self.history.version_at(site, csn) + 1
-            parts.append(Part(site, version, mark, f"tx{mark}"))
+            parts.append(Part(site, version, source_txid, f"tx{source_txid}"))
             changes = [
                 Change(table, (n,), 1)
                 for table, count in rows.items()
@@ -62,10 +62,10 @@ class Both:
 
 def capture(catalog: Catalog, units: Sequence[Unit]) -> None:
     """Hands units over as one finished step of capture."""
-    bookmarks = {part.site: f"after {part.mark}" for unit in units for part in unit.parts}
+    log_positions = {part.site: f"after {part.source_txid}" for unit in units for part in unit.parts}
     with catalog.lease("capture") as lease:
         step = catalog.begin(lease, "capture", "all", {"units": len(units)})
-        catalog.finish(lease, step, Sequenced(tuple(units), bookmarks))
+        catalog.finish(lease, step, Sequenced(tuple(units), log_positions))
 
 
 class Template:

@@ -28,7 +28,7 @@ def test_tables_come_back_whole(catalog: Catalog) -> None:
     }
 
 
-def test_registering_again_adds_what_is_new_and_moves_no_bookmark(catalog: Catalog) -> None:
+def test_registering_again_adds_what_is_new_and_moves_no_log_position(catalog: Catalog) -> None:
     catalog.register(TABLES[:1], ORIGINS)
     both = Both()
     both.add(Plan({"x": 5}, {"x.r": 1}))
@@ -36,7 +36,7 @@ def test_registering_again_adds_what_is_new_and_moves_no_bookmark(catalog: Catal
     site = catalog.sites()["x"]
     catalog.register(TABLES, {"x": ("x", "elsewhere"), "y.t": ("y", "y7")})
     assert catalog.sites() == {"x": site, "y.t": Site("y.t", "y", 0, "y7", None)}
-    assert (site.version, site.bookmark) == (1, "after 5") and site.captured_at is not None
+    assert (site.version, site.log_position) == (1, "after 5") and site.captured_at is not None
     assert set(catalog.tables()) == set(NAMES)
 
 
@@ -53,7 +53,7 @@ def test_other_columns_or_types_are_refused(catalog: Catalog, changed: Table) ->
     catalog.register(TABLES[:1], ORIGINS)
     with pytest.raises(SchemaChanged, match=r"x\.r has changed: it was \(a int, b string\)") as caught:
         catalog.register([TABLES[1], changed], ORIGINS)
-    assert caught.value.thing == "x.r" and caught.value.hint
+    assert caught.value.subject == "x.r" and caught.value.hint
     # Nothing was changed: the new table beside it is not there either.
     assert catalog.tables() == {"x.r": TABLES[0]}
 
@@ -89,6 +89,6 @@ def test_a_forgotten_table_begins_anew(catalog: Catalog) -> None:
     assert catalog.sites()["y.t"] == Site("y.t", "y", 0, "y0", None)
     assert [catalog.touched(name, 0, 1) for name in NAMES] == [1, 0, 0]
     assert (catalog.version_at("y.t", 1), catalog.version_at("x", 1)) == (0, 1)
-    # The old mark and version are free again.
+    # The old source txid and version are free again.
     capture(catalog, [Unit(2, 200.0, (Part("y.t", 1, 1),), {"y.t": 4})])
     assert (catalog.touched("y.t", 0, 2), catalog.version_at("y.t", 2)) == (4, 1)

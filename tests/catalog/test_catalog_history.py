@@ -23,16 +23,16 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
 
 @st.composite
 def _worlds(draw: st.DrawFn) -> tuple[Both, list[int]]:
-    """Units over two sites, some global, with marks that grow or only differ; and where batches end."""
+    """Units over two sites, some global, with source txids that grow or only differ; where batches end."""
     both = Both()
     orders = {site: draw(st.one_of(st.just(None), st.permutations(range(8)))) for site in SITES}
     for number in range(draw(st.integers(0, 8))):
         sites = draw(st.sets(st.sampled_from(SITES), min_size=1))
-        marks = {
+        source_txids = {
             site: 3 * number if (order := orders[site]) is None else order[number] for site in sorted(sites)
         }
         rows = draw(st.dictionaries(st.sampled_from(NAMES), st.integers(0, 3)))
-        both.add(Plan(marks, rows, draw(st.sampled_from([0.0, 1.0, 2.5]))))
+        both.add(Plan(source_txids, rows, draw(st.sampled_from([0.0, 1.0, 2.5]))))
     return both, sorted(draw(st.sets(st.integers(0, 8))))
 
 
@@ -98,17 +98,19 @@ def _compare_next(catalog: Catalog, both: Both, pruned: int) -> None:
 def _compare_marks(catalog: Catalog, both: Both, pruned: int) -> None:
     for site in SITES:
         parts = [(part, unit.csn) for unit in both.units for part in unit.parts if part.site == site]
-        marks = catalog.marks(site)
+        source_txids = catalog.source_txids(site)
         assert catalog.sites()[site].version == len(parts)
-        assert marks.bookmark == (f"after {parts[-1][0].mark}" if parts else f"{site[0]}0")
+        assert source_txids.log_position == (f"after {parts[-1][0].source_txid}" if parts else f"{site[0]}0")
         floor = both.history.version_at(site, pruned)
-        kept = {part.mark: part.version for part, _ in parts if part.version >= max(floor, 1)}
-        assert marks.versions([*range(-1, 25)]) == kept
+        kept = {part.source_txid: part.version for part, _ in parts if part.version >= max(floor, 1)}
+        assert source_txids.versions([*range(-1, 25)]) == kept
         for least in range(-1, 25):
-            assert marks.since(least) == {mark: each for mark, each in kept.items() if mark >= least}
-        for mark in {-1, *(part.mark + near for part, _ in parts for near in (0, 1))}:
-            expected = max((part.version for part, _ in parts if part.mark <= mark), default=0)
-            found = _either(lambda m=mark, k=marks: k.latest(m))
+            assert source_txids.since(least) == {
+                source_txid: each for source_txid, each in kept.items() if source_txid >= least
+            }
+        for source_txid in {-1, *(part.source_txid + near for part, _ in parts for near in (0, 1))}:
+            expected = max((part.version for part, _ in parts if part.source_txid <= source_txid), default=0)
+            found = _either(lambda m=source_txid, k=source_txids: k.latest(m))
             assert found == expected or (expected < floor and found is HistoryPruned)
         for version in range(len(parts) + 1):
             for seen in _sets(version):
@@ -176,20 +178,22 @@ def test_pruning_beyond_the_end_keeps_the_last_unit(template: Template) -> None:
         _compare(catalog, both, 3)
 
 
-def _unit(csn: int = 1, time: float = 1.0, version: int = 1, mark: int = 1, table: str = "x.r") -> Unit:
-    return Unit(csn, time, (Part("x", version, mark),), {table: 1})
+def _unit(
+    csn: int = 1, time: float = 1.0, version: int = 1, source_txid: int = 1, table: str = "x.r"
+) -> Unit:
+    return Unit(csn, time, (Part("x", version, source_txid),), {table: 1})
 
 
 @pytest.mark.parametrize(
     ("units", "words"),
     [
         ([_unit(csn=2)], "csn 2 cannot follow csn 0"),
-        ([_unit(), _unit(csn=1, version=2, mark=2)], "csn 1 cannot follow csn 1"),
+        ([_unit(), _unit(csn=1, version=2, source_txid=2)], "csn 1 cannot follow csn 1"),
         ([_unit(version=2)], "version 2 of site x cannot follow version 0"),
-        ([_unit(), _unit(csn=2, version=1, mark=2)], "version 1 of site x cannot follow version 1"),
-        ([_unit(), _unit(csn=2, time=0.5, version=2, mark=2)], "before the csn it follows"),
+        ([_unit(), _unit(csn=2, version=1, source_txid=2)], "version 1 of site x cannot follow version 1"),
+        ([_unit(), _unit(csn=2, time=0.5, version=2, source_txid=2)], "before the csn it follows"),
         ([_unit(time=float("nan"))], "before the csn it follows"),
-        ([_unit(), _unit(csn=2, version=2)], "mark 1 already"),
+        ([_unit(), _unit(csn=2, version=2)], "source txid 1 already"),
         ([_unit(table="x.unknown")], "table x.unknown is not captured"),
         ([Unit(1, 1.0, (Part("z", 1, 1),), {})], "site z is not captured"),
     ],
@@ -215,7 +219,7 @@ def test_questions_without_an_answer_are_refused(catalog: Catalog) -> None:
         catalog.in_csn("x", Seen(2))
     for question in (
         lambda: catalog.version_at("z", 1),
-        lambda: catalog.marks("z"),
+        lambda: catalog.source_txids("z"),
         lambda: catalog.touched("z.t", 0, 1),
         lambda: catalog.next_csn_touching(["x.r", "z.t"], 0, 1),
     ):

@@ -133,7 +133,7 @@ def test_an_overtaken_holder_is_fenced_off(url: str) -> None:
         ):
             with pytest.raises(LeaseLost, match="now held by process 4711 on elsewhere") as caught:
                 write()
-        assert isinstance(caught.value, CatalogError) and caught.value.thing == "work"
+        assert isinstance(caught.value, CatalogError) and caught.value.subject == "work"
         assert catalog.pending("work") == [step]
     # Giving back what one does not have any more takes nothing from the new holder.
     assert _row(url)["pid"] == 4711

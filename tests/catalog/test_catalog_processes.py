@@ -157,7 +157,7 @@ def _check_all_or_nothing(catalog: Catalog) -> None:
     csn = catalog.last_csn()
     view, site = catalog.views()["v"], catalog.sites()["x"]
     assert set(catalog.positions("v").values()) == {csn} and catalog.high_water("v") == csn
-    assert (site.version, site.bookmark) == (csn, str(csn) if csn else "x0")
+    assert (site.version, site.log_position) == (csn, str(csn) if csn else "x0")
     assert (catalog.touched("x.r", 0, csn), catalog.version_at("x", csn)) == (2 * csn, csn)
     assert view.materialized_csn == csn
     assert catalog.control("v") == ({"csn": csn} if csn else None)

@@ -88,8 +88,11 @@ def test_an_old_catalog_is_migrated_with_what_it_holds(
     url: str, falls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _open_old(url, 1, monkeypatch)
-    marks = (4, 9, 6) if falls else (4, 6, 9)
-    parts = [f"('x', {version + 1}, {version + 1}, {mark}, '', '')" for version, mark in enumerate(marks)]
+    source_txids = (4, 9, 6) if falls else (4, 6, 9)
+    parts = [
+        f"('x', {version + 1}, {version + 1}, {source_txid}, '', '')"
+        for version, source_txid in enumerate(source_txids)
+    ]
     _run(
         url,
         "INSERT INTO site VALUES ('x', 'x', 3, 'b', 1.0), ('y.t', 'y', 0, 'y0', NULL)",
@@ -103,11 +106,11 @@ def test_an_old_catalog_is_migrated_with_what_it_holds(
         (number,) for number, _ in migrations.MIGRATIONS
     ]
     assert catalog.identity == identity and catalog.last_csn() == 3
-    assert [catalog.marks("x").latest(mark) for mark in range(3, 10)] == (
+    assert [catalog.source_txids("x").latest(source_txid) for source_txid in range(3, 10)] == (
         [0, 1, 1, 3, 3, 3, 3] if falls else [0, 1, 1, 2, 2, 2, 3]
     )
     grown = {"x": 0 if falls else 1, "y.t": 1}
-    assert dict(_run(url, "SELECT name, marks_grow FROM site")) == grown  # type: ignore[arg-type]
+    assert dict(_run(url, "SELECT name, source_txids_grow FROM site")) == grown  # type: ignore[arg-type]
     with catalog.lease("work") as lease:
         assert catalog.begin(lease, "work", "x", {}).id == 42
     catalog.close()
@@ -172,7 +175,7 @@ def test_a_file_that_is_no_database(url: str) -> None:
 def test_a_password_is_never_shown(url: str) -> None:
     with pytest.raises(CatalogUrlError) as caught:
         Catalog.open("nosuchdb://me:secret@host/x")
-    assert "secret" not in str(caught.value) and "secret" not in caught.value.thing
+    assert "secret" not in str(caught.value) and "secret" not in caught.value.subject
 
 
 def test_a_lock_that_stays_is_an_error_and_then_work_goes_on(

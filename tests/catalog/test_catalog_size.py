@@ -18,7 +18,8 @@ UNITS = 1_000_000
 LIMIT_SECONDS = 0.02
 """Ten times what is needed on an idle machine, a tenth of what reading a whole index takes."""
 
-# Site x has all units, with growing marks; y.t every tenth, with marks that go up and down a little.
+# Site x has all units, with growing source txids; y.t every tenth, with source txids that go up and down a
+# little.
 FILL = f"""
 CREATE TEMP TABLE n AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {UNITS})
     SELECT i FROM n;
@@ -58,9 +59,12 @@ def test_answers_stay_fast_over_a_million_units(catalog: Catalog, url: str) -> N
         "in_csn": (lambda: catalog.in_csn("x", seen), seen),
         "touched": (lambda: catalog.touched("x.r", 0, UNITS), 2 * UNITS),
         "next": (lambda: catalog.next_csn_touching(["x.s", "y.t"], middle, 100), middle + 1000),
-        "latest": (lambda: catalog.marks("x").latest(middle * 3 + 2), middle),
-        "latest of unordered marks": (lambda: catalog.marks("y.t").latest(UNITS - 80), UNITS // 10 - 8),
-        "versions": (lambda: catalog.marks("x").versions([3, 4, 3 * UNITS]), {3: 1, 3 * UNITS: UNITS}),
+        "latest": (lambda: catalog.source_txids("x").latest(middle * 3 + 2), middle),
+        "latest of unordered source txids": (
+            lambda: catalog.source_txids("y.t").latest(UNITS - 80),
+            UNITS // 10 - 8,
+        ),
+        "versions": (lambda: catalog.source_txids("x").versions([3, 4, 3 * UNITS]), {3: 1, 3 * UNITS: UNITS}),
         "sites": (lambda: len(catalog.sites()), 2),
     }
     slow = {}

@@ -43,12 +43,12 @@ def _do(catalog: Catalog, lease: Lease, *effects: StepEffect) -> None:
 
 
 def test_bounds_stay_until_the_step_ends(catalog: Catalog, lease: Lease) -> None:
-    bounds = {"after": 3, "upto": 9, "marks": (4, 5), "nested": {"bookmark": "0/1A", "none": None}}
+    bounds = {"after": 3, "upto": 9, "source_txids": (4, 5), "nested": {"log_position": "0/1A", "none": None}}
     first = catalog.begin(lease, "capture", "x", bounds)
     second = catalog.begin(lease, "capture", "y", {})
     third = catalog.begin(lease, "apply", "x", {})
     assert first.id < second.id < third.id
-    assert first.bounds == {**bounds, "marks": [4, 5]}
+    assert first.bounds == {**bounds, "source_txids": [4, 5]}
     assert catalog.pending("capture") == [first, second]
     assert catalog.pending("capture", "x") == [first] and catalog.pending("refresh") == []
     catalog.abandon(lease, second)

@@ -114,7 +114,7 @@ def test_views_in_a_cycle(shop: Path, rollview: Command) -> None:
     assert result.exit_code == 2
     assert result.stdout == ""
     told = json.loads(result.stderr)
-    assert set(told) == {"error", "thing", "hint"}
+    assert set(told) == {"error", "subject", "hint"}
     assert "one → two → three → one" in told["error"]
     assert told["hint"] == "a view cannot read itself, not even through others"
     assert tree(shop) == before

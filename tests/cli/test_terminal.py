@@ -46,7 +46,11 @@ def test_of_a_java_trace_the_innermost_cause_is_shown() -> None:
     ("error", "code", "said"),
     [
         (RuntimeError(JAVA), 1, "error: java.nio.file.NoSuchFileException: /lake/part.parquet"),
-        (RollviewError("the thing broke", thing="x", hint="mend it"), 1, "the thing broke\n  hint: mend it"),
+        (
+            RollviewError("the thing broke", subject="x", hint="mend it"),
+            1,
+            "the thing broke\n  hint: mend it",
+        ),
         (KeyboardInterrupt(), 130, ""),
     ],
 )

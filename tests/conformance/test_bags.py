@@ -39,7 +39,7 @@ STEPS: dict[str, Step] = {
     "join on both": lambda r, s, t: r.join(t, [("r.a", "t.c"), ("r.b", "t.d")]).project(
         [("r.a", A), ("r.b", Literal(1))]
     ),
-    "settled": lambda r, s, t: r.settled(),
+    "settled": lambda r, s, t: r.materialized(),
     "product": lambda r, s, t: r.join(t, []).project([("r.a", Column("t.c")), ("r.b", B)]),
     "distinct": lambda r, s, t: r.net_effect().distinct(["r.a", "r.b"]),
     "summarize": lambda r, s, t: r.net_effect().summarize(["r.a"], [("r.b", B)]),
@@ -70,7 +70,7 @@ def test_differential_programs(
     memory = [MemoryBag(left, dict(r)), MemoryBag(left, dict(s)), MemoryBag(right, dict(t))]
     on_spark = [SparkBag.of(spark, dict.fromkeys(bag.columns, "bigint"), bag.counts) for bag in memory]
     if at_driver:
-        on_spark = [bag.settled() for bag in on_spark]
+        on_spark = [bag.materialized() for bag in on_spark]
     here, there = memory[0], on_spark[0]
     for name in program:
         here = STEPS[name](here, *memory[1:])

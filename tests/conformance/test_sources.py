@@ -75,45 +75,47 @@ def test_again_gives_the_same_however_late(kind: str, script: Script, more: Scri
         with driver.restarted() as restarted:
             for ledger in ledgers.values():
                 for after, batch in ledger.batches:
-                    marks = [each.mark for each in batch.transactions]
-                    again = restarted.again(ledger.site, after, marks, batch.bookmark)
-                    assert again.bookmark == batch.bookmark
+                    source_txids = [each.source_txid for each in batch.transactions]
+                    again = restarted.replay(ledger.site, after, source_txids, batch.log_position)
+                    assert again.log_position == batch.log_position
                     assert comparable(again, COLUMNS) == comparable(batch, COLUMNS)
 
 
 @every_source
 @several
 @given(script=transactions)
-def test_capture_resumes_from_any_bookmark(kind: str, script: Script) -> None:
+def test_capture_resumes_from_any_log_position(kind: str, script: Script) -> None:
     """Nothing is lost and nothing doubled, and where no gap is declared transactions stay what they were."""
     exact = (kind, "captured anew") not in GAPS
     with opened(kind) as driver:
         initial = current(driver)
-        origins = {site: ledger.bookmark for site, ledger in ledgers_of(driver).items()}
+        origins = {site: ledger.log_position for site, ledger in ledgers_of(driver).items()}
         list(committed(driver, script))
         for site, whole in ledgers_of(driver, origins).items():
             whole.capture()
-            marks = [each.mark for each in whole.transactions]
-            assert len(set(marks)) == len(marks)
+            source_txids = [each.source_txid for each in whole.transactions]
+            assert len(set(source_txids)) == len(source_txids)
             small = Ledger(driver.source, site, origins[site])
             small.capture(limit=1)
-            assert not exact or [each.mark for each in small.transactions] == marks
+            assert not exact or [each.source_txid for each in small.transactions] == source_txids
             for after, _ in small.batches:
                 taken = small.before(after)
                 rest = Ledger(driver.source, site, after)
                 rest.capture()
-                assert not exact or [each.mark for each in (*taken, *rest.transactions)] == marks
+                assert (
+                    not exact or [each.source_txid for each in (*taken, *rest.transactions)] == source_txids
+                )
                 rest.transactions[:0] = taken
                 told = replayed(driver, rest, initial, Seen(len(rest.transactions)))
                 assert told == {name: driver.rows(name) for name in told}
-            # Nothing is new: the bookmark stands still, and so does the history.
-            assert driver.source.capture(site, whole.bookmark, 10).transactions == ()
+            # Nothing is new: the log position stands still, and so does the history.
+            assert driver.source.capture(site, whole.log_position, 10).transactions == ()
 
 
 @every_source
 @several
 @given(script=transactions, lag=st.integers(0, 3), keys=st.sets(st.none() | st.integers(0, 6)))
-def test_oracle_sights_tell_the_state_that_was_seen(
+def test_oracle_read_points_tell_the_state_that_was_seen(
     kind: str, script: Script, lag: int, keys: set[int | None]
 ) -> None:
     with opened(kind) as driver:
@@ -128,14 +130,14 @@ def test_oracle_sights_tell_the_state_that_was_seen(
                 ledger.capture()
         ledger.capture()
         columns = COLUMNS["customer"]
-        for rows, sight in read:
-            seen = driver.source.seen(ledger.site, sight, ledger)
+        for rows, read_point in read:
+            seen = driver.source.seen(ledger.site, read_point, ledger)
             assert seen is not None
             assert rows == ledger.state("customer", columns, initial, seen)
             # What was told before all was captured is not taken back.
-            assert early.get(sight) in (None, seen)
-        for rows, sight in asked:
-            seen = driver.source.seen(ledger.site, sight, ledger)
+            assert early.get(read_point) in (None, seen)
+        for rows, read_point in asked:
+            seen = driver.source.seen(ledger.site, read_point, ledger)
             assert seen is not None
             state = ledger.state("customer", columns, initial, seen)
             matches = {row: count for row, count in state.items() if row[0] in keys and row[0] is not None}
@@ -147,7 +149,7 @@ def test_oracle_sights_tell_the_state_that_was_seen(
 def read_customers(driver: Driver) -> tuple[Counter[Row], str]:
     table = driver.tables()["customer"]
     found = driver.source.read({table: table.columns}, driver.folder)
-    return counted_rows(found.rows[0], table.columns), found.sight
+    return counted_rows(found.rows[0], table.columns), found.read_point
 
 
 def question(driver: Driver, sql: str, **keys: list[Any]) -> Question[pa.Table]:
@@ -155,10 +157,10 @@ def question(driver: Driver, sql: str, **keys: list[Any]) -> Question[pa.Table]:
     tables = {table.qualified: table for table in driver.tables().values()}
     (block,) = parse_view(sql, tables.values()).blocks
     (sub_query, *_) = access_path(block, 0).rounds[0]
-    shipped = [reach for reach in sub_query.reaches if reach.shipped]
+    shipped = [join_step for join_step in sub_query.join_steps if join_step.shipped]
     given: list[pa.Table | None] = []
-    for reach in shipped:
-        names = [parent for parent, _ in reach.on]
+    for join_step in shipped:
+        names = [parent for parent, _ in join_step.on]
         kinds = [arrow_type(dict(SCHEMAS["orders"])[name.partition(".")[2]]) for name in names]
         arrays = [
             pa.array(keys[name.partition(".")[2]], each) for name, each in zip(names, kinds, strict=True)
@@ -170,7 +172,7 @@ def question(driver: Driver, sql: str, **keys: list[Any]) -> Question[pa.Table]:
 def ask_for_customers(driver: Driver, keys: set[int | None]) -> tuple[Counter[Row], str]:
     sql = "SELECT o.id, c.id AS cust, c.region, c.name FROM s.orders o JOIN s.customer c ON o.cust = c.id"
     found = driver.source.ask(question(driver, sql, cust=sorted(keys, key=str)))
-    return counted_rows(found.rows[0], COLUMNS["customer"]), found.sight
+    return counted_rows(found.rows[0], COLUMNS["customer"]), found.read_point
 
 
 customers = st.lists(
@@ -212,11 +214,11 @@ def test_a_chain_at_one_site_finds_all_its_matches(
     )
     with opened(kind, rows={"customer": rows}) as driver:
         asked = question(driver, sql, cust=keys)
-        assert [reach.shipped for reach in asked.sub_query.reaches] == [True, False]
+        assert [join_step.shipped for join_step in asked.sub_query.join_steps] == [True, False]
         found = driver.source.ask(asked)
         children, parents = (
-            counted_rows(each, columns_to_read(asked.block, reach.relation))
-            for each, reach in zip(found.rows, asked.sub_query.reaches, strict=True)
+            counted_rows(each, columns_to_read(asked.block, join_step.relation))
+            for each, join_step in zip(found.rows, asked.sub_query.join_steps, strict=True)
         )
         expected = Counter(row for row in rows if row[0] in keys)
         assert Counter({row: n for row, n in children.items() if row[0] in keys}) == expected

@@ -57,7 +57,7 @@ def test_killed_at_any_moment_a_step_is_there_or_not(tmp_path: Path) -> None:
         seen.append(steps)
         assert content(table) == expected(steps, rows, seed=7)
         assert DeltaTable(folder).to_pyarrow_table().num_rows == steps * rows
-        table.check_untouched(0)
+        table.check_no_external_writes(0)
     assert seen == sorted(seen) and seen[-1] > seen[0]
     for path in (*folder.glob("*.parquet"), *folder.glob("_staging/*")):
         os.utime(path, (1, 1))
@@ -78,7 +78,7 @@ def test_several_writers_at_once(tmp_path: Path) -> None:
     for name in names:
         wanted += expected(steps, 20, seed=len(name))
     assert content(table) == wanted
-    table.check_untouched(0)
+    table.check_no_external_writes(0)
 
 
 @pytest.mark.slow
@@ -165,7 +165,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: Any, place: st
     monkeypatch.undo()
     for act in acts:
         act()
-    table.check_untouched(0)
+    table.check_no_external_writes(0)
 
 
 def test_a_torn_data_file_is_not_left_behind(tmp_path: Path, monkeypatch: Any) -> None:
@@ -204,7 +204,7 @@ def test_a_failure_after_the_commit_loses_no_file(
         table.append(changes(3, 5), commit(3))
     monkeypatch.undo()
     assert table.append(changes(3, 5), commit(3)) == 3
-    table.check_untouched(0)
+    table.check_no_external_writes(0)
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_a_really_full_disk(small_disk: Path) -> None:
             os.truncate(filler, filler.stat().st_size - 2048)
         for opened in (table, LakeTable(table.folder)):
             assert opened.last_step("capture") == step - 1
-            opened.check_untouched(0)
+            opened.check_no_external_writes(0)
     assert failures > 20
     assert content(LakeTable(table.folder)) == sum((bag(changes(s, 300)) for s in range(1, 40)), Counter())
     assert len(list(table.folder.glob("*.parquet"))) == 39

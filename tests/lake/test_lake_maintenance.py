@@ -36,7 +36,7 @@ def test_compaction_keeps_the_content(tmp_path: Path) -> None:
     assert bag(table.load(table.files(csn=(4, 9)), csn=(4, 9))) == sum(
         (bag(changes(csn, 10)) for csn in range(5, 10)), start=bag(changes(1, 0))
     )
-    table.check_untouched(0)
+    table.check_no_external_writes(0)
     added = [action["add"] for action in table._log.actions(21) if "add" in action]
     assert [action["dataChange"] for action in added] == [False]
     # Not worthwhile again, and a repeat of the step does nothing either.
@@ -141,7 +141,7 @@ def test_vacuum_keeps_what_recent_versions_need(tmp_path: Path) -> None:
     LakeTable(table.folder).vacuum(keep_seconds=0)
     assert not any((table.folder / path).exists() for path in old)
     assert sum(content(LakeTable(table.folder)).values()) == 101
-    LakeTable(table.folder).check_untouched(11)
+    LakeTable(table.folder).check_no_external_writes(11)
 
 
 def test_vacuum_takes_leftovers_only_when_they_are_old(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_every_type_comes_back(tmp_path: Path) -> None:
     table.create(EVERY_TYPE)
     table.append(every_type(), commit(1))
     assert table.load(table.files()).equals(every_type())
-    table.check_untouched(0)
+    table.check_no_external_writes(0)
     opened = DeltaTable(table.folder)
     assert pa.table(opened.to_pyarrow_table()).cast(arrow_schema(EVERY_TYPE)).equals(every_type())
     paths = [str(table.folder / file.path) for file in table.files()]
@@ -66,7 +66,7 @@ def test_strange_folders_and_names(tmp_path: Path) -> None:
     table = change_log(tmp_path / "a [b] {c} k=1 #?é" / "t'x", steps=3)
     assert sum(content(table).values()) == 30
     table.compact(commit(1, "compact"), target_rows=1000)
-    table.check_untouched(0)
+    table.check_no_external_writes(0)
 
 
 def test_a_commit_says_what_it_is(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_the_log_is_cleaned_up_and_stays_readable(tmp_path: Path) -> None:
     for opened in (reader, LakeTable(table.folder)):
         assert content(opened) == content(table)
         assert (opened.last_step("capture"), opened.append(changes(1, 2), commit(1))) == (39, 39)
-        opened.check_untouched(0)
+        opened.check_no_external_writes(0)
     assert sum(content(table).values()) == 78
 
 
@@ -172,20 +172,20 @@ def test_a_table_made_anew_is_noticed(tmp_path: Path) -> None:
 
 def test_changes_by_hand_are_noticed(tmp_path: Path) -> None:
     table = change_log(tmp_path / "t", steps=2)
-    table.check_untouched(0)
+    table.check_no_external_writes(0)
     write_deltalake(table.folder, changes(1, 1), mode="append")
     table.append(changes(3, 1), commit(3))
     assert table.commit_at(3) is None
     for since in (0, 2):
         with pytest.raises(LakeError, match=r"version 3, WRITE"):
-            table.check_untouched(since)
-    table.check_untouched(3)
+            table.check_no_external_writes(since)
+    table.check_no_external_writes(3)
     DeltaTable(table.folder).delete("k >= 0")
     with pytest.raises(LakeError, match=r"version 5, DELETE"):
-        table.check_untouched(4)
+        table.check_no_external_writes(4)
     DeltaTable(table.folder).alter.set_table_properties({"delta.appendOnly": "true"})
     with pytest.raises(LakeError, match=r"version 6"):
-        table.check_untouched(5)
+        table.check_no_external_writes(5)
 
 
 def test_housekeeping_by_others_is_no_change(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_housekeeping_by_others_is_no_change(tmp_path: Path) -> None:
     DeltaTable(table.folder).optimize.compact()
     DeltaTable(table.folder).vacuum(dry_run=False)
     assert table.version() > 4
-    table.check_untouched(4)
+    table.check_no_external_writes(4)
     assert content(table) == before
 
 
@@ -202,6 +202,6 @@ def test_lost_files_are_noticed(tmp_path: Path) -> None:
     table = change_log(tmp_path / "t", steps=2)
     (table.folder / table.files()[0].path).unlink()
     with pytest.raises(LakeError, match="lost 1 of its data files"):
-        table.check_untouched(2)
+        table.check_no_external_writes(2)
     with pytest.raises(LakeError, match="reading data files"):
         table.load(table.files())

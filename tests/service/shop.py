@@ -189,8 +189,8 @@ def change(name: str, connection: sqlite3.Connection, chance: random.Random) -> 
     key = next(iter(SCHEMAS[name][table].split()))
     before, kind = connection.total_changes, pick(1, 10)
     if kind <= 6:
-        names, marks = _names(SCHEMAS[name][table]), ",".join("?" * len(row))
-        connection.execute(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})", row)
+        names, source_txids = _names(SCHEMAS[name][table]), ",".join("?" * len(row))
+        connection.execute(f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({source_txids})", row)
     elif kind <= 8:
         connection.execute(f"DELETE FROM {table} WHERE {key} = ?", row[:1])
     else:

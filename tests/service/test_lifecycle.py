@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from shop import VIEWS, Shop, check_all, check_unharmed, shown, transact
 
 from rollview.errors import InputError
-from rollview.service.points import PointError
+from rollview.service.points_in_time import PointError
 from rollview.service.project import Project
 from rollview.service.run import Stop
 

@@ -19,12 +19,12 @@ from rollview.algebra.align import window as true_window
 from rollview.algebra.bag import MemoryBag, keep
 from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
 from rollview.algebra.history import CSN, Seen, Transaction, UnitOfWork
-from rollview.algebra.join_graph import Reach
+from rollview.algebra.join_graph import JoinStep
 from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms import source_evaluate, sweep
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.simulator import simulation, store, warehouse
-from rollview.simulator.campaign import Campaign, conduct
+from rollview.simulator.campaign import Campaign, run_campaign
 from rollview.simulator.generate import Size
 from rollview.simulator.network import NETWORKS
 
@@ -75,11 +75,11 @@ def missing_forgotten(patch: Patch) -> None:
 
 def holes_ignored(patch: Patch) -> None:
     """An LSN is taken for what a query saw."""
-    true_sights = warehouse.Warehouse._sights
+    true_seen_by = warehouse.SimulatedWarehouse._seen_by
     patch.setattr(
-        warehouse.Warehouse,
-        "_sights",
-        lambda self, effect: _without_holes(true_sights(self, effect)),
+        warehouse.SimulatedWarehouse,
+        "_seen_by",
+        lambda self, effect: _without_holes(true_seen_by(self, effect)),
     )
 
 
@@ -91,7 +91,7 @@ def window_too_narrow(patch: Patch) -> None:
 def answer_not_awaited(patch: Patch) -> None:
     """The log is read before the transactions that the answer saw have arrived."""
 
-    def mistaken(self: warehouse.Warehouse, effect: Any) -> Any:
+    def mistaken(self: warehouse.SimulatedWarehouse, effect: Any) -> Any:
         history = self._store.history
         known = [
             Seen(min(answer.saw.upto, history.version_at(answer.source, history.last_csn)))
@@ -101,21 +101,21 @@ def answer_not_awaited(patch: Patch) -> None:
             history.in_csn(answer.source, saw) for answer, saw in zip(effect.answers, known, strict=True)
         )
 
-    patch.setattr(warehouse.Warehouse, "_sights", mistaken)
+    patch.setattr(warehouse.SimulatedWarehouse, "_seen_by", mistaken)
 
 
 def corrected_parent_not_followed(patch: Patch) -> None:
     """Rows that a correction brought back are not looked up in the rest of the shared sub-query."""
-    patch.setattr(sweep, "not_looked_for", lambda rows, reach, found: rows.select(Literal(False)))
+    patch.setattr(sweep, "not_looked_for", lambda rows, join_step, found: rows.select(Literal(False)))
 
 
 def keys_of_net_effect(patch: Patch) -> None:
     """Keys are shipped for the net effect, so an insertion and a deletion of one key cancel."""
 
-    def mistaken(rows: MemoryBag, reach: Reach) -> MemoryBag | None:
-        if reach.parent is None:
+    def mistaken(rows: MemoryBag, join_step: JoinStep) -> MemoryBag | None:
+        if join_step.parent is None:
             return None
-        names = [parent for parent, _ in reach.on]
+        names = [parent for parent, _ in join_step.on]
         return rows.project(keep(names)).distinct(names)
 
     patch.setattr(source_evaluate, "keys_of", mistaken)
@@ -193,7 +193,7 @@ def delta_before_position(patch: Patch) -> None:
 
 def restart_without_asking(patch: Patch) -> None:
     """After a crash the warehouse forgets that held-back messages are gone, and sources never resend."""
-    patch.setattr(warehouse.Warehouse, "reconnect", lambda self: None)
+    patch.setattr(warehouse.SimulatedWarehouse, "reconnect", lambda self: None)
 
 
 def vanished_group_kept(patch: Patch) -> None:
@@ -201,8 +201,8 @@ def vanished_group_kept(patch: Patch) -> None:
     patch.setattr(lift, "call", lambda function, *arguments: Literal(True))
 
 
-def _without_holes(sights: Any) -> Any:
-    return tuple(Seen(saw.upto) for saw in sights) if isinstance(sights, tuple) else sights
+def _without_holes(seen: Any) -> Any:
+    return tuple(Seen(saw.upto) for saw in seen) if isinstance(seen, tuple) else seen
 
 
 MISTAKES = [
@@ -236,7 +236,7 @@ CAMPAIGN = Campaign(
 
 @pytest.mark.parametrize("scenario", [Scenario.SOURCE_LOCAL, Scenario.GLOBAL])
 def test_the_unharmed_code_passes(scenario: Scenario) -> None:
-    assert conduct(replace(CAMPAIGN, scenario=scenario)).level is Level.COMPLETE
+    assert run_campaign(replace(CAMPAIGN, scenario=scenario)).level is Level.COMPLETE
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
@@ -246,7 +246,7 @@ def test_the_checker_catches(mistake: Callable[[Patch], None], monkeypatch: Patc
     scenario = Scenario.SOURCE_LOCAL if mistake in WITHOUT_GLOBAL else Scenario.GLOBAL
     caught = 0
     for seed in range(0, RUNS, 20):
-        tally = conduct(replace(CAMPAIGN, scenario=scenario, seed=seed, runs=20))
+        tally = run_campaign(replace(CAMPAIGN, scenario=scenario, seed=seed, runs=20))
         caught += tally.runs - tally.levels[Level.COMPLETE]
         if caught:
             break

@@ -11,7 +11,7 @@ import pytest
 
 from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms.registry import ALGORITHMS
-from rollview.simulator.campaign import Campaign, conduct, run_one, seeded_run
+from rollview.simulator.campaign import Campaign, run_campaign, run_one, seeded_run
 from rollview.simulator.checker import check
 from rollview.simulator.example import EXAMPLE_STEPS, example_world
 from rollview.simulator.generate import Size, generate
@@ -45,7 +45,7 @@ def test_generated_worlds_can_exist(scenario: Scenario) -> None:
 def test_a_seed_does_not_depend_on_the_number_of_processes(name: str) -> None:
     size = Size(2, 4, keyed=True)
     campaign = Campaign(ALGORITHMS[name], NETWORKS["fifo"], Scenario.SINGLE_UPDATE, size, runs=600)
-    one, two = conduct(campaign), conduct(campaign, jobs=2)
+    one, two = run_campaign(campaign), run_campaign(campaign, jobs=2)
     assert (one.levels, one.failing_seed) == (two.levels, two.failing_seed)
 
 
@@ -53,7 +53,7 @@ def test_every_view_gets_every_message() -> None:
     """Strobe keeps each of two views; as they are installed one by one, together they only converge."""
     size = Size(3, 6, views=2, keyed=True, snapshots=False)
     strobe = ALGORITHMS["strobe"]
-    tally = conduct(Campaign(strobe, NETWORKS["fifo"], Scenario.SINGLE_UPDATE, size, runs=100))
+    tally = run_campaign(Campaign(strobe, NETWORKS["fifo"], Scenario.SINGLE_UPDATE, size, runs=100))
     assert Level.CONVERGENCE <= tally.level < Level.STRONG
 
 
@@ -93,7 +93,7 @@ def test_a_failing_run_shrinks_to_its_core() -> None:
         runs=200,
         required=Level.CONVERGENCE,
     )
-    tally = conduct(campaign)
+    tally = run_campaign(campaign)
     assert tally.failing is not None
     small = shrink(tally.failing, campaign.algorithm, campaign.network, campaign.required)
     assert sum(map(len, small.world.scripts.values())) == 2, "an anomaly needs two transactions"
@@ -118,4 +118,4 @@ def test_seeds_that_once_failed(case: dict[str, Any]) -> None:
         runs=case.get("runs", 1),
         seed=case["seed"],
     )
-    assert conduct(campaign).level is Level.COMPLETE
+    assert run_campaign(campaign).level is Level.COMPLETE

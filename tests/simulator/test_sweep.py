@@ -6,7 +6,7 @@ import pytest
 
 from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms.registry import ALGORITHMS
-from rollview.simulator.campaign import Campaign, Tally, conduct
+from rollview.simulator.campaign import Campaign, Tally, run_campaign
 from rollview.simulator.example import example_world
 from rollview.simulator.generate import Size
 from rollview.simulator.network import NETWORKS
@@ -24,18 +24,18 @@ def _assert_complete(tally: Tally) -> None:
 @pytest.mark.parametrize("scenario", Scenario)
 def test_oracle_seeded(scenario: Scenario, network: str) -> None:
     size = Size(relations=3, transactions=8)
-    _assert_complete(conduct(Campaign(SWEEP, NETWORKS[network], scenario, size, runs=60, seed=1_000)))
+    _assert_complete(run_campaign(Campaign(SWEEP, NETWORKS[network], scenario, size, runs=60, seed=1_000)))
 
 
 @pytest.mark.parametrize("relations", [1, 2, 4, 5])
 def test_oracle_other_sizes(relations: int) -> None:
     size = Size(relations, transactions=8)
-    _assert_complete(conduct(Campaign(SWEEP, NETWORKS["hostile"], Scenario.GLOBAL, size, runs=60)))
+    _assert_complete(run_campaign(Campaign(SWEEP, NETWORKS["hostile"], Scenario.GLOBAL, size, runs=60)))
 
 
 def test_oracle_views_published_together() -> None:
     size = Size(relations=3, transactions=6, views=3)
-    _assert_complete(conduct(Campaign(SWEEP, NETWORKS["hostile"], Scenario.GLOBAL, size, runs=60)))
+    _assert_complete(run_campaign(Campaign(SWEEP, NETWORKS["hostile"], Scenario.GLOBAL, size, runs=60)))
 
 
 @pytest.mark.parametrize("seed", [0, 2, 11, 12])
@@ -45,7 +45,7 @@ def test_oracle_every_schedule_of_a_small_world(seed: int) -> None:
     campaign = Campaign(
         SWEEP, NETWORKS["fifo"], Scenario.SOURCE_LOCAL, size, runs=10_000, seed=seed, exhaustive=True
     )
-    tally = conduct(campaign)
+    tally = run_campaign(campaign)
     _assert_complete(tally)
     assert tally.finished
 
@@ -57,7 +57,7 @@ def test_oracle_slice_of_the_soak(relations: int, scenario: Scenario) -> None:
     """A slice of `make soak`, at seeds that it does not use."""
     size = Size(relations, transactions=10)
     _assert_complete(
-        conduct(Campaign(SWEEP, NETWORKS["hostile"], scenario, size, runs=1_000, seed=50_000_000))
+        run_campaign(Campaign(SWEEP, NETWORKS["hostile"], scenario, size, runs=1_000, seed=50_000_000))
     )
 
 
@@ -73,6 +73,6 @@ def test_oracle_every_schedule_of_the_papers_example() -> None:
             exhaustive=True,
             world=example_world(),
         )
-        tally = conduct(campaign)
+        tally = run_campaign(campaign)
         _assert_complete(tally)
         assert tally.finished

@@ -19,6 +19,9 @@ from typing import Any, Protocol, Self
 
 from rollview.algebra.expression import Column, Expression, Row, compile_expression
 
+COUNT = "_count"
+"""The column that carries a row's multiplicity, where a bag is a table: +1 inserted, −1 deleted."""
+
 Output = tuple[str, Expression]
 """A column of a projection: its name and how to compute it."""
 
@@ -68,7 +71,7 @@ class Bag(Protocol):
     def is_empty(self) -> bool:
         """Whether the net effect has no row."""
 
-    def settled(self) -> Self:
+    def materialized(self) -> Self:
         """The same bag, computed now, because it will be looked at more than once."""
 
 
@@ -214,7 +217,7 @@ class MemoryBag:
     def is_empty(self) -> bool:
         return not self.counts
 
-    def settled(self) -> MemoryBag:
+    def materialized(self) -> MemoryBag:
         return self
 
 

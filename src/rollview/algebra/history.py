@@ -115,7 +115,7 @@ class History:
             if part.version != len(csns) + 1:
                 raise HistoryError(
                     f"version {part.version} of source {part.source} cannot follow version {len(csns)}",
-                    thing=part.source,
+                    subject=part.source,
                 )
             csns.append(unit.csn)
             for change in part.changes:
@@ -155,7 +155,7 @@ class History:
         upto = csns[seen.upto - 1] if seen.upto else 0
         found = Seen(upto, frozenset(csns[hole - 1] for hole in seen.holes))
         if any((csn in found) != (version in seen) for version, csn in self._shared(source, found)):
-            raise HistoryError(f"an answer of {source} saw a part of a unit of work", thing=source)
+            raise HistoryError(f"an answer of {source} saw a part of a unit of work", subject=source)
         return found
 
     def _shared(self, source: str, seen: Seen) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ from rollview.algebra.view import Block
 
 
 @dataclass(frozen=True)
-class Reach:
+class JoinStep:
     """One relation reached from another one (its parent) through equal columns.
 
     `on` pairs the parent's columns with the relation's own. No parent: the product with everything.
@@ -35,7 +35,7 @@ class SubQuery:
     """What one source is asked at once: relations of that source, parents before children."""
 
     source: str
-    reaches: tuple[Reach, ...]
+    join_steps: tuple[JoinStep, ...]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class AccessPath:
     `known` joins those with each other, the first one with nothing; `rounds` reaches all the others.
     """
 
-    known: tuple[Reach, ...]
+    known: tuple[JoinStep, ...]
     rounds: tuple[tuple[SubQuery, ...], ...]
 
 
@@ -69,10 +69,10 @@ class _Path:
         self.conditions = [*block.residual]
         self.edges = list(block.edges)
 
-    def join_known(self, relation: int) -> Reach:
+    def join_known(self, relation: int) -> JoinStep:
         pairs = tuple(pair for parent in self.joined for pair in self._take_edges(parent, relation))
         self.joined.append(relation)
-        return Reach(relation, None, pairs, False, self._conditions())
+        return JoinStep(relation, None, pairs, False, self._conditions())
 
     def next_round(self) -> tuple[SubQuery, ...]:
         known = tuple(self.joined)
@@ -81,12 +81,12 @@ class _Path:
             # A disconnected graph: the product with the first relation that is left.
             rest = next(i for i in range(len(self.block.relations)) if i not in self.joined)
             self.joined.append(rest)
-            reach = Reach(rest, None, (), True, self._conditions())
-            return (SubQuery(self._source(rest), (reach,)),)
+            join_step = JoinStep(rest, None, (), True, self._conditions())
+            return (SubQuery(self._source(rest), (join_step,)),)
         return tuple(self._sub_query(source, known) for source in sources)
 
     def _sub_query(self, source: str, known: tuple[int, ...]) -> SubQuery:
-        reaches: list[Reach] = []
+        join_steps: list[JoinStep] = []
         parents = list(known)
         # The list grows while it is walked: a relation that was reached is a parent of the next ones.
         for parent in parents:
@@ -96,8 +96,8 @@ class _Path:
                     self.joined.append(relation)
                     parents.append(relation)
                     conditions = self._conditions()
-                    reaches.append(Reach(relation, parent, on, parent in known, conditions))
-        return SubQuery(source, tuple(reaches))
+                    join_steps.append(JoinStep(relation, parent, on, parent in known, conditions))
+        return SubQuery(source, tuple(join_steps))
 
     def _source(self, relation: int) -> str:
         return self.block.relations[relation].table.site

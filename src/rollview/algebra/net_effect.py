@@ -16,15 +16,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rollview.algebra.bag import Bag, Output, keep
+from rollview.algebra.bag import COUNT, Bag, Output, keep
 from rollview.algebra.dependencies import view_key
 from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
 from rollview.algebra.view import Aggregate, Block, Node
 from rollview.errors import OptionError
 
 B = TypeVar("B", bound=Bag)
-
-_COUNT = "_count"
 
 
 def stored_columns(root: Node) -> tuple[str, ...]:
@@ -52,9 +50,9 @@ def in_order(root: Node, net: B) -> tuple[B, ...]:
 
 def deletions_and_insertions(key: Sequence[str], net: B) -> tuple[B, B]:
     """The rows of a net effect with negative and with positive counts; key columns hold no NULL."""
-    counted = net.summarize(net.columns, [(_COUNT, Literal(1))])
-    deleted = _rows_in(key, net, counted.select(call("<", Column(_COUNT), Literal(0))))
-    inserted = _rows_in(key, net, counted.select(call(">", Column(_COUNT), Literal(0))))
+    counted = net.summarize(net.columns, [(COUNT, Literal(1))])
+    deleted = _rows_in(key, net, counted.select(call("<", Column(COUNT), Literal(0))))
+    inserted = _rows_in(key, net, counted.select(call(">", Column(COUNT), Literal(0))))
     return deleted, inserted
 
 
@@ -107,6 +105,6 @@ def check_roll(condensed: Iterable[Range], upto: int) -> None:
         if span.after < upto < span.upto:
             raise OptionError(
                 f"no roll to {upto}: the delta was condensed from {span.after} to {span.upto}",
-                thing=str(upto),
+                subject=str(upto),
                 hint=f"roll it to {span.after} or {span.upto}",
             )

@@ -69,7 +69,7 @@ class Sequencer:
         if held.setdefault(version, transaction) != transaction:
             raise HistoryError(
                 f"source {source} reported version {version} twice with different content",
-                thing=source,
+                subject=source,
                 hint="two programs may be reporting under one source name",
             )
         if transaction.global_id:

@@ -15,7 +15,7 @@ from typing import Any
 
 from rollview.algebra.bag import Bag, keep
 from rollview.algebra.expression import Literal, conjunction
-from rollview.algebra.join_graph import Reach, SubQuery, access_path
+from rollview.algebra.join_graph import JoinStep, SubQuery, access_path
 from rollview.algebra.view import Block
 from rollview.algorithms.effects import Answer, Ask, Effect, Execute, Question
 
@@ -39,8 +39,8 @@ def source_evaluate(block: Block, known: Mapping[int, Bag], rounds: Rounds | Non
         questions = tuple(question_for(block, sub_query, rows) for sub_query in sub_queries)
         answers: tuple[Answer[Any], ...] = yield Ask(questions)
         for sub_query, answer in zip(sub_queries, answers, strict=True):
-            for reach, found in zip(sub_query.reaches, answer.rows, strict=True):
-                rows = rows.join(found, reach.on, conjunction(reach.conditions))
+            for join_step, found in zip(sub_query.join_steps, answer.rows, strict=True):
+                rows = rows.join(found, join_step.on, conjunction(join_step.conditions))
     return rows.project(block.projection)
 
 
@@ -50,25 +50,27 @@ def join_known(block: Block, known: Mapping[int, Bag]) -> Bag:
     Columns that the block does not have, such as a csn, are carried along; they must be disjoint.
     """
     joined: Bag | None = None
-    for reach in access_path(block, *known).known:
-        rows = known[reach.relation]
-        extra = [name for name in rows.columns if name not in block.relations[reach.relation].columns]
-        if block.local[reach.relation]:
-            rows = rows.select(conjunction(block.local[reach.relation]))
-        rows = rows.project(keep((*block.needed[reach.relation], *extra)))
-        joined = rows if joined is None else joined.join(rows, reach.on, conjunction(reach.conditions))
+    for join_step in access_path(block, *known).known:
+        rows = known[join_step.relation]
+        extra = [name for name in rows.columns if name not in block.relations[join_step.relation].columns]
+        if block.local[join_step.relation]:
+            rows = rows.select(conjunction(block.local[join_step.relation]))
+        rows = rows.project(keep((*block.needed[join_step.relation], *extra)))
+        joined = (
+            rows if joined is None else joined.join(rows, join_step.on, conjunction(join_step.conditions))
+        )
     assert joined is not None, "a query has at least one known relation"
     return joined
 
 
 def question_for(block: Block, sub_query: SubQuery, rows: Bag) -> Question[Any]:
     """The question with the values that the rows so far look for."""
-    keys = tuple(keys_of(rows, reach) for reach in sub_query.reaches if reach.shipped)
+    keys = tuple(keys_of(rows, join_step) for join_step in sub_query.join_steps if join_step.shipped)
     return Question(block, sub_query, keys)
 
 
-def keys_of(rows: Bag, reach: Reach) -> Bag | None:
+def keys_of(rows: Bag, join_step: JoinStep) -> Bag | None:
     """The values to look for. Counts do not matter: an insertion and a deletion both need their matches."""
-    if reach.parent is None:
+    if join_step.parent is None:
         return None
-    return rows.distinct([parent for parent, _ in reach.on])
+    return rows.distinct([parent for parent, _ in join_step.on])

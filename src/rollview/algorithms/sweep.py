@@ -29,7 +29,7 @@ from rollview.algebra.align import FROM, UNTIL, align, window
 from rollview.algebra.bag import Bag, Output, keep
 from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
 from rollview.algebra.history import CSN, Seen
-from rollview.algebra.join_graph import Reach, SubQuery, access_path
+from rollview.algebra.join_graph import JoinStep, SubQuery, access_path
 from rollview.algebra.lift import lift
 from rollview.algebra.view import Block, View
 from rollview.algorithms.effects import (
@@ -86,7 +86,7 @@ def evaluate_forward(query: Forward) -> Steps:
     """What the changes did to the block, with the csn of each."""
     block, interval = query.block, query.interval
     rows = yield from local_changes(block, query.start, interval.after, interval.upto)
-    rows = rows.settled()
+    rows = rows.materialized()
     if not rows.is_empty():
         yield Execute()
     for sub_queries in access_path(block, query.start).rounds:
@@ -94,10 +94,10 @@ def evaluate_forward(query: Forward) -> Steps:
             break
         questions = tuple(question_for(block, sub_query, rows) for sub_query in sub_queries)
         answers: tuple[Answer[Any], ...] = yield Ask(questions)
-        sights: tuple[Seen, ...] = yield Await(answers)
-        for sub_query, answer, saw in zip(sub_queries, answers, sights, strict=True):
+        seen: tuple[Seen, ...] = yield Await(answers)
+        for sub_query, answer, saw in zip(sub_queries, answers, seen, strict=True):
             rows = yield from _hop(query, rows, sub_query, answer, saw)
-        rows = rows.settled()
+        rows = rows.materialized()
     if rows.is_empty():
         # The path may have ended early, so the columns of the relations not reached are not there.
         return rows.project((*((name, Literal(None)) for name in block.output_columns), (CSN, Column(CSN))))
@@ -125,38 +125,42 @@ def _renamed(block: Block, position: int, names: tuple[str, ...]) -> tuple[Outpu
 
 def _hop(query: Forward, rows: Bag, sub_query: SubQuery, answer: Answer[Any], saw: Seen) -> Steps:
     """Joins the rows so far with every relation of one answer, each at the state that each row needs."""
-    relations = [reach.relation for reach in sub_query.reaches]
+    relations = [join_step.relation for join_step in sub_query.join_steps]
     found = dict(zip(relations, answer.rows, strict=True))
     corrected: set[int] = set()
-    for reach in sub_query.reaches:
+    for join_step in sub_query.join_steps:
         late: Bag | None = None
-        if reach.parent in corrected:
-            lost = not_looked_for(rows, reach, found[reach.parent])
+        if join_step.parent in corrected:
+            lost = not_looked_for(rows, join_step, found[join_step.parent])
             if not lost.is_empty():
-                late = yield from _ask_alone(query, lost, sub_query, reach)
+                late = yield from _ask_alone(query, lost, sub_query, join_step)
                 rows = rows.plus(lost.negate()).net_effect()
-        rows, was_corrected = yield from _align_and_join(query, rows, reach, found[reach.relation], saw)
+        rows, was_corrected = yield from _align_and_join(
+            query, rows, join_step, found[join_step.relation], saw
+        )
         if late is not None:
             rows = rows.plus(late)
         if was_corrected or late is not None:
-            corrected.add(reach.relation)
+            corrected.add(join_step.relation)
     return rows
 
 
 def _align_and_join(
-    query: Forward, rows: Bag, reach: Reach, found: Bag, saw: Seen
+    query: Forward, rows: Bag, join_step: JoinStep, found: Bag, saw: Seen
 ) -> Generator[Effect, Any, tuple[Bag, bool]]:
     """Rows joined with one relation, and whether the log had anything to correct in it."""
     first, last = query.interval.after, query.interval.upto
-    log = yield from local_changes(query.block, reach.relation, *window(saw, first, last))
+    log = yield from local_changes(query.block, join_step.relation, *window(saw, first, last))
     if log.is_empty():
-        return rows.join(found, reach.on, conjunction(reach.conditions) if reach.conditions else None), False
+        return rows.join(
+            found, join_step.on, conjunction(join_step.conditions) if join_step.conditions else None
+        ), False
     yield Compensated(log)
     aligned = align(found, log, saw, first, last)
     columns = (*rows.columns, *found.columns)
-    condition = _at_bound(reach.relation < query.start, reach.conditions)
+    condition = _at_bound(join_step.relation < query.start, join_step.conditions)
     # A key that changed often meets every change so far; net effect leaves what was true at the row's moment.
-    return rows.join(aligned, reach.on, condition).project(keep(columns)).net_effect(), True
+    return rows.join(aligned, join_step.on, condition).project(keep(columns)).net_effect(), True
 
 
 @lru_cache(maxsize=1024)
@@ -168,13 +172,13 @@ def _at_bound(after_it: bool, conditions: tuple[Expression, ...]) -> Expression:
     return conjunction((call("<", Column(FROM), csn), call("<=", csn, Column(UNTIL)), *conditions))
 
 
-def not_looked_for(rows: Bag, reach: Reach, parent_found: Bag) -> Bag:
+def not_looked_for(rows: Bag, join_step: JoinStep, parent_found: Bag) -> Bag:
     """The rows whose matches the shared sub-query did not look for.
 
     It looked for what joins the parent's rows as the source showed them. Correcting the parent may have
     brought back others (sze2000 report Lemmas 3 and 5: tuples that should be retrieved as well).
     """
-    parent_columns = [parent for parent, _ in reach.on]
+    parent_columns = [parent for parent, _ in join_step.on]
     found = [(f"{name}'", Column(name)) for name in parent_columns]
     looked_for = parent_found.distinct(parent_columns).project(found)
     covered = rows.join(looked_for, [(name, f"{name}'") for name in parent_columns]).project(
@@ -185,11 +189,11 @@ def not_looked_for(rows: Bag, reach: Reach, parent_found: Bag) -> Bag:
     return rows.select(joinable).plus(covered.negate()).net_effect()
 
 
-def _ask_alone(query: Forward, rows: Bag, sub_query: SubQuery, reach: Reach) -> Steps:
+def _ask_alone(query: Forward, rows: Bag, sub_query: SubQuery, join_step: JoinStep) -> Steps:
     """A sub-query for one relation alone, for the rows that the shared one did not serve."""
-    alone = replace(reach, shipped=True)
+    alone = replace(join_step, shipped=True)
     question = question_for(query.block, SubQuery(sub_query.source, (alone,)), rows)
     answers: tuple[Answer[Any], ...] = yield Ask((question,))
-    sights: tuple[Seen, ...] = yield Await(answers)
-    joined, _ = yield from _align_and_join(query, rows, alone, answers[0].rows[0], sights[0])
+    seen: tuple[Seen, ...] = yield Await(answers)
+    joined, _ = yield from _align_and_join(query, rows, alone, answers[0].rows[0], seen[0])
     return joined

@@ -23,7 +23,7 @@ from rollview.catalog.errors import (
     SchemaChanged,
     UnitSplit,
 )
-from rollview.catalog.history import SiteMarks
+from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease
 from rollview.catalog.records import Part, Refresh, Site, Step, Unit, ViewRecord, Waiting
 
@@ -47,7 +47,7 @@ __all__ = [
     "SchemaChanged",
     "Sequenced",
     "Site",
-    "SiteMarks",
+    "SiteTxids",
     "Step",
     "StepEffect",
     "Unit",

@@ -23,12 +23,12 @@ def register(connection: Connection, tables: Sequence[Table], origins: Mapping[s
             if table.site not in origins:
                 raise CatalogError(
                     f"table {table.qualified} belongs to site {table.site}, of which no origin is given",
-                    thing=table.qualified,
+                    subject=table.qualified,
                     hint="ask the source for the site's origin before its tables are registered",
                 )
-            source, bookmark = origins[table.site]
-            site = Site(table.site, source, 0, bookmark, None)
-            connection.execute(insert(schema.site).values(**asdict(site), marks_grow=True))
+            source, log_position = origins[table.site]
+            site = Site(table.site, source, 0, log_position, None)
+            connection.execute(insert(schema.site).values(**asdict(site), source_txids_grow=True))
             sites[site.name] = site
         names = schema.captured_table
         if table.qualified in known:
@@ -64,18 +64,18 @@ def read_tables(connection: Connection) -> dict[str, Table]:
 def read_sites(connection: Connection) -> dict[str, Site]:
     """All sites by name."""
     site = schema.site.c
-    statement = select(site.name, site.source, site.version, site.bookmark, site.captured_at)
+    statement = select(site.name, site.source, site.version, site.log_position, site.captured_at)
     return {row.name: Site(*row) for row in connection.execute(statement.order_by(site.name))}
 
 
 def read_site(connection: Connection, name: str) -> Site:
     """One site; refuses a name that is none."""
     site = schema.site.c
-    statement = select(site.name, site.source, site.version, site.bookmark, site.captured_at)
+    statement = select(site.name, site.source, site.version, site.log_position, site.captured_at)
     row = connection.execute(statement.where(site.name == name)).one_or_none()
     if row is None:
         raise CatalogError(
-            f"site {name} is not captured", thing=name, hint="run setup, which registers all sites in use"
+            f"site {name} is not captured", subject=name, hint="run setup, which registers all sites in use"
         )
     return Site(*row)
 
@@ -88,7 +88,7 @@ def require_tables(connection: Connection, tables: Sequence[str]) -> None:
         if table not in known:
             raise CatalogError(
                 f"table {table} is not captured",
-                thing=table,
+                subject=table,
                 hint="run setup, which registers all tables in use",
             )
 
@@ -98,14 +98,14 @@ def _reconciled(old: Table, new: Table) -> Table:
     if old.own_log != new.own_log:
         raise CatalogError(
             f"table {new.qualified} was captured as a part of site {old.site} and is now one of {new.site}",
-            thing=new.qualified,
+            subject=new.qualified,
             hint="drop the views that use it, and set them up again",
         )
     types = new.types or old.types
     if old.columns != new.columns or (old.types and old.types != types):
         raise SchemaChanged(
             f"table {new.qualified} has changed: it was ({_columns(old)}) and is now ({_columns(new)})",
-            thing=new.qualified,
+            subject=new.qualified,
             hint="drop the views that use it, and set them up again",
         )
     return replace(new, types=types)

@@ -15,7 +15,7 @@ from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import captured, global_transactions, history, schema, steps, views
 from rollview.catalog.database import Database
 from rollview.catalog.effects import StepEffect
-from rollview.catalog.history import SiteMarks
+from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease, Leases, fence
 from rollview.catalog.records import Refresh, Site, Step, ViewRecord, Waiting
 
@@ -58,7 +58,7 @@ class Catalog:
     # What is captured
 
     def register(self, tables: Sequence[Table], origins: Mapping[str, tuple[str, str]]) -> None:
-        """Adds tables; `origins` gives source and first bookmark of every site that may be new.
+        """Adds tables; `origins` gives source and first log position of every site that may be new.
 
         The keys of a known table may change; other columns or types are refused with SchemaChanged.
         """
@@ -117,10 +117,10 @@ class Catalog:
         with self._database.reading() as connection:
             return history.csn_of(connection, site, version)
 
-    def marks(self, site: str) -> SiteMarks:
+    def source_txids(self, site: str) -> SiteTxids:
         """What has been captured of a site, as of now, in the source's own numbers."""
         with self._database.reading() as connection:
-            return SiteMarks(self._database, site, captured.read_site(connection, site).bookmark)
+            return SiteTxids(self._database, site, captured.read_site(connection, site).log_position)
 
     def touched(self, table: str, after: int, upto: int) -> int:
         """How many rows of a table changed with after < csn ≤ upto."""

@@ -34,7 +34,7 @@ class Database:
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
             raise CatalogUrlError(
                 f"the catalog cannot be opened: {error}",
-                thing=url.partition("@")[2] or url,
+                subject=url.partition("@")[2] or url,
                 hint="write an address such as sqlite:///./lake/catalog.db",
             ) from error
         self.place = address.render_as_string(hide_password=True)
@@ -43,7 +43,7 @@ class Database:
             if address.database in {None, "", ":memory:"}:
                 raise CatalogUrlError(
                     "a catalog in memory would be lost with the process",
-                    thing=self.place,
+                    subject=self.place,
                     hint="name a file, such as sqlite:///./lake/catalog.db",
                 )
             self._folder = Path(str(address.database)).parent
@@ -108,7 +108,7 @@ class Database:
             reason = error.orig if isinstance(error, DBAPIError) else error
             raise CatalogUnavailable(
                 f"the catalog {self.place} cannot be used: {reason}",
-                thing=self.place,
+                subject=self.place,
                 hint="look for a full disk, missing rights or a program that locks it, and try again",
             ) from error
 

@@ -12,10 +12,10 @@ from rollview.catalog.records import Refresh, Unit, ViewRecord
 
 @dataclass(frozen=True)
 class Sequenced:
-    """Units of work got their csn, and sites were captured up to these bookmarks."""
+    """Units of work got their csn, and sites were captured up to these log positions."""
 
     units: tuple[Unit, ...]
-    bookmarks: Mapping[str, str]
+    log_positions: Mapping[str, str]
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def release(connection: Connection, global_id: str, now: float) -> Waiting:
         names = ", ".join(waiting) or "none"
         raise NotWaiting(
             f"no global transaction {global_id} waits for a part",
-            thing=global_id,
+            subject=global_id,
             hint=f"waiting: {names}; `rollview status` shows them",
         )
     connection.execute(insert(schema.released).values(global_id=global_id, released_at=now))

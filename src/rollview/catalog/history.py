@@ -1,4 +1,4 @@
-"""The history of captured units of work: csn, versions, marks and times, each found by an index.
+"""The history of captured units of work: csn, versions, source txids and times, each found by an index.
 
 It agrees with `algebra.history.History` on everything that has not been pruned. `forget` leaves the
 newest unit it was told to forget, and for every site and table the newest entry up to there: they are
@@ -77,7 +77,7 @@ def in_csn(connection: Connection, site: str, seen: Seen) -> Seen:
         if max(missing) > read_site(connection, site).version:
             raise CatalogError(
                 f"version {max(missing)} of site {site} has not been captured yet",
-                thing=site,
+                subject=site,
                 hint="capture first; an answer can only be placed once all that it saw is known",
             )
         raise _pruned(site)
@@ -86,7 +86,7 @@ def in_csn(connection: Connection, site: str, seen: Seen) -> Seen:
     if any((csn in found) != (version in seen) for csn, version in together):
         raise UnitSplit(
             f"an answer of {site} saw a part of a unit of work: global transactions crossed there",
-            thing=site,
+            subject=site,
             hint="ask again",
         )
     return found
@@ -113,46 +113,48 @@ def forget(connection: Connection, upto: int) -> None:
 
 
 @dataclass(frozen=True)
-class SiteMarks:
+class SiteTxids:
     """What has been captured of one site, for translating what an answer saw.
 
-    The bookmark is the one of the moment this was made. What `latest` and `versions` tell is at least as
-    new, so whatever lies before the bookmark is known to them.
+    The log position is the one of the moment this was made. What `latest` and `versions` tell is at least as
+    new, so whatever lies before the log position is known to them.
     """
 
     database: Database
     site: str
-    bookmark: str
+    log_position: str
 
-    def latest(self, mark: int) -> int:
-        """The greatest version whose mark is ≤ this one; 0 if there is none."""
+    def latest(self, source_txid: int) -> int:
+        """The greatest version whose source txid is ≤ this one; 0 if there is none."""
         with self.database.reading() as connection:
             of_site = select(_part.version).where(_part.site == self.site)
-            grows = select(schema.site.c.marks_grow).where(schema.site.c.name == self.site)
+            grows = select(schema.site.c.source_txids_grow).where(schema.site.c.name == self.site)
             if connection.scalar(grows):
-                newest = of_site.where(_part.mark <= mark).order_by(_part.mark.desc())
+                newest = of_site.where(_part.source_txid <= source_txid).order_by(_part.source_txid.desc())
             else:
                 # From the newest version back: an answer is about as new as what has been captured. The
-                # sum keeps the database from collecting and sorting all smaller marks instead.
-                newest = of_site.where(_part.mark + 0 <= mark).order_by(_part.version.desc())
+                # sum keeps the database from collecting and sorting all smaller source txids instead.
+                newest = of_site.where(_part.source_txid + 0 <= source_txid).order_by(_part.version.desc())
             version = connection.scalar(newest.limit(1))
             return _require_first(connection, self.site) if version is None else version
 
-    def versions(self, marks: Sequence[int]) -> dict[int, int]:
-        """The versions of these marks, of those that have been captured."""
+    def versions(self, source_txids: Sequence[int]) -> dict[int, int]:
+        """The versions of these source txids, of those that have been captured."""
         with self.database.reading() as connection:
-            return versions_of(connection, self.site, marks)
+            return versions_of(connection, self.site, source_txids)
 
-    def since(self, mark: int) -> dict[int, int]:
-        """The versions of all captured marks that are at least this one."""
+    def since(self, source_txid: int) -> dict[int, int]:
+        """The versions of all captured source txids that are at least this one."""
         with self.database.reading() as connection:
-            found = select(_part.mark, _part.version).where(_part.site == self.site, _part.mark >= mark)
-            return {each.mark: each.version for each in connection.execute(found)}
+            found = select(_part.source_txid, _part.version).where(
+                _part.site == self.site, _part.source_txid >= source_txid
+            )
+            return {each.source_txid: each.version for each in connection.execute(found)}
 
 
-def versions_of(connection: Connection, site: str, marks: Iterable[int]) -> dict[int, int]:
-    """The versions of a site's marks, of those that are kept."""
-    return dict(_look_up(connection, site, "mark", "version", marks))
+def versions_of(connection: Connection, site: str, source_txids: Iterable[int]) -> dict[int, int]:
+    """The versions of a site's source txids, of those that are kept."""
+    return dict(_look_up(connection, site, "source_txid", "version", source_txids))
 
 
 def _look_up(
@@ -182,7 +184,7 @@ def _require_kept(connection: Connection, after: int) -> None:
     if after < floor - 1:
         raise HistoryPruned(
             f"the history after csn {after} is not kept any more: it begins with csn {floor}",
-            thing=f"csn {after}",
+            subject=f"csn {after}",
             hint="load the view again, or keep the history for longer",
         )
 
@@ -200,6 +202,6 @@ def _require_first(connection: Connection, site: str) -> int:
 def _pruned(site: str) -> HistoryPruned:
     return HistoryPruned(
         f"the versions of site {site} that were asked about are not kept any more",
-        thing=site,
+        subject=site,
         hint="ask the source again: a new answer sees versions that are kept",
     )

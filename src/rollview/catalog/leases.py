@@ -179,7 +179,7 @@ def fence(connection: Connection, lease: Lease) -> None:
     successor = "nobody" if row is None or row.pid is None else f"process {row.pid} on {row.host}"
     raise LeaseLost(
         f"the lease {lease.name} was lost (epoch {lease.epoch}); it is now held by {successor}",
-        thing=lease.name,
+        subject=lease.name,
         hint="nothing was written; what was begun is continued by whoever holds the lease now",
     )
 
@@ -193,6 +193,6 @@ def _held(name: str, found: _Occupied) -> LeaseHeld:
     since = datetime.fromtimestamp(found.since, UTC).isoformat(timespec="seconds")
     return LeaseHeld(
         f"{name} is held by process {found.holder.pid} on {found.holder.host} since {since}",
-        thing=name,
+        subject=name,
         hint="wait until it has finished, or stop it; if it was killed its lease ends by itself",
     )

@@ -76,6 +76,13 @@ _GLOBAL_TRANSACTIONS = (
     "CREATE TABLE released (global_id TEXT PRIMARY KEY, released_at DOUBLE PRECISION NOT NULL)",
 )
 
+# Names that everybody uses: a transaction's id at its source, and a position of the source's log.
+_PLAIN_NAMES = (
+    "ALTER TABLE part RENAME COLUMN mark TO source_txid",
+    "ALTER TABLE site RENAME COLUMN bookmark TO log_position",
+    "ALTER TABLE site RENAME COLUMN marks_grow TO source_txids_grow",
+)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -94,6 +101,10 @@ def _global_transactions(connection: Connection) -> None:
     _run(connection, _GLOBAL_TRANSACTIONS)
 
 
+def _plain_names(connection: Connection) -> None:
+    _run(connection, _PLAIN_NAMES)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -104,6 +115,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (2, _marks_grow),
     (3, _condensed),
     (4, _global_transactions),
+    (5, _plain_names),
 )
 NEWEST = MIGRATIONS[-1][0]
 
@@ -116,7 +128,7 @@ def version_of(connection: Connection) -> int:
         if version > NEWEST:
             raise CatalogError(
                 f"the catalog has schema version {version}, but this rollview knows only up to {NEWEST}",
-                thing=_place(connection),
+                subject=_place(connection),
                 hint="a newer rollview has used it; install that version or a later one",
             )
         return version
@@ -124,7 +136,7 @@ def version_of(connection: Connection) -> int:
         found = ", ".join(sorted(names)[:3])
         raise CatalogError(
             f"the database {_place(connection)} is no catalog: it holds other tables ({found} …)",
-            thing=_place(connection),
+            subject=_place(connection),
             hint="give the catalog a database of its own in the project file",
         )
     return 0

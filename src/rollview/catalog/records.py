@@ -11,24 +11,24 @@ from typing import Any
 class Site:
     """What commits in one order, and how far it has been captured.
 
-    `version` is the last version with a csn, `bookmark` the source's own word for the place after it;
+    `version` is the last version with a csn, `log_position` the source's own word for the place after it;
     `captured_at` is None before the first capture.
     """
 
     name: str
     source: str
     version: int
-    bookmark: str
+    log_position: str
     captured_at: float | None
 
 
 @dataclass(frozen=True)
 class Part:
-    """One site's part of a unit of work; `mark` is the site's own number for the transaction."""
+    """One site's part of a unit of work; `source_txid` is the site's own number for the transaction."""
 
     site: str
     version: int
-    mark: int
+    source_txid: int
     transaction_id: str = ""
     global_id: str = ""
 

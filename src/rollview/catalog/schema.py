@@ -19,15 +19,15 @@ def _table(name: str, /, **columns: type[TypeEngine[Any]]) -> Table:
 schema_version = _table("schema_version", version=BigInteger, applied_at=Double)
 catalog = _table("catalog", identity=Text, last_step=BigInteger)
 
-# What is captured. `marks_grow` says that a greater version had a greater mark so far.
+# What is captured. `source_txids_grow` says that a greater version had a greater source txid so far.
 site = _table(
     "site",
     name=Text,
     source=Text,
     version=BigInteger,
-    bookmark=Text,
+    log_position=Text,
     captured_at=Double,
-    marks_grow=Boolean,
+    source_txids_grow=Boolean,
 )
 captured_table = _table("captured_table", name=Text, site=Text, definition=Text)
 
@@ -38,7 +38,7 @@ part = _table(
     site=Text,
     version=BigInteger,
     csn=BigInteger,
-    mark=BigInteger,
+    source_txid=BigInteger,
     transaction_id=Text,
     global_id=Text,
 )

@@ -20,21 +20,21 @@ class _Progress:
     """How far a site has come, while its new parts are taken in."""
 
     version: int
-    bookmark: str
-    mark: int | None
-    marks_grow: bool
+    log_position: str
+    source_txid: int | None
+    source_txids_grow: bool
 
 
 def keep_units(connection: Connection, effect: Sequenced, now: float) -> None:
-    """Writes the units, their parts and what they touched, and moves the sites' bookmarks."""
+    """Writes the units, their parts and what they touched, and moves the sites' log positions."""
     _require_order(connection, effect.units)
-    sites = {part.site for unit in effect.units for part in unit.parts} | effect.bookmarks.keys()
+    sites = {part.site for unit in effect.units for part in unit.parts} | effect.log_positions.keys()
     progress = {site: _progress_of(connection, site) for site in sites}
     for unit in effect.units:
         for part in unit.parts:
             _advance(progress[part.site], part)
-    for site, bookmark in effect.bookmarks.items():
-        progress[site].bookmark = bookmark
+    for site, log_position in effect.log_positions.items():
+        progress[site].log_position = log_position
     _insert(connection, effect.units)
     for name, reached in progress.items():
         connection.execute(
@@ -42,9 +42,9 @@ def keep_units(connection: Connection, effect: Sequenced, now: float) -> None:
             .where(schema.site.c.name == name)
             .values(
                 version=reached.version,
-                bookmark=reached.bookmark,
+                log_position=reached.log_position,
                 captured_at=now,
-                marks_grow=reached.marks_grow,
+                source_txids_grow=reached.source_txids_grow,
             )
         )
 
@@ -55,11 +55,11 @@ def _require_order(connection: Connection, units: tuple[Unit, ...]) -> None:
     latest = -math.inf if time is None else time
     for unit in units:
         if unit.csn != last + 1:
-            raise CatalogError(f"csn {unit.csn} cannot follow csn {last}", thing=f"csn {unit.csn}")
+            raise CatalogError(f"csn {unit.csn} cannot follow csn {last}", subject=f"csn {unit.csn}")
         if not unit.commit_time >= latest:
             raise CatalogError(
                 f"csn {unit.csn} was committed at {unit.commit_time}, before the csn it follows ({latest})",
-                thing=f"csn {unit.csn}",
+                subject=f"csn {unit.csn}",
                 hint="commit times come from one clock that never runs backwards",
             )
         last, latest = unit.csn, unit.commit_time
@@ -67,20 +67,24 @@ def _require_order(connection: Connection, units: tuple[Unit, ...]) -> None:
 
 def _progress_of(connection: Connection, name: str) -> _Progress:
     site, part = read_site(connection, name), schema.part.c
-    newest = select(part.mark).where(part.site == name).order_by(part.version.desc()).limit(1)
-    grows = select(schema.site.c.marks_grow).where(schema.site.c.name == name)
-    return _Progress(site.version, site.bookmark, connection.scalar(newest), bool(connection.scalar(grows)))
+    newest = select(part.source_txid).where(part.site == name).order_by(part.version.desc()).limit(1)
+    grows = select(schema.site.c.source_txids_grow).where(schema.site.c.name == name)
+    return _Progress(
+        site.version, site.log_position, connection.scalar(newest), bool(connection.scalar(grows))
+    )
 
 
 def _advance(site: _Progress, part: Part) -> None:
     if part.version != site.version + 1:
         raise CatalogError(
             f"version {part.version} of site {part.site} cannot follow version {site.version}",
-            thing=part.site,
+            subject=part.site,
             hint="a batch was sequenced twice, or one before it is missing",
         )
-    site.marks_grow = site.marks_grow and (site.mark is None or part.mark > site.mark)
-    site.version, site.mark = part.version, part.mark
+    site.source_txids_grow = site.source_txids_grow and (
+        site.source_txid is None or part.source_txid > site.source_txid
+    )
+    site.version, site.source_txid = part.version, part.source_txid
 
 
 def _insert(connection: Connection, units: tuple[Unit, ...]) -> None:
@@ -97,7 +101,7 @@ def _insert(connection: Connection, units: tuple[Unit, ...]) -> None:
                     "site": part.site,
                     "version": part.version,
                     "csn": unit.csn,
-                    "mark": part.mark,
+                    "source_txid": part.source_txid,
                     "transaction_id": part.transaction_id,
                     "global_id": part.global_id,
                 }
@@ -129,17 +133,17 @@ def _totals(connection: Connection, units: tuple[Unit, ...]) -> dict[str, int]:
 
 
 def _require_new_marks(connection: Connection, units: tuple[Unit, ...]) -> None:
-    """Refuses a mark that a site has had: it would be the same transaction for the second time."""
-    marks: dict[str, list[int]] = {}
+    """Refuses a source txid that a site has had: it would be the same transaction for the second time."""
+    source_txids: dict[str, list[int]] = {}
     for unit in units:
         for part in unit.parts:
-            marks.setdefault(part.site, []).append(part.mark)
-    for site, new in marks.items():
+            source_txids.setdefault(part.site, []).append(part.source_txid)
+    for site, new in source_txids.items():
         known = history.versions_of(connection, site, new)
         if known or len(set(new)) < len(new):
             repeated = min(known, default=max(new, key=new.count))
             raise CatalogError(
-                f"site {site} has committed the transaction with mark {repeated} already",
-                thing=site,
-                hint="a source must give every transaction a mark of its own, and report it once",
+                f"site {site} has committed the transaction with source txid {repeated} already",
+                subject=site,
+                hint="a source must give every transaction a source txid of its own, and report it once",
             )

@@ -65,7 +65,7 @@ def end_step(connection: Connection, step: Step) -> None:
     if connection.execute(delete(schema.step).where(schema.step.c.id == step.id)).rowcount == 0:
         raise CatalogError(
             f"{step.kind} step {step.id} of {step.subject} is not pending",
-            thing=f"step {step.id}",
+            subject=f"step {step.id}",
             hint="it was finished or abandoned before; look at the pending steps again",
         )
 

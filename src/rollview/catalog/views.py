@@ -89,7 +89,7 @@ def add_view(connection: Connection, effect: ViewAdded) -> None:
     if connection.scalar(select(_view.name).where(_view.name == record.name)) is not None:
         raise CatalogError(
             f"view {record.name} exists already",
-            thing=record.name,
+            subject=record.name,
             hint="drop it first; both may be effects of one step",
         )
     connection.execute(
@@ -127,7 +127,7 @@ def move(connection: Connection, effect: Moved) -> None:
         if query not in known:
             raise CatalogError(
                 f"view {effect.view} has no forward query {tuple(query)[1:]}",
-                thing=effect.view,
+                subject=effect.view,
                 hint="a view's forward queries are named when it is added",
             )
         _require_forward(f"the position of {tuple(query)}", known[query], csn)
@@ -207,14 +207,14 @@ def _require_forward(what: str, known: int | None, csn: int) -> None:
     if known is not None and csn < known:
         raise CatalogError(
             f"{what} cannot go back from csn {known} to csn {csn}",
-            thing=what,
+            subject=what,
             hint="the same piece of work may have been done twice with different bounds",
         )
 
 
 def _require_own(view: str, query: ForwardQuery) -> None:
     if query.view != view:
-        raise CatalogError(f"a forward query of view {query.view} cannot move view {view}", thing=view)
+        raise CatalogError(f"a forward query of view {query.view} cannot move view {view}", subject=view)
 
 
 def _key(query: ForwardQuery) -> dict[str, str | int]:
@@ -227,4 +227,4 @@ def _columns(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _unknown(view: str) -> CatalogError:
-    return CatalogError(f"view {view} is not in the catalog", thing=view, hint="load it first, with setup")
+    return CatalogError(f"view {view} is not in the catalog", subject=view, hint="load it first, with setup")

@@ -9,7 +9,7 @@ from rich.text import Text
 from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.cli.tables import contents_text, level_text
-from rollview.simulator.campaign import Campaign, conduct
+from rollview.simulator.campaign import Campaign, run_campaign
 from rollview.simulator.checker import check
 from rollview.simulator.example import EXAMPLE_STEPS, example_world
 from rollview.simulator.network import NETWORKS
@@ -64,7 +64,7 @@ def _every_interleaving(console: Console) -> None:
             world=example_world(),
             required=Level.CONVERGENCE,
         )
-        tally = conduct(campaign)
+        tally = run_campaign(campaign)
         wrong = tally.levels[Level.NONE]
         extent = "all" if tally.finished else "the first"
         console.print(f"  {name:14} {extent} {tally.runs:,} schedules: {wrong:,} end with a wrong view")
@@ -73,7 +73,7 @@ def _every_interleaving(console: Console) -> None:
 def _hostile_runs(console: Console, runs: int) -> None:
     console.print("\n[bold]Random worlds, hostile network: misordering, loss, repetition, crashes[/bold]")
     campaign = Campaign(ALGORITHMS["sweep"], NETWORKS["hostile"], Scenario.GLOBAL, runs=runs)
-    tally = conduct(campaign)
+    tally = run_campaign(campaign)
     console.print(
         f"  sweep          {tally.runs:,} runs in {tally.seconds:.1f} s, every one: ",
         level_text(tally.level),

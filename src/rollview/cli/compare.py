@@ -15,10 +15,10 @@ from rich.table import Table
 from rollview.algebra.levels import Scenario
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.cli.tables import level_text
-from rollview.simulator.counted import CountedClaim, counted_claims
 from rollview.simulator.ipda.checker import ipda_spectrum
+from rollview.simulator.measured_costs import MeasuredCost, measure_costs
 from rollview.simulator.network import NETWORKS
-from rollview.simulator.price import Price, measure_prices
+from rollview.simulator.paper_claims import PaperClaim, paper_claims
 from rollview.simulator.report import Findings, disagreements, report
 from rollview.simulator.spectrum import Cell, Effort, measure_spectrum
 
@@ -35,7 +35,7 @@ def compare(console: Console, effort: Effort, jobs: int, write: Path | None, as_
         click.echo(json.dumps(_record(found), ensure_ascii=False))
     else:
         _print_levels(console, found.cells)
-        _print_costs(console, found.prices)
+        _print_costs(console, found.costs_measured)
         _print_claims(console, found.claims)
         if write is not None:
             console.print(f"written: {write}")
@@ -53,9 +53,9 @@ def _measure(console: Console, effort: Effort, jobs: int, as_json: bool) -> Find
         task = bar.add_task("levels", total=total)
         cells = measure_spectrum(names, effort, jobs, lambda done: bar.advance(task, done))
         bar.add_task("costs", total=None)
-        prices = measure_prices(names, _RELATIONS, _CONCURRENT)
+        costs_measured = measure_costs(names, _RELATIONS, _CONCURRENT)
         bar.add_task("IPDA", total=None)
-        return Findings(effort, cells, prices, counted_claims(), ipda_spectrum())
+        return Findings(effort, cells, costs_measured, paper_claims(), ipda_spectrum())
 
 
 def _record(found: Findings) -> dict[str, object]:
@@ -63,7 +63,7 @@ def _record(found: Findings) -> dict[str, object]:
         "levels": [
             {**asdict(cell), "scenario": str(cell.scenario), "level": str(cell.level)} for cell in found.cells
         ],
-        "costs": [asdict(price) for price in found.prices],
+        "costs": [asdict(cost) for cost in found.costs_measured],
         "counted": [asdict(claim) for claim in found.claims],
         "ipda": {
             variant: {str(each): missed is None for each, missed in row.items()}
@@ -84,25 +84,25 @@ def _print_levels(console: Console, cells: Sequence[Cell]) -> None:
         console.print(table)
 
 
-def _print_costs(console: Console, prices: Sequence[Price]) -> None:
+def _print_costs(console: Console, costs_measured: Sequence[MeasuredCost]) -> None:
     table = Table(title="cost per transaction, 3 relations", title_justify="left")
     table.add_column("algorithm")
     for title in ("concurrent", "queries", "sub-queries", "round trips", "rows shipped", "rows corrected"):
         table.add_column(title, justify="right")
-    for price in prices:
-        if price.relations == 3 and price.concurrent in (0, 10):
+    for cost in costs_measured:
+        if cost.relations == 3 and cost.concurrent in (0, 10):
             measures = (
-                price.queries,
-                price.questions,
-                price.rounds,
-                price.rows_shipped,
-                price.rows_compensated,
+                cost.queries,
+                cost.questions,
+                cost.rounds,
+                cost.rows_shipped,
+                cost.rows_compensated,
             )
-            table.add_row(price.algorithm, str(price.concurrent), *(f"{value:.2f}" for value in measures))
+            table.add_row(cost.algorithm, str(cost.concurrent), *(f"{value:.2f}" for value in measures))
     console.print(table)
 
 
-def _print_claims(console: Console, claims: Sequence[CountedClaim]) -> None:
+def _print_claims(console: Console, claims: Sequence[PaperClaim]) -> None:
     table = Table(title="counted claims of the papers", title_justify="left")
     for title in ("paper", "what", "says", "measured"):
         table.add_column(title)

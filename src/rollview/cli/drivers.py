@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 from rich.text import Text
 
-from rollview.cli.opening import Opened, opened, project_options
+from rollview.cli.project_context import Opened, opened, project_options
 from rollview.cli.terminal import print_json, results
 from rollview.errors import OptionError
 

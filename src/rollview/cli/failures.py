@@ -29,14 +29,14 @@ def fail(error: BaseException, context: click.Context) -> None:
     as_json = bool(meta.get("rollview.json"))
     if isinstance(error, RollviewError):
         code = BAD_INPUT if isinstance(error, InputError) else FAILED
-        _end(error.message, error.thing, error.hint, code, as_json, error)
+        _end(error.message, error.subject, error.hint, code, as_json, error)
     hint = "" if meta.get("rollview.debug") else "--debug shows the whole trace"
     _end(plain_line(error), type(error).__name__, hint, FAILED, as_json, error)
 
 
-def _end(message: str, thing: str, hint: str, code: int, as_json: bool, error: BaseException) -> NoReturn:
+def _end(message: str, subject: str, hint: str, code: int, as_json: bool, error: BaseException) -> NoReturn:
     if as_json:
-        record = {"error": message, "thing": thing, "hint": hint}
+        record = {"error": message, "subject": subject, "hint": hint}
         click.echo(json.dumps(record, ensure_ascii=False), err=True)
     else:
         click.secho("error: ", fg="red", bold=True, nl=False, err=True)

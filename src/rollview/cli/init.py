@@ -47,11 +47,11 @@ def check_free(folder: Path) -> None:
     """Refuses a folder that holds anything, before anything is written."""
     hint = "name a folder that is empty or does not exist yet"
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file", thing=str(folder), hint=hint)
+        raise InputError(f"{folder} is a file", subject=str(folder), hint=hint)
     if folder.is_dir() and any(folder.iterdir()):
-        raise InputError(f"{folder} is not empty", thing=str(folder), hint=hint)
+        raise InputError(f"{folder} is not empty", subject=str(folder), hint=hint)
     for parent in folder.absolute().parents:
         if parent.exists():
             if not parent.is_dir():
-                raise InputError(f"{parent} is a file", thing=str(folder), hint=hint)
+                raise InputError(f"{parent} is a file", subject=str(folder), hint=hint)
             return

@@ -30,10 +30,10 @@ def check_java() -> None:
     home = os.environ.get("JAVA_HOME", "")
     if home and not Path(home, "bin", "java").exists():
         hint = "set it to a Java 17 or 21, or unset it to use the `java` on the path"
-        raise JavaMissing(f"JAVA_HOME is {home}, where there is no bin/java", thing="JAVA_HOME", hint=hint)
+        raise JavaMissing(f"JAVA_HOME is {home}, where there is no bin/java", subject="JAVA_HOME", hint=hint)
     if not home and shutil.which("java") is None:
         hint = "install Java 17 or 21, for example: apt install openjdk-17-jre-headless; or set JAVA_HOME"
-        raise JavaMissing("Spark needs Java, and there is none on this machine", thing="java", hint=hint)
+        raise JavaMissing("Spark needs Java, and there is none on this machine", subject="java", hint=hint)
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def _failed(said: IO[bytes], error: Exception) -> RollviewError:
     telling = [line.strip() for line in lines if "Exception" in line or "Error" in line or "rror:" in line]
     reason = (telling or [str(error).splitlines()[0] if str(error) else type(error).__name__])[-1]
     hint = "--debug shows all that it said; see `spark` in the project file"
-    return SparkFailed(f"Spark did not start: {reason}", thing="spark", hint=hint)
+    return SparkFailed(f"Spark did not start: {reason}", subject="spark", hint=hint)
 
 
 @contextmanager

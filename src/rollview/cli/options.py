@@ -59,11 +59,11 @@ def _check_writable(file: Path | None) -> None:
     if file is None:
         return
     if file.is_dir():
-        raise OptionError(f"{file} is a folder, not a file", thing=str(file))
+        raise OptionError(f"{file} is a folder, not a file", subject=str(file))
     if not file.parent.is_dir():
-        raise OptionError(f"the folder of {file} does not exist", thing=str(file))
+        raise OptionError(f"the folder of {file} does not exist", subject=str(file))
     if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise OptionError(f"{file} cannot be written", thing=str(file))
+        raise OptionError(f"{file} cannot be written", subject=str(file))
 
 
 def campaign_for(options: Options) -> Campaign:
@@ -89,7 +89,9 @@ def campaign_for(options: Options) -> Campaign:
         scenario = world.scenario
         for view in world.views:
             if reason := algorithm.refusal(view):
-                raise OptionError(f"{algorithm.name} cannot maintain {view.name}: {reason}", thing=view.name)
+                raise OptionError(
+                    f"{algorithm.name} cannot maintain {view.name}: {reason}", subject=view.name
+                )
     return Campaign(
         algorithm,
         NETWORKS[options.network],
@@ -121,14 +123,14 @@ def _read_world(file: Path) -> World:
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
-        raise WorldError(f"cannot read {file}: {error.strerror}", thing=str(file)) from error
+        raise WorldError(f"cannot read {file}: {error.strerror}", subject=str(file)) from error
     try:
         record = json.loads(text)
     except ValueError:
         try:
             record = json.loads(text.splitlines()[0])
         except (ValueError, IndexError) as error:
-            raise WorldError(f"{file} is not JSON: {error}", thing=str(file)) from error
+            raise WorldError(f"{file} is not JSON: {error}", subject=str(file)) from error
     if not isinstance(record, dict):
-        raise WorldError(f"{file} holds no JSON object", thing=str(file))
+        raise WorldError(f"{file} holds no JSON object", subject=str(file))
     return from_json(record)

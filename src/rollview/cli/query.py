@@ -8,7 +8,7 @@ import click
 from rich.text import Text
 
 from rollview.cli.durations import Duration
-from rollview.cli.opening import opened, project_options
+from rollview.cli.project_context import opened, project_options
 from rollview.cli.rows import limit_option, page, print_page, rows_shown
 from rollview.cli.terminal import print_json, results
 

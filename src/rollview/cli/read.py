@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 from rich.text import Text
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
-from rollview.cli.opening import opened, project_options
+from rollview.cli.project_context import opened, project_options
 from rollview.cli.rows import limit_option, page, print_page, rows_shown
 from rollview.cli.terminal import print_json, results
-from rollview.service.points import iso, resolve
-from rollview.sources.source import COUNT
+from rollview.service.points_in_time import iso, resolve
 
 
 @click.command()

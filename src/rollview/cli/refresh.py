@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from rollview.cli.opening import opened, project_options
+from rollview.cli.project_context import opened, project_options
 from rollview.cli.terminal import print_json, results
-from rollview.service.points import iso
+from rollview.service.points_in_time import iso
 
 
 @click.command()

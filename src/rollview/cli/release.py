@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from rollview.cli.opening import opened, project_options
+from rollview.cli.project_context import opened, project_options
 from rollview.cli.terminal import print_json, results
 
 

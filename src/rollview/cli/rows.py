@@ -52,7 +52,9 @@ def page(frame: Any, limit: int | None, first: Sequence[str] = (), ordered: bool
     names = tuple(frame.columns)
     for name in names:
         if names.count(name) > 1:
-            raise InputError(f"two columns are called `{name}`", thing=name, hint="name one of them with AS")
+            raise InputError(
+                f"two columns are called `{name}`", subject=name, hint="name one of them with AS"
+            )
     columns = (*first, *(name for name in names if name not in first))
     quoted = [f"`{name.replace('`', '``')}`" for name in columns]
     chosen = frame.select(*quoted)

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from rollview.cli.opening import opened, project_options
+from rollview.cli.project_context import opened, project_options
 from rollview.cli.terminal import print_json, results
 from rollview.errors import OptionError
 

@@ -18,7 +18,7 @@ from rollview.cli.compare import compare
 from rollview.cli.options import Options, campaign_for, effort_for
 from rollview.cli.tables import level_text, print_story, print_witness
 from rollview.planning import render
-from rollview.simulator.campaign import Campaign, Tally, conduct, seeded_run
+from rollview.simulator.campaign import Campaign, Tally, run_campaign, seeded_run
 from rollview.simulator.checker import Verdict, check
 from rollview.simulator.network import NETWORKS
 from rollview.simulator.schedule import Recorded, Schedule
@@ -143,7 +143,7 @@ def _conduct(console: Console, campaign: Campaign, jobs: int) -> Tally:
     ) as bar:
         what = f"{campaign.algorithm.name} · {campaign.scenario} · {campaign.network.name}"
         task = bar.add_task(what, total=None if campaign.exhaustive else campaign.runs)
-        return conduct(campaign, jobs, lambda done: bar.advance(task, done))
+        return run_campaign(campaign, jobs, lambda done: bar.advance(task, done))
 
 
 def _told_run(campaign: Campaign, failing: Failing | None) -> tuple[World, Outcome, Verdict]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rollview.cli.opening import opened, project_options
+from rollview.cli.project_context import opened, project_options
 from rollview.cli.terminal import print_json, results
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rollview.cli import shop_at_work
-from rollview.cli.opening import Opened, opened
+from rollview.cli.project_context import Opened, opened
 from rollview.cli.starter import (
     CRM,
     PROJECT_FILE,
@@ -28,7 +28,7 @@ from rollview.cli.starter import (
     write_database,
 )
 from rollview.cli.status import print_status
-from rollview.cli.verify import print_verdict
+from rollview.cli.verify import print_verification
 from rollview.errors import RollviewError
 from rollview.sources.postgres import EmbeddedPostgres
 
@@ -152,7 +152,7 @@ def _finish(writers: list[subprocess.Popen[str]]) -> int:
     """Ends the writers' input; returns how many transactions they committed."""
     told = [writer.communicate("\n")[0] for writer in writers]
     if any(writer.returncode for writer in writers):
-        raise RollviewError("a writer of the demo failed", thing="demo")
+        raise RollviewError("a writer of the demo failed", subject="demo")
     return sum(int(each) for each in told)
 
 
@@ -209,7 +209,7 @@ def _latest(console: Console, at: Opened, facts: dict[str, Any]) -> None:
     with at.tell.aside():
         _tell(console, _LATEST.format(written=facts["transactions_written"]))
         for verdict in verdicts:
-            print_verdict(console, verdict)
+            print_verification(console, verdict)
     if not facts["verified"]:
         raise RollviewError(
             "a view differs from its recomputation", hint="--keep leaves the folder to look at"
@@ -225,7 +225,7 @@ def _totals(at: Opened, csn: int | None) -> dict[str, str]:
         at.project.read("sales_by_state", csn).selectExpr("sum(n) AS n", "sum(total) AS total").collect()[0]
     )
     if tuple(joined) != tuple(grouped):
-        raise RollviewError(f"the views disagree: {tuple(joined)} and {tuple(grouped)}", thing="demo")
+        raise RollviewError(f"the views disagree: {tuple(joined)} and {tuple(grouped)}", subject="demo")
     return {"sales": str(joined["n"]), "total": str(joined["total"])}
 
 

@@ -9,12 +9,12 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from rollview.cli.opening import opened, project_options
+from rollview.cli.project_context import opened, project_options
 from rollview.cli.rows import Page, print_page
 from rollview.cli.terminal import plain, print_json, results
 
 if TYPE_CHECKING:
-    from rollview.service.verify import Verdict
+    from rollview.service.verify import Verification
 
 
 @click.command()
@@ -42,12 +42,12 @@ def verify(views: tuple[str, ...], project_file: Path, as_json: bool) -> None:
     else:
         console = results()
         for verdict in verdicts:
-            print_verdict(console, verdict)
+            print_verification(console, verdict)
     if not all(verdict.is_right for verdict in verdicts):
         raise SystemExit(1)
 
 
-def print_verdict(console: Console, verdict: Verdict) -> None:
+def print_verification(console: Console, verdict: Verification) -> None:
     """One line if the view is right; else the rows that differ."""
     rows = "1 row" if verdict.rows == 1 else f"{verdict.rows:,} rows"
     at = f" at csn {verdict.csn}: {rows}"

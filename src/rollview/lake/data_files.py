@@ -46,7 +46,7 @@ class DataFile:
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """How rows lie in files: the order, the rows of a file, and about how many there will be (0: unknown)."""
 
     sort_by: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Layout:
 
 
 def write_rows(
-    folder: Path, columns: Sequence[tuple[str, str]], rows: pa.Table | DataFrame, layout: Layout
+    folder: Path, columns: Sequence[tuple[str, str]], rows: pa.Table | DataFrame, layout: FileLayout
 ) -> list[DataFile]:
     """Rows as Parquet files in a table's folder, none of them empty."""
     names = rows.column_names if isinstance(rows, pa.Table) else rows.columns
@@ -63,7 +63,7 @@ def write_rows(
     if sorted(names) != sorted(wanted):
         raise LakeError(
             f"{folder.name}: the rows have the columns {', '.join(names)}, the table {', '.join(wanted)}",
-            thing=folder.name,
+            subject=folder.name,
             hint="rows and table must have the same columns",
         )
     written = _write_arrow if isinstance(rows, pa.Table) else _write_frame
@@ -88,7 +88,7 @@ def _new_name(folder: Path) -> Path:
 
 
 def _write_arrow(
-    folder: Path, columns: Sequence[tuple[str, str]], rows: pa.Table, layout: Layout
+    folder: Path, columns: Sequence[tuple[str, str]], rows: pa.Table, layout: FileLayout
 ) -> Iterator[Path]:
     schema = arrow_schema(columns)
     table = rows.select(schema.names).cast(schema)
@@ -109,7 +109,7 @@ def _write_arrow(
 
 
 def _write_frame(
-    folder: Path, columns: Sequence[tuple[str, str]], rows: DataFrame, layout: Layout
+    folder: Path, columns: Sequence[tuple[str, str]], rows: DataFrame, layout: FileLayout
 ) -> Iterator[Path]:
     typed = rows.select(*(f.col(to_sql(Column(name))).cast(kind).alias(name) for name, kind in columns))
     writer = _arranged(typed, layout).write.options(**_PARQUET)
@@ -122,20 +122,20 @@ def _write_frame(
                 raise
             raise LakeError(
                 f"{folder.name}: writing data files failed: the disk is full",
-                thing=folder.name,
+                subject=folder.name,
                 hint=hint_for(error),
             ) from error
         if not staged.is_dir():
             raise LakeError(
                 f"{folder.name}: Spark wrote files that cannot be found at {staged}",
-                thing=folder.name,
+                subject=folder.name,
                 hint="Spark and rollview must see the lake under the same path",
             )
         for part in sorted(staged.glob("part-*.parquet")):
             yield part.rename(_new_name(folder))
 
 
-def _arranged(rows: DataFrame, layout: Layout) -> DataFrame:
+def _arranged(rows: DataFrame, layout: FileLayout) -> DataFrame:
     """One shuffle where it is known that one file is enough; otherwise Spark finds the ranges itself."""
     if not layout.sort_by:
         return rows

@@ -33,12 +33,14 @@ def discard(paths: Iterable[Path]) -> None:
 
 
 @contextmanager
-def explained(thing: str, doing: str) -> Iterator[None]:
+def explained(subject: str, doing: str) -> Iterator[None]:
     """Turns the errors of disk, Arrow and deltalake into one that says what was being done."""
     try:
         yield
     except (OSError, pa.ArrowException, DeltaError) as error:
-        raise LakeError(f"{thing}: {doing} failed: {error}", thing=thing, hint=hint_for(error)) from error
+        raise LakeError(
+            f"{subject}: {doing} failed: {error}", subject=subject, hint=hint_for(error)
+        ) from error
 
 
 def hint_for(error: BaseException) -> str:

@@ -68,7 +68,7 @@ class DeltaLog:
                 return DeltaTable(self.folder.absolute().as_uri(), version=version)
             except TableNotFoundError as error:
                 raise LakeError(
-                    f"{self.folder} is not a table of the lake", thing=self.folder.name, hint="run setup"
+                    f"{self.folder} is not a table of the lake", subject=self.folder.name, hint="run setup"
                 ) from error
             except (DeltaError, OSError) as error:
                 reason = error
@@ -78,7 +78,7 @@ class DeltaLog:
         shown = "" if version is None else f" at version {version}"
         raise LakeError(
             f"{self.folder.name} cannot be read{shown}: {reason}",
-            thing=self.folder.name,
+            subject=self.folder.name,
             hint="if its folder was damaged, delete it and load the table again",
         ) from reason
 

@@ -44,7 +44,7 @@ def statistics_of(file: Path) -> tuple[int, str]:
         if footer.schema.column(position).physical_type == "INT96":
             raise LakeError(
                 f"{file.name} holds timestamps in the outdated INT96 form",
-                thing=name,
+                subject=name,
                 hint="set spark.sql.parquet.outputTimestampType to TIMESTAMP_MICROS in the Spark session",
             )
         if position < INDEXED_COLUMNS or name.startswith("_"):

@@ -19,15 +19,15 @@ from pyspark.sql import DataFrame
 
 from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
 from rollview.lake.commit import Commit, properties_of
-from rollview.lake.data_files import Layout, write_rows
+from rollview.lake.data_files import FileLayout, write_rows
 from rollview.lake.disk import discard, explained, sync
 from rollview.lake.errors import ConflictError, LakeError
+from rollview.lake.external_writes import check_no_external_writes
 from rollview.lake.file import CSN, LakeFile, within
 from rollview.lake.file import holding as files_holding
 from rollview.lake.log import DeltaLog
 from rollview.lake.maintenance import clear_staging, delete_files, groups_to_compact, needless_files
 from rollview.lake.transaction import settle, transact
-from rollview.lake.untouched import check_untouched
 from rollview.rows import FileScan, ScanFile, arrow_schema, spark_type
 
 PROPERTIES = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 1 hours"}
@@ -57,13 +57,15 @@ class LakeTable:
             # deltalake takes the one for an escaped character, the other for a slash, and looks elsewhere.
             raise LakeError(
                 f"{self.folder.absolute()}: a lake cannot lie in a folder with % or \\ in its path",
-                thing=str(self.folder),
+                subject=str(self.folder),
                 hint="choose another folder",
             )
         for name, kind in columns:
             if kind == "void":
                 raise LakeError(
-                    f"{self.folder.name}: the column {name} has no type", thing=name, hint="cast it to a type"
+                    f"{self.folder.name}: the column {name} has no type",
+                    subject=name,
+                    hint="cast it to a type",
                 )
         if not self.exists():
             with explained(self.folder.name, "creating the table"):
@@ -72,7 +74,7 @@ class LakeTable:
             there = ", ".join(f"{name} {kind}" for name, kind in self.columns)
             raise LakeError(
                 f"{self.folder.name} exists with other columns: {there}",
-                thing=self.folder.name,
+                subject=self.folder.name,
                 hint="delete the table's folder, or give the new table another name",
             )
 
@@ -116,18 +118,18 @@ class LakeTable:
         if not self._log.actions(version):
             raise LakeError(
                 f"{self.folder.name}: the log says nothing about version {version} (any more)",
-                thing=self.folder.name,
+                subject=self.folder.name,
                 hint=f"the newest version is {self.version()}; entries are kept for a limited time",
             )
         return self._log.commit_at(version)
 
-    def check_untouched(self, since: int) -> None:
+    def check_no_external_writes(self, since: int) -> None:
         """Refuses a table that somebody else changed after this version, or that has lost data files."""
-        check_untouched(self._log, since)
+        check_no_external_writes(self._log, since)
 
     def append(self, rows: pa.Table | DataFrame, commit: Commit) -> int:
         """Adds rows; the version that has them. No rows are a commit, too: the csn moves on."""
-        return self._change((), rows, commit, Layout())
+        return self._change((), rows, commit, FileLayout())
 
     def replace(
         self,
@@ -139,14 +141,14 @@ class LakeTable:
     ) -> int:
         """Takes files away and adds rows in one commit; the rows are sorted and split into files."""
         expected = sum(file.rows for file in removed)
-        return self._change(removed, rows, commit, Layout(tuple(sort_by), file_rows, expected))
+        return self._change(removed, rows, commit, FileLayout(tuple(sort_by), file_rows, expected))
 
     def _change(
         self,
         removed: Sequence[LakeFile],
         rows: pa.Table | DataFrame | None,
         commit: Commit,
-        layout: Layout,
+        layout: FileLayout,
     ) -> int:
         if self.last_step(commit.writer) >= commit.step:
             return self.version()
@@ -216,7 +218,7 @@ class LakeTable:
         if csn is not None and CSN not in dict(schema):
             raise LakeError(
                 f"{self.folder.name}: a range of {CSN} was asked for without the column",
-                thing=CSN,
+                subject=CSN,
                 hint=f"add {CSN} to the columns to be read",
             )
         found = tuple(ScanFile(str(self._full(file.path))) for file in files)
@@ -242,7 +244,7 @@ class LakeTable:
         try:
             for group in groups:
                 order = (CSN,) if CSN in dict(self.columns) else ()
-                layout = Layout(order, target_rows, sum(file.rows for file in group))
+                layout = FileLayout(order, target_rows, sum(file.rows for file in group))
                 added += write_rows(self.folder, self.columns, read(self.scan(group)), layout)
         except BaseException:
             discard(file.path for file in added)
@@ -266,7 +268,7 @@ class LakeTable:
         if keep_seconds > REMEMBERED_SECONDS:
             raise LakeError(
                 f"{self.folder.name}: removed files cannot be kept for {keep_seconds:.0f} seconds",
-                thing=self.folder.name,
+                subject=self.folder.name,
                 hint=f"keep them for {REMEMBERED_SECONDS:.0f} seconds at most",
             )
         now = time.time()

@@ -48,7 +48,7 @@ def transact(
                 if not log.entry(version).exists():
                     raise LakeError(
                         f"{log.folder.name}: the commit failed: {error}",
-                        thing=log.folder.name,
+                        subject=log.folder.name,
                         hint=hint_for(error),
                     ) from error
             else:
@@ -56,7 +56,7 @@ def transact(
         time.sleep(_PAUSE_SECONDS * (attempt + 1))
     raise ConflictError(
         f"{log.folder.name}: other writers were always faster",
-        thing=log.folder.name,
+        subject=log.folder.name,
         hint="stop the other processes that write to this table",
     )
 
@@ -69,7 +69,7 @@ def settle(log: DeltaLog, version: int) -> None:
     except OSError as error:
         raise LakeError(
             f"{log.folder.name}: version {version} was committed, but may not be on disk: {error}",
-            thing=log.folder.name,
+            subject=log.folder.name,
             hint="look after the disk, then run the same command again: the step is not made twice",
         ) from error
 
@@ -97,7 +97,7 @@ def _removals(
         if path not in present:
             raise ConflictError(
                 f"{log.folder.name}: {path} was to be replaced, but is no longer part of the table",
-                thing=log.folder.name,
+                subject=log.folder.name,
                 hint="another process changed the table meanwhile: read it again and repeat the step",
             )
     return [RemoveAction(path, data_change, now, present[path].size) for path in removed]

@@ -76,7 +76,7 @@ class _Groups:
             if name not in stored:
                 message = f"`{name}` is neither grouped nor aggregated"
                 hint = "add it to GROUP BY, or use it inside COUNT, SUM or AVG"
-                raise mistake(item.node, message, thing=name, hint=hint)
+                raise mistake(item.node, message, subject=name, hint=hint)
         return result
 
     def _over_keys(self, expression: Expression) -> Expression:
@@ -136,7 +136,7 @@ def _key(node: exp.Expr, items: tuple[SelectItem, ...], scope: Scope) -> Express
         position = int(node.name)
         if not 1 <= position <= len(items):
             message = f"GROUP BY {position}: no such output column, the last one is {len(items)}"
-            raise mistake(node, message, thing=node.name)
+            raise mistake(node, message, subject=node.name)
         return _item_key(items[position - 1], node, scope)
     if isinstance(node, exp.Column) and not node.table and not scope.names(node):
         for item in items:
@@ -148,5 +148,5 @@ def _key(node: exp.Expr, items: tuple[SelectItem, ...], scope: Scope) -> Express
 def _item_key(item: SelectItem, node: exp.Expr, scope: Scope) -> Expression:
     if item.node.find(exp.AggFunc):
         message = f"GROUP BY `{item.name}`: an aggregate cannot be a group key"
-        raise mistake(node, message, thing=item.name)
+        raise mistake(node, message, subject=item.name)
     return item.column or scalar(item.node, scope)

@@ -46,7 +46,7 @@ def plus_interval(value: Expression, node: exp.Expr, sign: int) -> Expression:
     try:
         return _folded(result)
     except EvaluationError as error:
-        raise mistake(interval, error.message, thing=error.thing) from None
+        raise mistake(interval, error.message, subject=error.subject) from None
 
 
 def _folded(result: Call) -> Expression:

@@ -43,7 +43,7 @@ def check_cast(node: exp.Cast) -> None:
         example = "2024-01-31" if kind == "DATE" else "2024-01-31 12:30:00"
         if _READERS[kind](constant.name) is None:
             message = f"{kind} '{constant.name}' is no {kind.lower()}"
-            raise mistake(constant, message, thing=constant.name, hint=f"write {kind} '{example}'")
+            raise mistake(constant, message, subject=constant.name, hint=f"write {kind} '{example}'")
 
 
 def cast(node: exp.Cast, value: Expression) -> Expression:
@@ -63,7 +63,7 @@ def _type(node: exp.DataType) -> str:
         precision, scale = (*limits, *(10, 0)[len(limits) :])
         if not 0 <= scale <= precision <= 38 or precision == 0:
             message = f"DECIMAL({precision},{scale}): at most 38 digits, and of these the scale"
-            raise mistake(node, message, thing=node.sql(dialect=DIALECT))
+            raise mistake(node, message, subject=node.sql(dialect=DIALECT))
         return f"DECIMAL({precision},{scale})"
     if node.this not in _NAMES or node.expressions:
         raise _unknown(node)

@@ -34,8 +34,8 @@ def _number(node: exp.Expr) -> int | float | Decimal:
     if "e" in text.lower():
         double = float(text)
         if math.isinf(double):
-            raise mistake(node, f"{text} is too large for a double", thing=text)
+            raise mistake(node, f"{text} is too large for a double", subject=text)
         return double
     if len(text.replace(".", "").lstrip("0")) > 38:
-        raise mistake(node, f"{text} has more than 38 digits", thing=text)
+        raise mistake(node, f"{text} has more than 38 digits", subject=text)
     return Decimal(text) if "." in text else int(text)

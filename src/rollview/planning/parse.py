@@ -90,7 +90,7 @@ def _syntax_error(error: ParseError) -> ViewError:
     if description.startswith("Required keyword"):
         description = "something is missing here"
     near = f": `{word}`" if word else ""
-    return ViewError(f"{description}{near} (line {details.get('line')}, column {column})", thing=word)
+    return ViewError(f"{description}{near} (line {details.get('line')}, column {column})", subject=word)
 
 
 def _token_error(error: TokenError, sql: str) -> ViewError:
@@ -99,7 +99,7 @@ def _token_error(error: TokenError, sql: str) -> ViewError:
     if unclosed is None:
         return ViewError(f"the SQL cannot be read: {error}")
     message = f"{unclosed[1]} is opened but never closed"
-    return ViewError(f"{message} ({place_at(sql, int(unclosed[2]))})", thing=unclosed[1])
+    return ViewError(f"{message} ({place_at(sql, int(unclosed[2]))})", subject=unclosed[1])
 
 
 def _query(statement: exp.Expr) -> exp.Expr:

@@ -28,14 +28,14 @@ class NodeError(Exception):
         self.words = tuple(words)
 
 
-def mistake(node: exp.Expr, message: str, *, thing: str = "", hint: str = "") -> NodeError:
+def mistake(node: exp.Expr, message: str, *, subject: str = "", hint: str = "") -> NodeError:
     """The SQL is wrong at this node."""
-    return NodeError(node, ViewError(message, thing=thing, hint=hint))
+    return NodeError(node, ViewError(message, subject=subject, hint=hint))
 
 
 def refusal(node: exp.Expr, construct: str, *, hint: str = "") -> NodeError:
     """The SQL is right, but the construct cannot be maintained yet."""
-    error = UnsupportedError(f"{construct} is not supported yet", thing=construct, hint=hint)
+    error = UnsupportedError(f"{construct} is not supported yet", subject=construct, hint=hint)
     return NodeError(node, error, re.findall(r"\b[A-Z_]{2,}\b", construct))
 
 
@@ -70,7 +70,7 @@ class Text:
         error = fault.error
         place = self.place(fault.node, fault.words)
         message = f"{error.message} ({place})" if place else error.message
-        return type(error)(message, thing=error.thing, hint=error.hint)
+        return type(error)(message, subject=error.subject, hint=error.hint)
 
     def place(self, node: exp.Expr, words: Iterable[str] = ()) -> str:
         """`line L, column C` of a node; empty if nothing around it has a position."""

@@ -32,10 +32,10 @@ def read_properties(create: exp.Create, blocks: Iterable[Block]) -> dict[str, st
             raise refusal(node, f"{node.sql(dialect=DIALECT)} in CREATE MATERIALIZED VIEW")
         _check_key(node, key, names)
         if key in found:
-            raise mistake(node, f"the property `{key}` is given twice", thing=key)
+            raise mistake(node, f"the property `{key}` is given twice", subject=key)
         if not isinstance(value, exp.Literal | exp.Boolean):
             message = f"the property `{key}` needs a constant"
-            raise mistake(node, message, thing=key, hint="write it in quotes")
+            raise mistake(node, message, subject=key, hint="write it in quotes")
         found[key] = str(value.this).lower() if isinstance(value, exp.Boolean) else value.name
     return found
 
@@ -55,8 +55,8 @@ def _check_key(node: exp.Expr, key: str, names: list[str]) -> None:
         relation = word.removeprefix("interval.")
         if relation.lower() not in [name.lower() for name in names]:
             hint = did_you_mean(relation, names, otherwise=f"the view has {', '.join(names)}")
-            raise mistake(node, f"the property `{key}` names no relation of the view", thing=key, hint=hint)
+            raise mistake(node, f"the property `{key}` names no relation of the view", subject=key, hint=hint)
     elif word not in KEYS:
         known = [_PREFIX + name for name in KEYS]
         hint = did_you_mean(key, known, otherwise=f"known: {', '.join(known)}")
-        raise mistake(node, f"unknown property `{key}`", thing=key, hint=hint)
+        raise mistake(node, f"unknown property `{key}`", subject=key, hint=hint)

@@ -193,7 +193,7 @@ class _Translation:
     def _aggregate(self, node: exp.AggFunc) -> Expression:
         if self.aggregate is None:
             name = node.sql_name()
-            raise mistake(node, f"the aggregate function {name} is not allowed here", thing=name)
+            raise mistake(node, f"the aggregate function {name} is not allowed here", subject=name)
         return self.aggregate(node)
 
     def _or_null(self, node: exp.Expr, argument: str) -> Expression:

@@ -65,7 +65,7 @@ class Scope:
             if any(_same(item.alias, other.alias) for other in self.items):
                 message = f"the relation name `{item.alias}` occurs twice in FROM"
                 hint = "give each occurrence its own alias with AS"
-                raise mistake(node, message, thing=item.alias, hint=hint)
+                raise mistake(node, message, subject=item.alias, hint=hint)
         return Scope((*self.items, *right.items), (*self.visible, *right.visible))
 
     def join_using(
@@ -126,11 +126,11 @@ class Scope:
             found = exact
         if not found:
             hint = did_you_mean(name, [column.name for column in self.visible])
-            raise mistake(identifier, f"unknown column `{name}`", thing=name, hint=hint)
+            raise mistake(identifier, f"unknown column `{name}`", subject=name, hint=hint)
         if len(found) > 1:
             holders = [column.item.alias for column in found]
             message = f"ambiguous column `{name}`: in {' and '.join(holders)}"
-            raise mistake(identifier, message, thing=name, hint=f"qualify it, as in {holders[0]}.{name}")
+            raise mistake(identifier, message, subject=name, hint=f"qualify it, as in {holders[0]}.{name}")
         return found[0]
 
     def _item(self, column: exp.Column) -> Item:
@@ -140,7 +140,7 @@ class Scope:
         qualifier = f"{column.db}.{column.table}" if column.db else column.table
         aliases = [item.alias for item in self.items]
         hint = did_you_mean(qualifier, aliases, otherwise=f"in scope: {', '.join(aliases)}")
-        raise mistake(column, f"unknown relation `{qualifier}`", thing=qualifier, hint=hint)
+        raise mistake(column, f"unknown relation `{qualifier}`", subject=qualifier, hint=hint)
 
 
 def find_relation(node: exp.Table, tables: Iterable[Table]) -> Relation:
@@ -154,7 +154,7 @@ def find_relation(node: exp.Table, tables: Iterable[Table]) -> Relation:
     dotted = next((column for column in table.columns if "." in column), None)
     if dotted is not None:
         message = f"the column `{dotted}` of {table.qualified}: a dot in a column name is not supported yet"
-        raise NodeError(node, UnsupportedError(message, thing=dotted))
+        raise NodeError(node, UnsupportedError(message, subject=dotted))
     return Relation(node.alias or table.name, table)
 
 
@@ -163,12 +163,12 @@ def _unknown_view(node: exp.Table, tables: tuple[Table, ...]) -> NodeError:
     namesakes = [table.qualified for table in tables if _same(table.name, node.name)]
     if namesakes:
         message = f"unknown relation `{node.name}`: a relation is named source.table"
-        return mistake(node, message, thing=node.name, hint=f"did you mean {' or '.join(namesakes)}?")
+        return mistake(node, message, subject=node.name, hint=f"did you mean {' or '.join(namesakes)}?")
     by_table = {table.name: table.qualified for table in tables}
     near = nearest(node.name, by_table)
     hint = f"did you mean {by_table[near]}?" if near else "a relation is named source.table"
     message = f"unknown view `{node.name}`: a name without a source is another view's"
-    return mistake(node, message, thing=node.name, hint=hint)
+    return mistake(node, message, subject=node.name, hint=hint)
 
 
 def check_outputs(names: Iterable[tuple[str, exp.Expr]], reserved: Iterable[str]) -> None:
@@ -177,10 +177,10 @@ def check_outputs(names: Iterable[tuple[str, exp.Expr]], reserved: Iterable[str]
     for name, node in names:
         if name.lower() in reserved:
             message = f"the output name `{name}` is reserved"
-            raise mistake(node, message, thing=name, hint="choose another with AS")
+            raise mistake(node, message, subject=name, hint="choose another with AS")
         if name.lower() in seen:
             message = f"two output columns are called `{name}`"
-            raise mistake(node, message, thing=name, hint="rename one with AS")
+            raise mistake(node, message, subject=name, hint="rename one with AS")
         seen.add(name.lower())
 
 
@@ -196,8 +196,8 @@ def _only(node: exp.Expr, name: str, candidates: Iterable[str], what: str, whose
         return name
     if not found:
         hint = did_you_mean(name, candidates, otherwise=f"known: {', '.join(candidates) or 'none'}")
-        raise mistake(node, f"unknown {what} `{name}`{whose}", thing=name, hint=hint)
+        raise mistake(node, f"unknown {what} `{name}`{whose}", subject=name, hint=hint)
     if len(found) > 1:
         message = f"ambiguous {what} `{name}`{whose}: it can be {' or '.join(found)}"
-        raise mistake(node, message, thing=name, hint="spell it exactly")
+        raise mistake(node, message, subject=name, hint="spell it exactly")
     return found[0]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from rollview.algebra.bag import keep
+from rollview.algebra.bag import COUNT, keep
 from rollview.algebra.expression import Column, Expression, call
 from rollview.algebra.history import CSN
 from rollview.algebra.view import Aggregate, Block, Node, Relation, Table, UnionAll
@@ -18,7 +18,7 @@ from rollview.planning.place import DIALECT, mistake, refusal
 from rollview.planning.scalar import condition, scalar
 from rollview.planning.scope import Item, Scope, check_outputs, find_relation
 
-_RESERVED = (CSN, "_count")
+_RESERVED = (CSN, COUNT)
 """Columns that change logs and view deltas add to a view's own."""
 
 

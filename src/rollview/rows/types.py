@@ -43,7 +43,7 @@ def arrow_type(name: str) -> pa.DataType:
     if decimal := _DECIMAL.fullmatch(name):
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     if name not in _TYPES:
-        raise UnsupportedError(f"columns of type {name} are not supported", thing=name)
+        raise UnsupportedError(f"columns of type {name} are not supported", subject=name)
     return _TYPES[name]
 
 
@@ -54,7 +54,7 @@ def spark_type(arrow: pa.DataType) -> str:
     if pa.types.is_timestamp(arrow):
         return "timestamp" if arrow.tz else "timestamp_ntz"
     if arrow not in _NAMES:
-        raise UnsupportedError(f"columns of type {arrow} are not supported", thing=str(arrow))
+        raise UnsupportedError(f"columns of type {arrow} are not supported", subject=str(arrow))
     return _NAMES[arrow]
 
 

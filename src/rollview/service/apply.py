@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import functions as f
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.lift import roll
 from rollview.catalog import Lease, Materialized, Refresh, Refreshed, Step
 from rollview.errors import RollviewError
 from rollview.lake import Commit, LakeFile
 from rollview.service.stored_view import StoredView
 from rollview.service.warehouse import Warehouse
-from rollview.spark import COUNT, SparkBag
+from rollview.spark import SparkBag
 
 LEASE = "apply"
 
@@ -65,7 +66,7 @@ def _run(warehouse: Warehouse, lease: Lease, step: Step) -> dict[str, int]:
     records = warehouse.catalog.views()
     standing = {name: record.materialized_csn for name, record in records.items()}
     names = [name for name, (after, _) in step.bounds["views"].items() if standing.get(name) == after]
-    rolled = dict(zip(names, warehouse.threads.map(one, names), strict=True))
+    rolled = dict(zip(names, warehouse.work_pool.map(one, names), strict=True))
     effects: list[Any] = []
     for name, (version, rows) in rolled.items():
         after, upto = step.bounds["views"][name]
@@ -83,7 +84,7 @@ def _roll(warehouse: Warehouse, name: str, step: int, after: int, upto: int) -> 
     if table.last_step(warehouse.writer("apply")) >= step:
         return table.version(), 0
     for each in (table, warehouse.delta_table(name)):
-        warehouse.check_untouched(each)
+        warehouse.check_no_external_writes(each)
     delta = stored.delta(after, upto)
     if delta.is_empty():
         return stored.record.lake_version, 0
@@ -111,7 +112,7 @@ def _affected(stored: StoredView, delta: SparkBag) -> tuple[LakeFile, ...]:
 def _checked(name: str, rows: Any) -> pa.Table:
     """The rows to write; a count below one means that the view is not what its delta was made for."""
     bag = SparkBag(rows)
-    bag.look()
+    bag.collect_if_small()
     if bag.is_at_driver:
         table = bag.table()
         wrong = table.filter(pa.compute.less(table[COUNT], 1))
@@ -126,4 +127,4 @@ def _checked(name: str, rows: Any) -> pa.Table:
 def _refuse(name: str, row: Mapping[str, Any]) -> None:
     message = f"view {name}: rolling it would leave {row[COUNT]} of a row: {row}"
     hint = f"run `rollview verify {name}`; `rollview setup --reload {name}` computes it anew"
-    raise CorruptView(message, thing=name, hint=hint)
+    raise CorruptView(message, subject=name, hint=hint)

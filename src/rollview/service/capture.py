@@ -21,6 +21,7 @@ import pyarrow as pa
 from numpy import repeat
 from pyspark.sql import functions as f
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN, Transaction, UnitOfWork
 from rollview.algebra.sequencer import Sequencer
 from rollview.catalog import Lease, Part, Sequenced, Site, Step, Unit, Waiting
@@ -28,8 +29,8 @@ from rollview.errors import RollviewError
 from rollview.lake import Commit
 from rollview.rows import Rows, arrow_schema
 from rollview.service.warehouse import Held, Warehouse
-from rollview.sources.source import Batch, Captured
-from rollview.spark import COUNT, SparkBag
+from rollview.sources.source import Batch, CapturedTransaction
+from rollview.spark import SparkBag
 
 LEASE = "capture"
 BATCH_ROWS = 200_000
@@ -70,9 +71,13 @@ def recover(warehouse: Warehouse, lease: Lease) -> int:
     for step in warehouse.catalog.pending("capture"):
         if gone := sorted(step.bounds["sites"].keys() - warehouse.catalog.sites().keys()):
             message = f"a capture that was interrupted had begun with {gone[0]}, which is forgotten since"
-            raise RollviewError(message, thing=gone[0], hint="run `rollview setup` again: it was interrupted")
+            raise RollviewError(
+                message, subject=gone[0], hint="run `rollview setup` again: it was interrupted"
+            )
         batches = {
-            site: warehouse.source_at(site).again(site, bounds["after"], bounds["marks"], bounds["upto"])
+            site: warehouse.source_at(site).replay(
+                site, bounds["after"], bounds["source_txids"], bounds["upto"]
+            )
             for site, bounds in step.bounds["sites"].items()
         }
         units += _write(warehouse, lease, step, batches)
@@ -82,22 +87,22 @@ def recover(warehouse: Warehouse, lease: Lease) -> int:
 def _take(warehouse: Warehouse) -> dict[str, Batch]:
     """One batch from every site that has anything new, what is held back from earlier ones in front."""
     sites = warehouse.catalog.sites()
-    taken = warehouse.takers.map(lambda site: _take_from(warehouse, site), sites.values())
+    taken = warehouse.capture_pool.map(lambda site: _take_from(warehouse, site), sites.values())
     return {
         name: batch
         for name, batch in zip(sites, taken, strict=True)
-        if batch.transactions or batch.bookmark != sites[name].bookmark
+        if batch.transactions or batch.log_position != sites[name].log_position
     }
 
 
 def _take_from(warehouse: Warehouse, site: Site) -> Batch:
     source, held = warehouse.source_at(site.name), warehouse.held.pop(site.name, None)
-    if held is None or held.after != site.bookmark:
-        return source.capture(site.name, site.bookmark, BATCH_ROWS)
+    if held is None or held.after != site.log_position:
+        return source.capture(site.name, site.log_position, BATCH_ROWS)
     if len(held.batch.transactions) >= BATCH_ROWS:
         return held.batch
-    more = source.capture(site.name, held.batch.bookmark, BATCH_ROWS)
-    return Batch((*held.batch.transactions, *more.transactions), more.bookmark)
+    more = source.capture(site.name, held.batch.log_position, BATCH_ROWS)
+    return Batch((*held.batch.transactions, *more.transactions), more.log_position)
 
 
 def _keep(warehouse: Warehouse, lease: Lease, batches: Mapping[str, Batch]) -> int:
@@ -114,22 +119,22 @@ def _keep(warehouse: Warehouse, lease: Lease, batches: Mapping[str, Batch]) -> i
     for name, batch in batches.items():
         rest = batch.transactions[len(ready[name].transactions) :]
         if rest:
-            after = ready[name].bookmark or sites[name].bookmark
-            warehouse.held[name] = Held(after, Batch(rest, batch.bookmark))
+            after = ready[name].log_position or sites[name].log_position
+            warehouse.held[name] = Held(after, Batch(rest, batch.log_position))
     _note_waiting(warehouse, sequencer)
     moved = {
         name: batch
         for name, batch in ready.items()
-        if batch.bookmark and (batch.transactions or batch.bookmark != sites[name].bookmark)
+        if batch.log_position and (batch.transactions or batch.log_position != sites[name].log_position)
     }
     if not moved:
         return 0
     bounds: dict[str, Any] = {
         "sites": {
             name: {
-                "after": sites[name].bookmark,
-                "upto": batch.bookmark,
-                "marks": [each.mark for each in batch.transactions],
+                "after": sites[name].log_position,
+                "upto": batch.log_position,
+                "source_txids": [each.source_txid for each in batch.transactions],
             }
             for name, batch in moved.items()
         },
@@ -148,7 +153,7 @@ def _cut(batch: Batch, number: int) -> Batch:
     if number == len(batch.transactions):
         return batch
     kept = batch.transactions[:number]
-    return Batch(kept, kept[-1].bookmark if kept else "")
+    return Batch(kept, kept[-1].log_position if kept else "")
 
 
 def _sequence(
@@ -206,7 +211,7 @@ def _write(warehouse: Warehouse, lease: Lease, step: Step, batches: Mapping[str,
         named = []
         for site, version in parts:
             each = batches[site].transactions[version - versions[site] - 1]
-            named.append(Part(site, version, each.mark, each.transaction_id, each.global_id))
+            named.append(Part(site, version, each.source_txid, each.transaction_id, each.global_id))
             _collect(each, csn, changed, touched)
         units.append(Unit(csn, commit_time, tuple(named), touched))
     last_csn, last_time = (recorded[-1][0], recorded[-1][1]) if recorded else (0, 0.0)
@@ -215,15 +220,18 @@ def _write(warehouse: Warehouse, lease: Lease, step: Step, batches: Mapping[str,
     for name, pieces in changed.items():
         log = warehouse.change_log(tables[name])
         log.append(_timed(warehouse, tables[name].columns, tables[name].types, pieces), commit)
-    bookmarks = {site: bounds["upto"] for site, bounds in step.bounds["sites"].items()}
-    warehouse.catalog.finish(lease, step, Sequenced(tuple(units), bookmarks))
-    for site, bookmark in bookmarks.items():
-        warehouse.source_at(site).forget(site, bookmark)
+    log_positions = {site: bounds["upto"] for site, bounds in step.bounds["sites"].items()}
+    warehouse.catalog.finish(lease, step, Sequenced(tuple(units), log_positions))
+    for site, log_position in log_positions.items():
+        warehouse.source_at(site).acknowledge(site, log_position)
     return max(len(units), 1)
 
 
 def _collect(
-    transaction: Captured, csn: int, changed: dict[str, list[tuple[int, Rows]]], touched: dict[str, int]
+    transaction: CapturedTransaction,
+    csn: int,
+    changed: dict[str, list[tuple[int, Rows]]],
+    touched: dict[str, int],
 ) -> None:
     for table, rows in transaction.rows.items():
         if isinstance(rows, pa.Table) and not rows.num_rows:

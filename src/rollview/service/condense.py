@@ -24,7 +24,7 @@ def condense(warehouse: Warehouse, name: str, after: int, upto: int) -> int:
     catalog = warehouse.catalog
     view = warehouse.view(name)
     if upto <= after:
-        raise InputError(f"csn {after} to {upto} is no range", thing=name, hint="--from comes before --to")
+        raise InputError(f"csn {after} to {upto} is no range", subject=name, hint="--from comes before --to")
     with catalog.lease(f"propagate:{name}", 5.0) as lease, catalog.lease(APPLY, 5.0) as applying:
         # An apply that died may stand inside the range without showing it.
         recover_apply(warehouse, applying)
@@ -45,7 +45,7 @@ def condense(warehouse: Warehouse, name: str, after: int, upto: int) -> int:
             keys = (*stored.layout.order_keys, CSN)
             net = net.summarize(keys, [(each, Column(each)) for each in names if each not in keys])
             net = net.project((*keep(names), (CSN, Column(CSN))))
-        total = stored.layout.typed(outside.plus(net), CSN).settled()
+        total = stored.layout.typed(outside.plus(net), CSN).materialized()
         step = catalog.begin(lease, "condense", name, {"after": after, "upto": upto})
         catalog.finish(lease, step, Condensed(name, after, upto))
         when = catalog.commit_time(upto) or 0.0
@@ -66,7 +66,7 @@ def _check_free(warehouse: Warehouse, name: str, after: int, upto: int) -> None:
     shown = catalog.views()[name].materialized_csn
     if after < shown < upto:
         hint = f"condense up to csn:{shown}, or from there on"
-        raise InputError(f"the stored view is at csn {shown}, inside the range", thing=name, hint=hint)
+        raise InputError(f"the stored view is at csn {shown}, inside the range", subject=name, hint=hint)
     for other, reader in warehouse.views.items():
         if not any(table.qualified == name for table in reader.tables):
             continue
@@ -74,4 +74,4 @@ def _check_free(warehouse: Warehouse, name: str, after: int, upto: int) -> None:
         passed = min([*catalog.positions(other).values(), catalog.views()[other].materialized_csn])
         if passed < upto:
             message = f"view {other}, which reads {name}, is at csn {passed}, before the end of the range"
-            raise InputError(message, thing=other, hint=f"refresh {other}, or condense up to csn:{passed}")
+            raise InputError(message, subject=other, hint=f"refresh {other}, or condense up to csn:{passed}")

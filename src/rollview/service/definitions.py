@@ -42,7 +42,7 @@ def read_view_files(paths: Iterable[Path]) -> dict[str, ViewText]:
             name, reads = view_name(sql) or path.stem, referenced_names(sql)
         if name in texts:
             message = f"{path.name}: view `{name}` is already defined in {texts[name].path.name}"
-            raise ViewError(message, thing=name)
+            raise ViewError(message, subject=name)
         texts[name] = ViewText(path, name, sql, reads)
     return in_order(texts)
 
@@ -89,13 +89,13 @@ def algorithm_of(view: View) -> Algorithm:
     if algorithm is None:
         raise InputError(
             f"view {view.name}: unknown algorithm `{name}`",
-            thing=name,
+            subject=name,
             hint=f"known: {', '.join(ALGORITHMS)}",
         )
     reason = algorithm.refusal(view) or ("" if name in SERVED else "it runs in the simulator only, so far")
     if reason:
         hint = f"leave rollview.algorithm out, or choose one of {', '.join(SERVED)}"
-        raise UnsupportedError(f"view {view.name} cannot use {name}: {reason}", thing=name, hint=hint)
+        raise UnsupportedError(f"view {view.name} cannot use {name}: {reason}", subject=name, hint=hint)
     return algorithm
 
 
@@ -103,11 +103,11 @@ def _check_properties(view: View, path: Path) -> None:
     policy = policy_of(view)
     if policy not in POLICIES:
         message = f"{path.name}: the policy `{policy}` is not available"
-        raise UnsupportedError(message, thing=policy, hint=f"available: {', '.join(POLICIES)}")
+        raise UnsupportedError(message, subject=policy, hint=f"available: {', '.join(POLICIES)}")
     refresh = view.properties.get("rollview.refresh", "auto")
     if refresh not in ("auto", "incremental", "full"):
         message = f"{path.name}: rollview.refresh is `{refresh}`"
-        raise InputError(message, thing=refresh, hint="one of incremental, full, auto")
+        raise InputError(message, subject=refresh, hint="one of incremental, full, auto")
     for key, value in view.properties.items():
         if (
             key.startswith("rollview.interval")
@@ -115,7 +115,7 @@ def _check_properties(view: View, path: Path) -> None:
             and not (value.isdigit() and int(value) > 0)
         ):
             message = f"{path.name}: {key} is `{value}`"
-            raise InputError(message, thing=value, hint="a number of transactions, or auto")
+            raise InputError(message, subject=value, hint="a number of transactions, or auto")
     algorithm_of(view)
 
 
@@ -129,7 +129,7 @@ def in_order(texts: Mapping[str, ViewText]) -> dict[str, ViewText]:
             cycle = " → ".join((*path[path.index(name) :], name))
             place = texts[name].path.name
             hint = "a view cannot read itself, not even through others"
-            raise ViewError(f"{place}: views form a cycle: {cycle}", thing=name, hint=hint)
+            raise ViewError(f"{place}: views form a cycle: {cycle}", subject=name, hint=hint)
         if name in ordered:
             return
         for read in texts[name].reads:
@@ -148,4 +148,4 @@ def _in_file(path: Path) -> Iterator[None]:
     try:
         yield
     except RollviewError as error:
-        raise type(error)(f"{path.name}: {error.message}", thing=error.thing, hint=error.hint) from None
+        raise type(error)(f"{path.name}: {error.message}", subject=error.subject, hint=error.hint) from None

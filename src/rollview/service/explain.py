@@ -89,7 +89,7 @@ def _graph(block: Block) -> list[str]:
 def _path(block: Block, position: int) -> Path:
     names = [relation.alias for relation in block.relations]
     rounds = tuple(
-        tuple(f"{sub.source}: {', '.join(names[reach.relation] for reach in sub.reaches)}" for sub in round_)
+        tuple(f"{sub.source}: {', '.join(names[step.relation] for step in sub.join_steps)}" for sub in round_)
         for round_ in access_path(block, position).rounds
     )
     return Path(names[position], rounds)

@@ -16,6 +16,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.expression import Column, to_sql
 from rollview.algebra.history import CSN
 from rollview.algebra.lift import initial_state
@@ -24,8 +25,8 @@ from rollview.catalog import ViewRecord
 from rollview.errors import UnsupportedError
 from rollview.rows import Rows, arrow_schema
 from rollview.service.content import content
-from rollview.service.original import original
-from rollview.spark import COUNT, SparkBag
+from rollview.service.view_sql import view_sql
+from rollview.spark import SparkBag
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -124,7 +125,7 @@ def layout_of(spark: SparkSession, view: View) -> Layout:
     empty = {table.qualified: _empty(spark, table.columns, table.types) for table in view.tables}
     names = view.root.output_columns
     frames = {name: bag.frame.drop(COUNT) for name, bag in empty.items()}
-    with original(spark, view.sql, frames) as shown:
+    with view_sql(spark, view.sql, frames) as shown:
         columns = tuple((name, kind) for name, (_, kind) in zip(names, shown.dtypes, strict=True))
     rows = content(
         view.root, [tuple(empty[r.table.qualified] for r in block.relations) for block in view.blocks]
@@ -145,7 +146,7 @@ def _refuse_inexact(view: View, types: Mapping[str, str]) -> None:
         if name.startswith("sum_") and kind in ("double", "float"):
             message = f"view {view.name}: SUM or AVG of a {kind} cannot be maintained exactly"
             hint = "sum a decimal instead: SUM(CAST(x AS DECIMAL(18, 2)))"
-            raise UnsupportedError(message, thing=view.name, hint=hint)
+            raise UnsupportedError(message, subject=view.name, hint=hint)
 
 
 def _empty(spark: SparkSession, names: Sequence[str], types: Sequence[str]) -> SparkBag:

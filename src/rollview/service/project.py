@@ -16,7 +16,7 @@ from rollview.service.condense import condense
 from rollview.service.definitions import is_full
 from rollview.service.explain import Explanation, explain
 from rollview.service.maintenance import maintain
-from rollview.service.points import Covered, check_covered, resolve
+from rollview.service.points_in_time import Covered, check_covered, resolve
 from rollview.service.project_file import read_project_file
 from rollview.service.query import Answered, query
 from rollview.service.refresh import refresh
@@ -24,7 +24,7 @@ from rollview.service.run import Stop, run
 from rollview.service.setup import SetupReport, define, remove, setup
 from rollview.service.status import Status, status
 from rollview.service.stored_view import StoredView
-from rollview.service.verify import Verdict, verify
+from rollview.service.verify import Verification, verify
 from rollview.service.warehouse import Warehouse, unknown_view
 from rollview.spark.session import check_session
 
@@ -147,7 +147,7 @@ class Project:
             raise unknown_view(view, defined)
         return explain(defined[view].view)
 
-    def verify(self, *views: str) -> list[Verdict]:
+    def verify(self, *views: str) -> list[Verification]:
         """Recomputes the views (all, if none is named) at the csn they show, and compares."""
         names = [self._warehouse.view(view).name for view in views] or list(self._warehouse.views)
         return [verify(self._warehouse, name) for name in names]

@@ -75,7 +75,7 @@ class ProjectFile:
         for pattern in self.views:
             matches = sorted(self.folder.glob(pattern))
             if not matches and not any(sign in pattern for sign in "*?["):
-                raise ProjectError(f"views: {pattern} does not exist", thing=pattern)
+                raise ProjectError(f"views: {pattern} does not exist", subject=pattern)
             found.update(dict.fromkeys(matches))
         return tuple(found)
 
@@ -87,14 +87,14 @@ def read_project_file(path: Path) -> ProjectFile:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         hint = "`rollview init DIR` writes a small working project"
-        raise ProjectError(f"cannot read {path}: {error.strerror}", thing=str(path), hint=hint) from None
+        raise ProjectError(f"cannot read {path}: {error.strerror}", subject=str(path), hint=hint) from None
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         place = getattr(error, "problem_mark", None)
         where = f" (line {place.line + 1}, column {place.column + 1})" if place else ""
         problem = getattr(error, "problem", None) or "it is not YAML"
-        raise ProjectError(f"{path.name}: {problem}{where}", thing=str(path)) from None
+        raise ProjectError(f"{path.name}: {problem}{where}", subject=str(path)) from None
     return _Reading(path, text).project(content)
 
 
@@ -105,11 +105,11 @@ class _Reading:
         self.path = path
         self.lines = text.splitlines()
 
-    def fail(self, message: str, thing: str, hint: str = "") -> ProjectError:
-        pattern = re.compile(rf"^\s*[\"']?{re.escape(thing)}[\"']?\s*:|{re.escape(thing)}")
+    def fail(self, message: str, subject: str, hint: str = "") -> ProjectError:
+        pattern = re.compile(rf"^\s*[\"']?{re.escape(subject)}[\"']?\s*:|{re.escape(subject)}")
         line = next((number for number, each in enumerate(self.lines, 1) if pattern.search(each)), None)
-        where = f" (line {line})" if line and thing else ""
-        return ProjectError(f"{self.path.name}{where}: {message}", thing=thing, hint=hint)
+        where = f" (line {line})" if line and subject else ""
+        return ProjectError(f"{self.path.name}{where}: {message}", subject=subject, hint=hint)
 
     def project(self, content: Any) -> ProjectFile:
         if not isinstance(content, dict):

@@ -35,7 +35,7 @@ from rollview.catalog import Lease, Moved, Step
 from rollview.errors import RollviewError
 from rollview.lake import Commit
 from rollview.service.definitions import algorithm_of
-from rollview.service.pace import Pace
+from rollview.service.interval_sizing import IntervalSizing
 from rollview.service.relations import Relations
 from rollview.service.warehouse import Warehouse
 from rollview.spark import SparkBag
@@ -50,7 +50,7 @@ class Propagation:
     warehouse: Warehouse
     view: View
     lease: Lease
-    pace: Pace = field(default_factory=Pace)
+    interval_sizing: IntervalSizing = field(default_factory=IntervalSizing)
 
     def __post_init__(self) -> None:
         self.relations = Relations(self.warehouse, self.view)
@@ -67,7 +67,7 @@ class Propagation:
         intervals, skipped = self._bounds(positions, upto)
         if not intervals and not skipped:
             return False
-        self._check_untouched()
+        self._check_no_external_writes()
         bounds = {
             "intervals": [[*query[1:], each.after, each.upto] for query, each in intervals.items()],
             "skipped": [[*query[1:], to] for query, to in skipped.items()],
@@ -75,7 +75,7 @@ class Propagation:
         started = time.monotonic()
         step = self.warehouse.catalog.begin(self.lease, "propagate", self.view.name, bounds)
         self._run(step)
-        self.pace.took(intervals, time.monotonic() - started, self.warehouse.project.step_seconds)
+        self.interval_sizing.took(intervals, time.monotonic() - started, self.warehouse.project.step_seconds)
         return True
 
     def _bounds(
@@ -93,17 +93,17 @@ class Propagation:
             if not any(self.relations.touched(table, position, newest) for table in tables):
                 skipped[query] = newest
                 continue
-            number = self.pace.transactions(self.view, query, tables)
+            number = self.interval_sizing.transactions(self.view, query, tables)
             names = [table.qualified for table in tables if table.source]
             upto = self.warehouse.catalog.next_csn_touching(names, position, number) if names else newest
             intervals[query] = Interval(position, min(newest, upto))
         return intervals, skipped
 
-    def _check_untouched(self) -> None:
+    def _check_no_external_writes(self) -> None:
         """What is read and what is written must be as rollview left it."""
         logs = [self.warehouse.change_log(table) for table in self.view.tables if table.source]
         for table in (*logs, self.warehouse.delta_table(self.view.name)):
-            self.warehouse.check_untouched(table)
+            self.warehouse.check_no_external_writes(table)
 
     def _tables(self, query: ForwardQuery) -> list[Table]:
         relations = self.view.blocks[query.block].relations
@@ -140,7 +140,7 @@ class Propagation:
         running = [
             _Running(self, process, intervals) for process in self.algorithm.processes(self.view) if intervals
         ]
-        results = self.warehouse.threads.map(lambda each: each.run(), running)
+        results = self.warehouse.work_pool.map(lambda each: each.run(), running)
         return [published for result in results for published in result]
 
 
@@ -203,7 +203,7 @@ def _total(propagation: Propagation, deltas: Sequence[SparkBag]) -> Any:
     """All pieces of the view delta as one, computed in one job."""
     layout = propagation.warehouse.layout(propagation.view.name)
     total = reduce(lambda left, right: left.plus(right), (layout.typed(delta, CSN) for delta in deltas))
-    return total.settled().rows()
+    return total.materialized().rows()
 
 
 def propagate_all(
@@ -227,7 +227,7 @@ def propagate(warehouse: Warehouse, name: str, upto: int | None = None, wait_sec
     view = warehouse.view(name)
     steps = 0
     with warehouse.catalog.lease(f"propagate:{name}", wait_seconds) as lease:
-        propagation = Propagation(warehouse, view, lease, warehouse.pace)
+        propagation = Propagation(warehouse, view, lease, warehouse.interval_sizing)
         propagation.recover()
         while propagation.step(upto):
             steps += 1

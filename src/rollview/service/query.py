@@ -14,17 +14,18 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.view import Table
 from rollview.errors import ViewError
 from rollview.planning import referenced_names
 from rollview.service.definitions import is_full
-from rollview.service.original import original
-from rollview.service.points import iso
+from rollview.service.points_in_time import iso
 from rollview.service.refresh import refresh
 from rollview.service.snapshot import at_csn, read_tables, scratch
 from rollview.service.stored_view import StoredView
+from rollview.service.view_sql import view_sql
 from rollview.service.warehouse import Warehouse
-from rollview.spark import COUNT, SparkBag
+from rollview.spark import SparkBag
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def query(warehouse: Warehouse, sql: str, max_staleness: float | None = None) ->
         if name not in warehouse.views and name not in tables:
             known = ", ".join((*warehouse.views, *tables))
             raise ViewError(
-                f"there is no view or captured table `{name}`", thing=name, hint=f"known: {known}"
+                f"there is no view or captured table `{name}`", subject=name, hint=f"known: {known}"
             )
     views = [name for name in names if name in warehouse.views]
     csn = _common(warehouse, views)
@@ -62,7 +63,7 @@ def query(warehouse: Warehouse, sql: str, max_staleness: float | None = None) ->
         for name in views:
             stored = StoredView.open(warehouse, name)
             relations[name] = stored.layout.present(stored.rows_at(csn).frame)
-        with original(warehouse.spark, sql, relations) as frame:
+        with view_sql(warehouse.spark, sql, relations) as frame:
             answer: pa.Table = frame.toArrow()
     next_csn = csn + 1 if csn < catalog.last_csn() else 0
     until = catalog.commit_time(next_csn) if next_csn else None

@@ -16,7 +16,7 @@ from rollview.service.capture import capture
 from rollview.service.definitions import is_full
 from rollview.service.layout import layout_of
 from rollview.service.load import load
-from rollview.service.points import Covered, check_covered, resolve
+from rollview.service.points_in_time import Covered, check_covered, resolve
 from rollview.service.propagate import propagate_all
 from rollview.service.warehouse import Warehouse
 
@@ -38,7 +38,7 @@ def refresh(
     rolled = [name for name in chosen if name not in full]
     if full and csn != catalog.last_csn():
         hint = "leave --to out: it can only be computed as of now"
-        raise InputError(f"view {full[0]} has no view delta to roll along", thing=full[0], hint=hint)
+        raise InputError(f"view {full[0]} has no view delta to roll along", subject=full[0], hint=hint)
     for name in rolled:
         covered = Covered(catalog.views()[name].materialized_csn, catalog.last_csn())
         check_covered(catalog, name, csn, covered, "rolled to")

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from rollview.algebra.bag import keep
+from rollview.algebra.bag import COUNT, keep
 from rollview.algebra.expression import Column, conjunction
 from rollview.algebra.history import Seen
 from rollview.algebra.view import Block, Table, View
@@ -22,15 +22,15 @@ from rollview.errors import RollviewError
 from rollview.service.capture import capture
 from rollview.service.stored_view import StoredView, read_range
 from rollview.service.warehouse import Warehouse
-from rollview.sources.source import Found, SightLost, Source, columns_to_read
-from rollview.spark import COUNT, SparkBag
+from rollview.sources.source import ReadPointLost, ReadResult, Source, columns_to_read
+from rollview.spark import SparkBag
 
 _LOOKS = 20
 PATIENCE_SECONDS = 60.0
 """So long is waited for what an answer saw to be captured, before it is called an error."""
 
 
-class CaptureStands(RollviewError):
+class CaptureStalled(RollviewError):
     """An answer saw transactions that nobody captures."""
 
 
@@ -65,44 +65,46 @@ class Relations:
         """All answers; several sites are asked at once. What they saw is already told in csn."""
         if len(questions) == 1:
             return (self._answer(questions[0]),)
-        return tuple(self._warehouse.askers.map(self._answer, questions))
+        return tuple(self._warehouse.lookup_pool.map(self._answer, questions))
 
     def _answer(self, question: Question[SparkBag]) -> Answer[SparkBag]:
         site, block = question.sub_query.source, question.block
-        first = block.relations[question.sub_query.reaches[0].relation].table
+        first = block.relations[question.sub_query.join_steps[0].relation].table
         if not first.source:
             stored = StoredView.open(self._warehouse, first.name)
             names = [name for name, _ in stored.layout.columns]
             whole = stored.rows().project(keep(names))
-            bags = [whole for _ in question.sub_query.reaches]
+            bags = [whole for _ in question.sub_query.join_steps]
             saw = Seen(stored.record.materialized_csn)
         else:
             keys = tuple(None if bag is None else _keys(bag) for bag in question.keys)
             asked = Question(block, question.sub_query, keys)
-            found, saw = look(self._warehouse, site, lambda source: source.ask(asked))
+            found, saw = read_and_resolve(self._warehouse, site, lambda source: source.ask(asked))
             bags = [SparkBag.of_rows(self._warehouse.spark, rows) for rows in found.rows]
         rows = tuple(
-            _as_block_names(block, reach.relation, bag)
-            for reach, bag in zip(question.sub_query.reaches, bags, strict=True)
+            _as_block_names(block, join_step.relation, bag)
+            for join_step, bag in zip(question.sub_query.join_steps, bags, strict=True)
         )
         return Answer(site, rows, saw)
 
 
-def look(warehouse: Warehouse, site: str, action: Callable[[Source], Found]) -> tuple[Found, Seen]:
+def read_and_resolve(
+    warehouse: Warehouse, site: str, action: Callable[[Source], ReadResult]
+) -> tuple[ReadResult, Seen]:
     """Reads from a site until capture can tell what was seen; that, in csn."""
     for _ in range(_LOOKS):
         found = action(warehouse.source_at(site))
-        with suppress(SightLost):
-            return found, _wait_for_sight(warehouse, site, found.sight)
+        with suppress(ReadPointLost):
+            return found, _wait_for_read_point(warehouse, site, found.read_point)
     message = f"{site}: what was read could not be placed in its history, {_LOOKS} times in a row"
-    raise CaptureStands(message, thing=site, hint="is the source captured by two warehouses?")
+    raise CaptureStalled(message, subject=site, hint="is the source captured by two warehouses?")
 
 
-def _wait_for_sight(warehouse: Warehouse, site: str, sight: str) -> Seen:
+def _wait_for_read_point(warehouse: Warehouse, site: str, read_point: str) -> Seen:
     """What a reading saw, in csn; captures, or waits for the process that does."""
     catalog, source = warehouse.catalog, warehouse.source_at(site)
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while (seen := source.seen(site, sight, catalog.marks(site))) is None:
+    while (seen := source.seen(site, read_point, catalog.source_txids(site))) is None:
         hint = "is the source captured by another process?"
         try:
             if capture(warehouse):
@@ -113,12 +115,12 @@ def _wait_for_sight(warehouse: Warehouse, site: str, sight: str) -> Seen:
             hint = str(held)
         if time.monotonic() > deadline:
             message = f"an answer of {site} saw more than has been captured in {PATIENCE_SECONDS:.0f} s"
-            raise CaptureStands(message, thing=site, hint=hint)
+            raise CaptureStalled(message, subject=site, hint=hint)
         time.sleep(0.02)
     try:
         return _in_csn(catalog, site, seen)
     except (UnitSplit, HistoryPruned) as lost:
-        raise SightLost(lost.message, thing=site, hint=lost.hint) from None
+        raise ReadPointLost(lost.message, subject=site, hint=lost.hint) from None
 
 
 def _in_csn(catalog: Catalog, site: str, seen: Seen) -> Seen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
 from rollview.algebra.view import Table, View
 from rollview.catalog import Lease, Step, ViewDropped
@@ -17,7 +18,6 @@ from rollview.service.load import load
 from rollview.service.propagate import propagate
 from rollview.service.refresh import with_dependencies
 from rollview.service.warehouse import Warehouse, unknown_view
-from rollview.spark import COUNT
 
 Progress = Callable[[str], None]
 PATIENCE_SECONDS = 30.0
@@ -29,7 +29,7 @@ class NeedsAdministrator(InputError):
     def __init__(self, source: str, statements: tuple[str, ...]) -> None:
         shown = "\n    ".join(statements)
         hint = "`rollview setup --statements FILE` writes this to a file for them"
-        super().__init__(f"source {source} needs its administrator:\n    {shown}", thing=source, hint=hint)
+        super().__init__(f"source {source} needs its administrator:\n    {shown}", subject=source, hint=hint)
         self.statements = statements
 
 
@@ -51,15 +51,15 @@ def setup(
     report = SetupReport()
     defined = define(warehouse)
     views = {name: each.view for name, each in defined.items()}
-    again = _to_load_again(warehouse, views, reload)
+    reloading = _to_load_again(warehouse, views, reload)
     known = set(warehouse.views)
     report.dropped += [name for name in warehouse.views if name not in views]
     for reader in dict.fromkeys(each for name in report.dropped for each in _readers(warehouse, name)):
         drop(warehouse, reader)
-    _begin_anew(warehouse, views, again)
+    _begin_anew(warehouse, views, reloading)
     _prepare_sources(warehouse, views.values(), report, progress)
     for name, each in defined.items():
-        if reason := _reason_to_load(warehouse, each.view, known, again, report.loaded):
+        if reason := _reason_to_load(warehouse, each.view, known, reloading, report.loaded):
             progress(f"load {name}")
             _propagate_inputs(warehouse, each.view)
             load(warehouse, each.view, each.layout, reason, PATIENCE_SECONDS)
@@ -73,27 +73,27 @@ def _to_load_again(warehouse: Warehouse, views: Mapping[str, View], reload: Iter
     """The views that were named, and those that read a source that was named; all for an empty list."""
     if reload is None:
         return set()
-    again: set[str] = set()
+    reloading: set[str] = set()
     names = list(reload) or list(views)
     for name in names:
         if name in views:
-            again.add(name)
+            reloading.add(name)
         elif name in warehouse.sources:
-            again |= {
+            reloading |= {
                 view for view, each in views.items() if any(table.source == name for table in each.tables)
             }
         else:
             raise unknown_view(name, views)
-    return again
+    return reloading
 
 
 def _reason_to_load(
-    warehouse: Warehouse, view: View, known: Container[str], again: Container[str], loaded: Container[str]
+    warehouse: Warehouse, view: View, known: Container[str], reloading: Container[str], loaded: Container[str]
 ) -> str:
     """Why a view must be loaded; empty if it need not be."""
     if view.name not in known:
         return "first load"
-    if view.name in again:
+    if view.name in reloading:
         return "asked for"
     # What a view reads has lost its past when it was loaded, so the reader has to begin there, too.
     if inputs := [table.name for table in view.tables if not table.source and table.name in loaded]:
@@ -132,7 +132,7 @@ def _check_inputs(view: View, inputs: Mapping[str, View]) -> None:
         if is_full(read) and not is_full(view):
             message = f"view {view.name} is maintained by deltas, but {name}, which it reads, has none"
             hint = "give both the policy dpda, or both snapshot"
-            raise UnsupportedError(message, thing=name, hint=hint)
+            raise UnsupportedError(message, subject=name, hint=hint)
 
 
 def _prepare_sources(
@@ -164,14 +164,14 @@ def _prepare_sources(
                 (CSN, "bigint"),
             )
             warehouse.change_log(table).create(change_log_columns)
-        origins = {t.site: (name, source.origin(t.site)) for t in own if t.site not in known}
+        origins = {t.site: (name, source.current_position(t.site)) for t in own if t.site not in known}
         catalog.register(own, origins)
     capture(warehouse, PATIENCE_SECONDS)
 
 
-def _begin_anew(warehouse: Warehouse, views: Mapping[str, View], again: Container[str]) -> None:
+def _begin_anew(warehouse: Warehouse, views: Mapping[str, View], reloading: Container[str]) -> None:
     """A site that only views to be reloaded read forgets its past, which the source may have lost."""
-    kept = {table.site for name, view in views.items() if name not in again for table in view.tables}
+    kept = {table.site for name, view in views.items() if name not in reloading for table in view.tables}
     tables = warehouse.catalog.tables()
     read = {name for name in tables if any(view in views for view in _readers(warehouse, name))}
     _forget_sites(warehouse, {tables[name].site for name in read} - kept)

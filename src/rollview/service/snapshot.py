@@ -18,7 +18,7 @@ from rollview.algebra.bag import keep
 from rollview.algebra.expression import Column, Literal, call
 from rollview.algebra.history import Seen
 from rollview.algebra.view import Table
-from rollview.service.relations import look
+from rollview.service.relations import read_and_resolve
 from rollview.service.stored_view import StoredView, read_range
 from rollview.service.warehouse import Warehouse
 from rollview.spark import SparkBag
@@ -59,12 +59,12 @@ def read_tables(warehouse: Warehouse, tables: Sequence[Table], folder: Path) -> 
 
     def read(site: str) -> None:
         columns: Mapping[Table, Sequence[str]] = {table: table.columns for table in sites[site]}
-        found, saw = look(warehouse, site, lambda source: source.read(columns, folder))
+        found, saw = read_and_resolve(warehouse, site, lambda source: source.read(columns, folder))
         for table, rows in zip(sites[site], found.rows, strict=True):
             bag = SparkBag.of_rows(warehouse.spark, rows).project(keep(table.columns))
             readings[table.qualified] = Reading(table, bag, saw)
 
-    list(warehouse.askers.map(read, sites))
+    list(warehouse.lookup_pool.map(read, sites))
     return readings
 
 

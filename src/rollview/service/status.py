@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rollview.algebra.view import View
 from rollview.catalog import Refresh, ViewRecord
 from rollview.service.definitions import read_view_files
-from rollview.service.points import iso
+from rollview.service.points_in_time import iso
 from rollview.service.warehouse import Warehouse
 
 

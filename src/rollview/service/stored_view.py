@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rollview.algebra.bag import keep
+from rollview.algebra.bag import COUNT, keep
 from rollview.algebra.expression import Column
 from rollview.algebra.history import CSN
 from rollview.algebra.lift import present, roll
@@ -21,7 +21,7 @@ from rollview.catalog import ViewRecord
 from rollview.lake import LakeFile, LakeTable
 from rollview.service.layout import Layout
 from rollview.service.warehouse import Warehouse
-from rollview.spark import COUNT, SparkBag
+from rollview.spark import SparkBag
 from rollview.spark.bag import DRIVER_ROWS
 
 
@@ -39,7 +39,7 @@ class StoredView:
         """The view as it is stored now."""
         view, record = warehouse.view(name), warehouse.record(name)
         for table in (warehouse.view_table(name), warehouse.delta_table(name)):
-            warehouse.check_untouched(table)
+            warehouse.check_no_external_writes(table)
         return cls(warehouse, view, record, Layout.of_record(view, record))
 
     def files(self, holding: tuple[str, Sequence[Any]] | None = None) -> tuple[LakeFile, ...]:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from pyspark.sql import functions as f
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.expression import Column, to_sql
-from rollview.service.original import original
 from rollview.service.snapshot import at_csn, read_tables, scratch
 from rollview.service.stored_view import StoredView
+from rollview.service.view_sql import view_sql
 from rollview.service.warehouse import Warehouse
-from rollview.spark import COUNT
 
 SHOWN = 20
 _STORED, _EXPECTED = "_stored", "_expected"
@@ -31,7 +31,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verification:
     """The comparison of one view; `differences` holds the first of them."""
 
     view: str
@@ -47,7 +47,7 @@ class Verdict:
         return self.different == 0
 
 
-def verify(warehouse: Warehouse, name: str) -> Verdict:
+def verify(warehouse: Warehouse, name: str) -> Verification:
     """Compares a stored view with its recomputation at the same csn."""
     # Columns can be named only once there is a session.
     spark = warehouse.spark
@@ -63,7 +63,7 @@ def verify(warehouse: Warehouse, name: str) -> Verdict:
             copies = f.explode(f.expr(f"sequence(1, `{COUNT}`)")).alias("_copy")
             own = [f.col(column) for column in reading.table.columns]
             relations[table] = bag.frame.select(*own, copies).select(*own)
-        with original(spark, stored.view.sql, relations) as recomputed:
+        with view_sql(spark, stored.view.sql, relations) as recomputed:
             expected = recomputed.toDF(*columns).select(
                 *names, f.lit(0).alias(_STORED), f.lit(1).alias(_EXPECTED)
             )
@@ -76,4 +76,4 @@ def verify(warehouse: Warehouse, name: str) -> Verdict:
             found = wrong.orderBy(*names).limit(SHOWN).collect()
             different = wrong.count() if len(found) == SHOWN else len(found)
     differences = tuple(Difference(tuple(row)[:-2], row[_STORED], row[_EXPECTED]) for row in found)
-    return Verdict(name, csn, rows, different, tuple(columns), differences)
+    return Verification(name, csn, rows, different, tuple(columns), differences)

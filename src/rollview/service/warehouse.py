@@ -23,8 +23,8 @@ from rollview.errors import InputError
 from rollview.lake import LakeTable
 from rollview.planning import parse_view, referenced_names
 from rollview.service.definitions import ViewText, as_table, in_order
+from rollview.service.interval_sizing import IntervalSizing
 from rollview.service.layout import Layout
-from rollview.service.pace import Pace
 from rollview.service.project_file import ProjectFile
 from rollview.sources.registry import open_source
 from rollview.sources.source import Batch, Source
@@ -34,7 +34,7 @@ from rollview.spark.workers import SparkWorkers
 
 @dataclass(frozen=True)
 class Held:
-    """What a site gave that waits for parts of other sites; it came behind the bookmark `after`."""
+    """What a site gave that waits for parts of other sites; it came behind the log position `after`."""
 
     after: str
     batch: Batch
@@ -48,7 +48,7 @@ class Warehouse:
         self._spark = spark
         self._owns_spark = spark is None
         self._starting = Lock()
-        self.pace = Pace()
+        self.interval_sizing = IntervalSizing()
         self.held: dict[str, Held] = {}
         self._lake_tables: dict[Path, LakeTable] = {}
         self._checked: dict[Path, int] = {}
@@ -87,17 +87,17 @@ class Warehouse:
         return open_session(self.project.name, self.project.spark)
 
     @cached_property
-    def threads(self) -> ThreadPoolExecutor:
+    def work_pool(self) -> ThreadPoolExecutor:
         """For waiting on several sources and Spark jobs at once."""
         return ThreadPoolExecutor(max_workers=8, thread_name_prefix="rollview")
 
     @cached_property
-    def askers(self) -> ThreadPoolExecutor:
+    def lookup_pool(self) -> ThreadPoolExecutor:
         """For sub-queries to several sites; apart from `threads`, whose workers wait for these."""
         return ThreadPoolExecutor(max_workers=8, thread_name_prefix="rollview-ask")
 
     @cached_property
-    def takers(self) -> ThreadPoolExecutor:
+    def capture_pool(self) -> ThreadPoolExecutor:
         """For capture from several sites; apart from the others, whose workers may all wait for capture."""
         return ThreadPoolExecutor(max_workers=8, thread_name_prefix="rollview-take")
 
@@ -115,7 +115,7 @@ class Warehouse:
         name = site.partition(".")[0]
         if name not in self.sources:
             hint = "restore its entry in the project file, or run `rollview setup`"
-            raise InputError(f"the project file has no source `{name}` any more", thing=name, hint=hint)
+            raise InputError(f"the project file has no source `{name}` any more", subject=name, hint=hint)
         return self.sources[name]
 
     @property
@@ -150,9 +150,9 @@ class Warehouse:
         """`lake/views/VIEW`."""
         return self._lake("views", view)
 
-    def check_untouched(self, table: LakeTable) -> None:
+    def check_no_external_writes(self, table: LakeTable) -> None:
         """Refuses a lake table that somebody else has changed since this process looked last."""
-        table.check_untouched(self._checked.get(table.folder, 0))
+        table.check_no_external_writes(self._checked.get(table.folder, 0))
         self._checked[table.folder] = table.version()
 
     def _lake(self, *parts: str) -> LakeTable:
@@ -195,7 +195,7 @@ def unknown_view(name: str, views: Mapping[str, object]) -> InputError:
     """No such view: says which there are."""
     known = ", ".join(views) or "none is set up yet"
     return InputError(
-        f"there is no view `{name}`", thing=name, hint=f"views: {known}; `rollview setup` adds new ones"
+        f"there is no view `{name}`", subject=name, hint=f"views: {known}; `rollview setup` adds new ones"
     )
 
 

@@ -1,6 +1,6 @@
 """The simulator: a runtime in which the order of all events is a choice."""
 
-from rollview.simulator.campaign import Campaign, Tally, conduct, run_one, seeded_run, size_for
+from rollview.simulator.campaign import Campaign, Tally, run_campaign, run_one, seeded_run, size_for
 from rollview.simulator.checker import Verdict, Witness, check
 from rollview.simulator.generate import Size, generate
 from rollview.simulator.network import NETWORKS, Network
@@ -24,10 +24,10 @@ __all__ = [
     "Witness",
     "World",
     "check",
-    "conduct",
     "every_schedule",
     "from_json",
     "generate",
+    "run_campaign",
     "run_one",
     "seeded_run",
     "shrink",

@@ -6,7 +6,7 @@ import sys
 
 from rollview.algebra.levels import Scenario
 from rollview.algorithms.registry import ALGORITHMS
-from rollview.simulator.campaign import Campaign, conduct
+from rollview.simulator.campaign import Campaign, run_campaign
 from rollview.simulator.generate import Size
 from rollview.simulator.network import NETWORKS
 
@@ -16,7 +16,7 @@ def main() -> int:
     for scenario in Scenario:
         for network in NETWORKS.values():
             campaign = Campaign(ALGORITHMS["sweep"], network, scenario, Size(3, 10), runs=1_500)
-            tally = conduct(campaign)
+            tally = run_campaign(campaign)
             speed = tally.runs / tally.seconds
             sys.stdout.write(f"{scenario:14} {network.name:11} {speed:6.0f} runs a second, {tally.level}\n")
             sys.stdout.flush()

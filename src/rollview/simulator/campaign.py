@@ -118,7 +118,9 @@ def seeded_run(campaign: Campaign, seed: int) -> tuple[World, Seeded]:
     return world, Seeded(generator)
 
 
-def conduct(campaign: Campaign, jobs: int = 1, progress: Callable[[int], None] = lambda runs: None) -> Tally:
+def run_campaign(
+    campaign: Campaign, jobs: int = 1, progress: Callable[[int], None] = lambda runs: None
+) -> Tally:
     """Runs a campaign; `progress` is told how many more runs are done."""
     began = time.perf_counter()
     if campaign.exhaustive:

@@ -31,7 +31,9 @@ class Asked:
     question: Question[MemoryBag]
 
     def __str__(self) -> str:
-        aliases = [self.question.block.relations[r.relation].alias for r in self.question.sub_query.reaches]
+        aliases = [
+            self.question.block.relations[r.relation].alias for r in self.question.sub_query.join_steps
+        ]
         return f"question {self.number} ({', '.join(aliases)})"
 
 

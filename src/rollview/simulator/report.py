@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms.registry import ALGORITHMS
-from rollview.simulator.counted import CountedClaim
 from rollview.simulator.ipda.checker import Property, Witness
+from rollview.simulator.measured_costs import MeasuredCost
 from rollview.simulator.network import NETWORKS
-from rollview.simulator.price import Price
+from rollview.simulator.paper_claims import PaperClaim
 from rollview.simulator.spectrum import Cell, Effort
 
 _SCENARIO_TITLES = {
@@ -33,8 +33,8 @@ class Findings:
 
     effort: Effort
     cells: Sequence[Cell]
-    prices: Sequence[Price]
-    claims: Sequence[CountedClaim]
+    costs_measured: Sequence[MeasuredCost]
+    claims: Sequence[PaperClaim]
     ipda: Mapping[str, Mapping[Property, Witness | None]]
 
 
@@ -43,7 +43,7 @@ def report(found: Findings) -> str:
     parts = [
         _head(found),
         _spectrum(found.cells),
-        _prices(found.prices),
+        _prices(found.costs_measured),
         _claims(found.claims),
         _ipda(found.ipda),
         _witnesses(found.cells),
@@ -129,11 +129,11 @@ def _witnesses(cells: Sequence[Cell]) -> Iterator[str]:
     yield ""
 
 
-def _prices(prices: Sequence[Price]) -> Iterator[str]:
+def _prices(costs_measured: Sequence[MeasuredCost]) -> Iterator[str]:
     yield _PRICES
-    names = list(dict.fromkeys(price.algorithm for price in prices))
-    columns = list(dict.fromkeys((price.relations, price.concurrent) for price in prices))
-    found = {(price.algorithm, price.relations, price.concurrent): price for price in prices}
+    names = list(dict.fromkeys(cost.algorithm for cost in costs_measured))
+    columns = list(dict.fromkeys((cost.relations, cost.concurrent) for cost in costs_measured))
+    found = {(cost.algorithm, cost.relations, cost.concurrent): cost for cost in costs_measured}
     for measure, title in _MEASURES.items():
         yield f"### {title}"
         yield ""
@@ -145,7 +145,7 @@ def _prices(prices: Sequence[Price]) -> Iterator[str]:
         yield ""
 
 
-def _claims(claims: Sequence[CountedClaim]) -> Iterator[str]:
+def _claims(claims: Sequence[PaperClaim]) -> Iterator[str]:
     yield "## Counted claims"
     yield ""
     yield "| paper | what | says | measured | |"

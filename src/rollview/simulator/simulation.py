@@ -22,7 +22,7 @@ from rollview.simulator.network import (
 from rollview.simulator.schedule import Action, Schedule
 from rollview.simulator.source import SimulatedSource
 from rollview.simulator.store import Publication, Store, WarehouseCrash
-from rollview.simulator.warehouse import Warehouse
+from rollview.simulator.warehouse import SimulatedWarehouse
 from rollview.simulator.world import World
 
 _RETRIES = 3
@@ -244,11 +244,11 @@ class _Simulation:
         if self._algorithm.sequenced:
             self._warehouse.reconnect()
 
-    def _new_warehouse(self) -> Warehouse:
+    def _new_warehouse(self) -> SimulatedWarehouse:
         def send(source: str, message: Message) -> None:
             self._channels[source].to_source.append(message)
 
-        return Warehouse(self._store, self._algorithm, send, self._numbers, self._costs)
+        return SimulatedWarehouse(self._store, self._algorithm, send, self._numbers, self._costs)
 
     def _show(self, publication: Publication) -> None:
         self._timeline.append(publication)

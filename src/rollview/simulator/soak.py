@@ -6,7 +6,7 @@ import sys
 
 from rollview.algebra.levels import Scenario
 from rollview.algorithms.registry import ALGORITHMS
-from rollview.simulator.campaign import Campaign, conduct
+from rollview.simulator.campaign import Campaign, run_campaign
 from rollview.simulator.generate import Size
 from rollview.simulator.network import NETWORKS
 
@@ -21,7 +21,7 @@ def main() -> int:
     for relations, scenario in kinds:
         size = Size(relations, transactions=10)
         campaign = Campaign(ALGORITHMS["sweep"], NETWORKS["hostile"], scenario, size, share)
-        tally = conduct(campaign, jobs=0)
+        tally = run_campaign(campaign, jobs=0)
         short = tally.runs - tally.levels[campaign.required] + tally.false_claims
         runs, violations, seconds = runs + tally.runs, violations + short, seconds + tally.seconds
         seed = "" if tally.failing_seed is None else f", first at seed {tally.failing_seed}"

@@ -66,18 +66,20 @@ class SimulatedSource:
             saw = Seen(saw.upto - 1, saw.holes - {saw.upto})
         found: dict[int, MemoryBag] = {}
         shipped = iter(question.keys)
-        for reach in question.sub_query.reaches:
-            keys = next(shipped) if reach.shipped else None
+        for join_step in question.sub_query.join_steps:
+            keys = next(shipped) if join_step.shipped else None
             wanted: Set[Row] | None
-            if reach.parent is None:
+            if join_step.parent is None:
                 wanted = None
             elif keys is not None:
                 wanted = keys.counts.keys()
             else:
-                parent = found[reach.parent]
-                key = column_getter(parent.columns, [column for column, _ in reach.on])
+                parent = found[join_step.parent]
+                key = column_getter(parent.columns, [column for column, _ in join_step.on])
                 wanted = {key(row) for row in parent.counts}
-            found[reach.relation] = self._look_up(question.block, reach.relation, reach.on, wanted)
+            found[join_step.relation] = self._look_up(
+                question.block, join_step.relation, join_step.on, wanted
+            )
         return Answer(self.name, tuple(found.values()), saw)
 
     def _look_up(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.registry import ALGORITHMS
-from rollview.simulator.campaign import Campaign, conduct, run_one, size_for
+from rollview.simulator.campaign import Campaign, run_campaign, run_one, size_for
 from rollview.simulator.network import NETWORKS
 from rollview.simulator.schedule import Recorded
 
@@ -80,7 +80,7 @@ def _measure(wanted: tuple[str, Scenario, str, Effort]) -> Cell:
     algorithm = ALGORITHMS[name]
     cell = Cell(name, scenario, network, Level.COMPLETE, 0)
     for campaign in _campaigns(algorithm, scenario, network, effort):
-        tally = conduct(campaign)
+        tally = run_campaign(campaign)
         explored = campaign.exhaustive and tally.finished
         cell = replace(cell, runs=cell.runs + tally.runs, explored=cell.explored + explored)
         if tally.level < cell.level and tally.worst is not None:

@@ -55,7 +55,7 @@ class Running:
     answers: list[Answer[MemoryBag] | None] = field(default_factory=list)
 
 
-class Warehouse:
+class SimulatedWarehouse:
     """Runs the processes of one algorithm for all views."""
 
     def __init__(
@@ -176,9 +176,9 @@ class Warehouse:
         for running in list(self._running):
             effect = running.waits_on
             if type(effect) is Await:
-                sights = self._sights(effect)
-                if sights is not _WAIT:
-                    self._advance(running, sights)
+                seen = self._seen_by(effect)
+                if seen is not _WAIT:
+                    self._advance(running, seen)
         self._skip_untouched()
 
     def _skip_untouched(self) -> None:
@@ -241,7 +241,7 @@ class Warehouse:
 
         return {
             Ask: self._ask,
-            Await: lambda _, effect: self._sights(effect),
+            Await: lambda _, effect: self._seen_by(effect),
             Changes: lambda _, effect: history.changes(effect.table, effect.after, effect.upto),
             Compensated: compensated,
             Execute: execute,
@@ -289,7 +289,7 @@ class Warehouse:
             self._send(question.sub_query.source, Asked(number, question))
         return _WAIT
 
-    def _sights(self, effect: Await[MemoryBag]) -> Any:
+    def _seen_by(self, effect: Await[MemoryBag]) -> Any:
         history = self._store.history
         if all(history.knows(answer.source, answer.saw) for answer in effect.answers):
             return tuple(history.in_csn(answer.source, answer.saw) for answer in effect.answers)

@@ -139,7 +139,7 @@ def validate(world: World) -> None:
         if missing:
             raise WorldError(
                 f"the key of {table.qualified} names {', '.join(missing)}, which is no column of it",
-                thing=table.qualified,
+                subject=table.qualified,
                 hint=f"its columns are {', '.join(table.columns)}",
             )
     state: dict[str, dict[Row, int]] = {}
@@ -152,7 +152,9 @@ def validate(world: World) -> None:
         for transaction in script:
             for change in transaction.changes:
                 if change.table not in tables or tables[change.table].source != source:
-                    raise WorldError(f"a transaction of {source} changes {change.table}", thing=change.table)
+                    raise WorldError(
+                        f"a transaction of {source} changes {change.table}", subject=change.table
+                    )
                 _apply(tables[change.table], state[change.table], change.row, change.count)
             for name in {change.table for change in transaction.changes}:
                 check_key(tables[name], state[name])
@@ -162,12 +164,12 @@ def _apply(table: Table, rows: dict[Row, int], row: Row, count: int) -> None:
     if len(row) != len(table.columns):
         raise WorldError(
             f"{table.qualified} has columns {', '.join(table.columns)}, but a row {list(row)}",
-            thing=table.qualified,
+            subject=table.qualified,
         )
     rows[row] = rows.get(row, 0) + count
     if rows[row] < 0:
         raise WorldError(
-            f"{list(row)} is deleted from {table.qualified}, where it is not", thing=table.qualified
+            f"{list(row)} is deleted from {table.qualified}, where it is not", subject=table.qualified
         )
     if not rows[row]:
         del rows[row]
@@ -185,7 +187,7 @@ def check_key(table: Table, rows: Mapping[Row, int]) -> None:
             raise WorldError(
                 f"({', '.join(table.key)}) is not a key of {table.qualified}: "
                 f"{list(value)} {'is NULL' if None in value else 'occurs twice'}",
-                thing=table.qualified,
+                subject=table.qualified,
                 hint="declare a key whose values are unique, or none",
             )
         seen.add(value)

@@ -37,7 +37,7 @@ def open_source(
     if kind not in _KINDS:
         close = get_close_matches(kind, _KINDS, 1)
         hint = f"did you mean `{close[0]}`?" if close else f"known types: {', '.join(_KINDS)}"
-        raise InputError(f"source `{name}`: unknown type `{kind}`", thing=kind, hint=hint)
+        raise InputError(f"source `{name}`: unknown type `{kind}`", subject=kind, hint=hint)
     options = dict(settings)
     module, attribute = _KINDS[kind]
     if kind == "postgres" and "path" in options and "dsn" not in options:
@@ -45,7 +45,7 @@ def open_source(
         options["dsn"] = f"embedded:{(folder / options.pop('path')).absolute()}"
     key, hint = ("dsn", f"dsn: {_DSNS[kind]}") if kind in _DSNS else ("path", "path: where its data is")
     if not (address := options.pop(key, "")):
-        raise InputError(f"source `{name}` has no `{key}`", thing=name, hint=hint)
+        raise InputError(f"source `{name}` has no `{key}`", subject=name, hint=hint)
     make = getattr(import_module(module), attribute)
     opened: Source
     if kind == "postgres":

@@ -2,9 +2,9 @@
 
 A *site* is what commits in one order and answers as one: for most databases the whole source, for Delta
 tables and folders of dumps each table (`Table.site`). A source numbers its transactions as it likes, by a
-`mark` that grows with every commit or merely tells them apart; the warehouse numbers what it captured
-1, 2, 3 … per site. What an answer saw is told in the source's own terms, a *sight*, and `seen` translates
-it once enough has been captured.
+`source_txid` that grows with every commit or merely tells them apart; the warehouse numbers what it captured
+1, 2, 3 … per site. What an answer saw is told in the source's own terms, a *read point*, and `seen`
+translates it once enough has been captured.
 """
 
 from __future__ import annotations
@@ -23,22 +23,19 @@ from rollview.algorithms.effects import Question
 from rollview.errors import RollviewError
 from rollview.rows import Rows
 
-COUNT = "_count"
-"""The column that carries a row's multiplicity: +1 inserted, −1 deleted. An update is one of each."""
-
 
 @dataclass(frozen=True)
-class Captured:
+class CapturedTransaction:
     """One transaction of a site. `rows` holds, by `source.table`, the changed rows with `_count`.
 
-    A source whose transactions may be parts of global ones gives each its own `bookmark`, from which
+    A source whose transactions may be parts of global ones gives each its own `log_position`, from which
     capture goes on right behind it: a part may have to wait for the others.
     """
 
-    mark: int
+    source_txid: int
     commit_time: float
     rows: Mapping[str, Rows]
-    bookmark: str = ""
+    log_position: str = ""
     transaction_id: str = ""
     global_id: str = ""
     participants: tuple[str, ...] = ()
@@ -48,41 +45,41 @@ class Captured:
 class Batch:
     """Transactions in commit order, and where the next batch begins. Both may stand still."""
 
-    transactions: tuple[Captured, ...]
-    bookmark: str
+    transactions: tuple[CapturedTransaction, ...]
+    log_position: str
 
 
 @dataclass(frozen=True)
-class Found:
+class ReadResult:
     """Rows that were read, one `Rows` per relation asked for, and what the reading saw, as JSON text."""
 
     rows: tuple[Rows, ...]
-    sight: str
+    read_point: str
 
 
-class SightLost(RollviewError):
+class ReadPointLost(RollviewError):
     """A reading saw a state that capture passed over in one go; the question must be asked again."""
 
 
-class Marks(Protocol):
-    """What has been captured of one site, for translating a sight."""
+class SourceTxids(Protocol):
+    """What has been captured of one site, for translating a read point."""
 
     @property
-    def bookmark(self) -> str:
+    def log_position(self) -> str:
         """How far capture has looked."""
 
-    def latest(self, mark: int) -> int:
-        """The greatest version (1, 2, 3 …) whose mark is ≤ this one; 0 if there is none."""
+    def latest(self, source_txid: int) -> int:
+        """The greatest version (1, 2, 3 …) whose source txid is ≤ this one; 0 if there is none."""
 
-    def versions(self, marks: Sequence[int]) -> dict[int, int]:
-        """The versions of these marks, of those that have been captured."""
+    def versions(self, source_txids: Sequence[int]) -> dict[int, int]:
+        """The versions of these source txids, of those that have been captured."""
 
-    def since(self, mark: int) -> dict[int, int]:
-        """The versions of all captured marks that are at least this one."""
+    def since(self, source_txid: int) -> dict[int, int]:
+        """The versions of all captured source txids that are at least this one."""
 
 
 @dataclass(frozen=True)
-class Prepared:
+class SetupResult:
     """What `setup` did or what an administrator must do, as sentences and statements to show."""
 
     done: tuple[str, ...] = ()
@@ -104,28 +101,28 @@ class Source(Protocol):
     def tables(self) -> tuple[Table, ...]:
         """Every table that views may use, with columns, types, key and foreign keys, as of now."""
 
-    def setup(self, tables: Sequence[Table]) -> Prepared:
+    def setup(self, tables: Sequence[Table]) -> SetupResult:
         """Prepares the capture of these tables; again and again without harm. Others are let go."""
 
-    def remove(self) -> Prepared:
+    def remove(self) -> SetupResult:
         """Takes back all that `setup` left at the source."""
 
     def describe(self) -> Mapping[str, str]:
         """For `status`: how capture works here, in a word or two per item; no secrets."""
 
-    def origin(self, site: str) -> str:
-        """The bookmark of the present: capture from there misses nothing that commits from now on."""
+    def current_position(self, site: str) -> str:
+        """The log position of the present: capture from there misses nothing that commits from now on."""
 
     def capture(self, site: str, after: str, limit: int) -> Batch:
-        """What was committed after a bookmark: about `limit` changed rows, at least one transaction."""
+        """What was committed after a log position: about `limit` changed rows, at least one transaction."""
 
-    def again(self, site: str, after: str, marks: Sequence[int], upto: str) -> Batch:
-        """The same batch once more: it had these marks and ended at this bookmark."""
+    def replay(self, site: str, after: str, source_txids: Sequence[int], upto: str) -> Batch:
+        """The same batch once more: it had these source txids and ended at this log position."""
 
-    def forget(self, site: str, upto: str) -> None:
-        """All up to this bookmark is kept safely elsewhere; the source may drop what it holds of it."""
+    def acknowledge(self, site: str, upto: str) -> None:
+        """All up to this log position is kept safely elsewhere; the source may drop what it holds of it."""
 
-    def ask(self, question: Question[pa.Table]) -> Found:
+    def ask(self, question: Question[pa.Table]) -> ReadResult:
         """The rows that a sub-query looks for: `columns_to_read` of each reach's relation and `_count`.
 
         Columns have the table's own names. More rows than asked for are harmless, fewer are wrong: local
@@ -135,10 +132,10 @@ class Source(Protocol):
         relations are read at one state.
         """
 
-    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> Found:
+    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:
         """Whole tables of one site at one state, these columns of each; large ones in files in `scratch`."""
 
-    def seen(self, site: str, sight: str, marks: Marks) -> Seen | None:
+    def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
         """The versions that a reading saw; None while not all of them have been captured."""
 
     def close(self) -> None:

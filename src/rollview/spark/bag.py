@@ -15,12 +15,11 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from rollview.algebra.bag import Output
+from rollview.algebra.bag import COUNT, Output
 from rollview.algebra.expression import Column, Expression, Row, call, conjunction, to_sql
 from rollview.rows import Rows
 from rollview.spark import driver_side
-from rollview.spark.driver_condition import tested
-from rollview.spark.driver_side import COUNT
+from rollview.spark.driver_condition import evaluate_condition
 from rollview.spark.scan import frame_of
 from rollview.spark.weigh import weighted_measures
 
@@ -107,7 +106,7 @@ class SparkBag:
         return self._with(*_kept(self.columns), count=-f.col(COUNT))
 
     def select(self, condition: Expression) -> SparkBag:
-        if self._table is not None and (holds := tested(condition, self._table)) is not None:
+        if self._table is not None and (holds := evaluate_condition(condition, self._table)) is not None:
             return self._at_driver(self._spark, self._table.filter(holds))
         return SparkBag(self.frame.where(f.expr(to_sql(condition))))
 
@@ -153,21 +152,21 @@ class SparkBag:
         return SparkBag(total.where(f.col(COUNT) != 0))
 
     def is_empty(self) -> bool:
-        self.look()
+        self.collect_if_small()
         net = self.net_effect()
         return bool(net._table.num_rows == 0 if net._table is not None else net.frame.isEmpty())
 
-    def settled(self) -> SparkBag:
-        self.look()
+    def materialized(self) -> SparkBag:
+        self.collect_if_small()
         net = self.net_effect()
         return net if net.is_at_driver else net.computed()
 
     def computed(self) -> SparkBag:
         """The same rows, computed once: at the driver if they are few, else on the executors."""
-        self.look()
+        self.collect_if_small()
         return self if self.is_at_driver else SparkBag(self.frame.localCheckpoint(eager=True))
 
-    def look(self) -> None:
+    def collect_if_small(self) -> None:
         """Brings the rows to the driver if they are few: one job, and none for whoever looks again."""
         if self._table is None:
             table = self.frame.limit(DRIVER_ROWS + 1).toArrow()

@@ -29,7 +29,7 @@ class _LeftToSpark(Exception):
     """The condition has a part whose meaning only Spark knows."""
 
 
-def tested(condition: Expression, table: pa.Table) -> pa.ChunkedArray | None:
+def evaluate_condition(condition: Expression, table: pa.Table) -> pa.ChunkedArray | None:
     """For every row whether the condition is true, false or unknown; None if only Spark can tell."""
     try:
         return _tested(condition, table)

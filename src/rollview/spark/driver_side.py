@@ -12,15 +12,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rollview.algebra.bag import Output
+from rollview.algebra.bag import COUNT, Output
 from rollview.algebra.expression import Column, Expression, Literal
 from rollview.rows import arrow_type, spark_type
-from rollview.spark.driver_condition import tested
+from rollview.spark.driver_condition import evaluate_condition
 
 _LEFT, _RIGHT = "_left", "_right"
-COUNT = "_count"
-"""The column that carries a row's multiplicity."""
-
 MOST_PAIRS = 4_000_000
 """A join of more pairs, before its condition is tested, is left to Spark, which need not hold them all."""
 
@@ -88,7 +85,7 @@ def join(
     joined = joined.append_column(COUNT, pc.multiply_checked(first[COUNT], second[COUNT]))
     if condition is None:
         return joined
-    holds = tested(condition, joined)
+    holds = evaluate_condition(condition, joined)
     return None if holds is None else joined.filter(holds)
 
 

@@ -39,7 +39,7 @@ def check_session(session: SparkSession) -> None:
         if found not in allowed:
             message = f"the Spark session has {key} = {found}, but views are maintained with {allowed[0]}"
             hint = f'session.conf.set("{key}", "{allowed[0]}"), or let rollview start its own session'
-            raise InputError(message, thing=key, hint=hint)
+            raise InputError(message, subject=key, hint=hint)
 
 
 def open_session(name: str, settings: Mapping[str, str]) -> SparkSession:

@@ -14,9 +14,8 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from rollview.algebra.bag import Output
+from rollview.algebra.bag import COUNT, Output
 from rollview.algebra.expression import to_sql
-from rollview.spark.driver_side import COUNT
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _SAFE_DIGITS = 38 - 11

@@ -1,4 +1,4 @@
-"""What a warehouse would keep of one site, in plain Python: the oracle that sights are checked against."""
+"""What a warehouse would keep of one site, in plain Python: the oracle for read points."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.history import Seen
 from rollview.rows import Rows
-from rollview.sources.source import COUNT, Batch, Captured, Source
+from rollview.sources.source import Batch, CapturedTransaction, Source
 
 Row = tuple[Any, ...]
 
@@ -49,39 +50,47 @@ def added(one: Counter[Row], other: Counter[Row]) -> Counter[Row]:
 
 
 class Ledger:
-    """The transactions of one site since a bookmark; it is the `Marks` that the source translates with."""
+    """The transactions of one site since a log position; it is the `SourceTxids` that the source translates
+    with.
+    """
 
-    def __init__(self, source: Source, site: str, bookmark: str | None = None) -> None:
+    def __init__(self, source: Source, site: str, log_position: str | None = None) -> None:
         self.source = source
         self.site = site
-        self.bookmark = source.origin(site) if bookmark is None else bookmark
-        self.transactions: list[Captured] = []
+        self.log_position = source.current_position(site) if log_position is None else log_position
+        self.transactions: list[CapturedTransaction] = []
         self.batches: list[tuple[str, Batch]] = []
 
     def capture(self, limit: int = 1000) -> None:
         """Takes all that is new, batch by batch."""
         while True:
-            batch = self.source.capture(self.site, self.bookmark, limit)
-            if not batch.transactions and batch.bookmark == self.bookmark:
+            batch = self.source.capture(self.site, self.log_position, limit)
+            if not batch.transactions and batch.log_position == self.log_position:
                 return
-            self.batches.append((self.bookmark, batch))
+            self.batches.append((self.log_position, batch))
             self.transactions += batch.transactions
-            self.bookmark = batch.bookmark
+            self.log_position = batch.log_position
 
-    def before(self, bookmark: str) -> list[Captured]:
-        """The transactions of the batches that end at a bookmark or earlier."""
-        place = [after for after, _ in self.batches].index(bookmark)
+    def before(self, log_position: str) -> list[CapturedTransaction]:
+        """The transactions of the batches that end at a log position or earlier."""
+        place = [after for after, _ in self.batches].index(log_position)
         return [each for _, batch in self.batches[:place] for each in batch.transactions]
 
-    def latest(self, mark: int) -> int:
-        return max((n for n, each in enumerate(self.transactions, 1) if each.mark <= mark), default=0)
+    def latest(self, source_txid: int) -> int:
+        return max(
+            (n for n, each in enumerate(self.transactions, 1) if each.source_txid <= source_txid), default=0
+        )
 
-    def versions(self, marks: Sequence[int]) -> dict[int, int]:
-        known = {each.mark: number for number, each in enumerate(self.transactions, 1)}
-        return {mark: known[mark] for mark in marks if mark in known}
+    def versions(self, source_txids: Sequence[int]) -> dict[int, int]:
+        known = {each.source_txid: number for number, each in enumerate(self.transactions, 1)}
+        return {source_txid: known[source_txid] for source_txid in source_txids if source_txid in known}
 
-    def since(self, mark: int) -> dict[int, int]:
-        return {each.mark: n for n, each in enumerate(self.transactions, 1) if each.mark >= mark}
+    def since(self, source_txid: int) -> dict[int, int]:
+        return {
+            each.source_txid: n
+            for n, each in enumerate(self.transactions, 1)
+            if each.source_txid >= source_txid
+        }
 
     def state(self, table: str, columns: Sequence[str], initial: Counter[Row], seen: Seen) -> Counter[Row]:
         """The table as a reading must have shown it that saw these transactions."""
@@ -96,7 +105,7 @@ def comparable(batch: Batch, columns: Mapping[str, Sequence[str]]) -> list[Any]:
     """A batch as something that can be compared with another one."""
     return [
         (
-            each.mark,
+            each.source_txid,
             each.commit_time,
             each.transaction_id,
             {name: counted_rows(rows, columns[name.partition(".")[2]]) for name, rows in each.rows.items()},

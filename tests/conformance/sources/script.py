@@ -94,7 +94,7 @@ def committed(driver: Driver, script: Script) -> Iterator[set[str]]:
 
 
 def ledgers_of(driver: Driver, origins: Mapping[str, str] | None = None) -> dict[str, Ledger]:
-    """One ledger per site, from now on or from these bookmarks."""
+    """One ledger per site, from now on or from these log positions."""
     sites = dict.fromkeys(table.site for table in driver.tables().values())
     return {site: Ledger(driver.source, site, (origins or {}).get(site)) for site in sites}
 

@@ -17,14 +17,21 @@ from typing import Any
 
 import pyarrow as pa
 
-from rollview.algebra.bag import MemoryBag
+from rollview.algebra.bag import COUNT, MemoryBag
 from rollview.algebra.expression import Column, columns_of
 from rollview.algebra.history import Change, Seen, Transaction, seen_of
 from rollview.algebra.view import Block, Table
 from rollview.algorithms.effects import Question
 from rollview.rows import arrow_schema
 from rollview.simulator.source import SimulatedSource
-from rollview.sources.source import COUNT, Batch, Captured, Found, Marks, Prepared, Source
+from rollview.sources.source import (
+    Batch,
+    CapturedTransaction,
+    ReadResult,
+    SetupResult,
+    Source,
+    SourceTxids,
+)
 from sources.driver import Modelled, Row, Write
 
 
@@ -41,21 +48,21 @@ class AsSource:
     def tables(self) -> tuple[Table, ...]:
         return tuple(self._tables.values())
 
-    def setup(self, tables: Sequence[Table]) -> Prepared:
-        return Prepared()
+    def setup(self, tables: Sequence[Table]) -> SetupResult:
+        return SetupResult()
 
-    def remove(self) -> Prepared:
-        return Prepared()
+    def remove(self) -> SetupResult:
+        return SetupResult()
 
     def describe(self) -> Mapping[str, str]:
         return {"transactions": "simulated"}
 
-    def origin(self, site: str) -> str:
+    def current_position(self, site: str) -> str:
         """Nothing that is still hidden may lie before the beginning: no reading has seen it."""
         return str(min([each - 1 for each in self._simulated.hidden], default=self._simulated.version))
 
     def capture(self, site: str, after: str, limit: int) -> Batch:
-        taken: list[Captured] = []
+        taken: list[CapturedTransaction] = []
         rows, last = 0, int(after)
         for transaction in self._simulated.committed(int(after) + 1, self._simulated.version):
             if rows >= limit and taken:
@@ -65,25 +72,25 @@ class AsSource:
             last = transaction.version
         return Batch(tuple(taken), str(last))
 
-    def again(self, site: str, after: str, marks: Sequence[int], upto: str) -> Batch:
+    def replay(self, site: str, after: str, source_txids: Sequence[int], upto: str) -> Batch:
         given = self._simulated.committed(int(after) + 1, int(upto))
         return Batch(tuple(self._captured(transaction) for transaction in given), upto)
 
-    def forget(self, site: str, upto: str) -> None:
+    def acknowledge(self, site: str, upto: str) -> None:
         return
 
-    def ask(self, question: Question[pa.Table]) -> Found:
+    def ask(self, question: Question[pa.Table]) -> ReadResult:
         block = _without_local_conditions(question.block)
         keys = tuple(None if keys is None else _as_bag(keys) for keys in question.keys)
         answer = self._simulated.answer(Question(block, question.sub_query, keys))
         rows = []
-        for reach, bag in zip(question.sub_query.reaches, answer.rows, strict=True):
-            relation = block.relations[reach.relation]
+        for join_step, bag in zip(question.sub_query.join_steps, answer.rows, strict=True):
+            relation = block.relations[join_step.relation]
             own = dict(zip(relation.columns, relation.table.columns, strict=True))
             rows.append(_as_arrow(relation.table, [own[name] for name in bag.columns], bag.counts))
-        return Found(tuple(rows), _sight(answer.saw))
+        return ReadResult(tuple(rows), _read_point(answer.saw))
 
-    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> Found:
+    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:
         rows = []
         for table, columns in tables.items():
             places = [table.columns.index(name) for name in columns]
@@ -93,25 +100,25 @@ class AsSource:
             ]
             rows.append(_as_arrow(table, columns, MemoryBag.of_pairs(columns, counts).counts))
         version, hidden = self._simulated.version, set(self._simulated.hidden)
-        return Found(
-            tuple(rows), _sight(seen_of(each for each in range(1, version + 1) if each not in hidden))
+        return ReadResult(
+            tuple(rows), _read_point(seen_of(each for each in range(1, version + 1) if each not in hidden))
         )
 
-    def seen(self, site: str, sight: str, marks: Marks) -> Seen | None:
-        upto, holes = json.loads(sight)
-        if int(marks.bookmark) < upto:
+    def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
+        upto, holes = json.loads(read_point)
+        if int(source_txids.log_position) < upto:
             return None
-        return Seen(marks.latest(upto), frozenset(marks.versions(holes).values()))
+        return Seen(source_txids.latest(upto), frozenset(source_txids.versions(holes).values()))
 
     def close(self) -> None:
         return
 
-    def _captured(self, transaction: Transaction) -> Captured:
+    def _captured(self, transaction: Transaction) -> CapturedTransaction:
         rows: dict[str, Any] = {}
         for name in dict.fromkeys(change.table for change in transaction.changes):
             counts = {change.row: change.count for change in transaction.changes if change.table == name}
             rows[name] = _as_arrow(self._tables[name], self._tables[name].columns, counts)
-        return Captured(transaction.version, transaction.commit_time, rows)
+        return CapturedTransaction(transaction.version, transaction.commit_time, rows)
 
 
 class SimulatedDriver(Modelled):
@@ -159,7 +166,7 @@ class SnapshotDriver(SimulatedDriver):
     snapshots = True
 
 
-def _sight(saw: Seen) -> str:
+def _read_point(saw: Seen) -> str:
     return json.dumps([saw.upto, sorted(saw.holes)])
 
 

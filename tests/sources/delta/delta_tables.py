@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
+from rollview.algebra.bag import COUNT
 from rollview.rows import Rows
 from rollview.sources.delta import DeltaSource
-from rollview.sources.source import COUNT
 
 SITE = "d.orders"
 Counts = Counter[tuple[Any, ...]]
@@ -51,6 +51,6 @@ def counts(rows: Rows) -> Counts:
 
 
 def captured(source: DeltaSource, after: str, limit: int = 1000) -> tuple[list[Counts], str]:
-    """The changes of each transaction after a bookmark, and the next bookmark."""
+    """The changes of each transaction after a log position, and the next log position."""
     batch = source.capture(SITE, after, limit)
-    return [counts(each.rows[SITE]) for each in batch.transactions], batch.bookmark
+    return [counts(each.rows[SITE]) for each in batch.transactions], batch.log_position

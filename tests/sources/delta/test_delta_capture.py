@@ -25,7 +25,7 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 def test_update_delete_merge_overwrite_restore(tmp_path: Path, configuration: dict[str, str]) -> None:
     table = make_table(tmp_path, [(1, "a"), (2, "b"), (3, None)], configuration=configuration)
     source = DeltaSource("d", tmp_path)
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     table.update(updates={"v": "'z'"}, predicate="k = 1")
     table.delete("k = 3")
     merged = table.merge(arrow([(2, "m"), (4, "n")]), "t.k = s.k", source_alias="s", target_alias="t")
@@ -34,7 +34,7 @@ def test_update_delete_merge_overwrite_restore(tmp_path: Path, configuration: di
     append(tmp_path, [(9, "x"), (9, "x")])
     write_deltalake(str(tmp_path / "orders"), arrow([(9, "x"), (7, "y")]), mode="overwrite")
     DeltaTable(tmp_path / "orders").restore(1)
-    found, bookmark = captured(source, origin)
+    found, log_position = captured(source, origin)
     assert found == [
         {(1, "a"): -1, (1, "z"): 1},
         {(3, None): -1},
@@ -44,21 +44,21 @@ def test_update_delete_merge_overwrite_restore(tmp_path: Path, configuration: di
         {(9, "x"): -1, (7, "y"): 1},
         {(9, "x"): -1, (7, "y"): -1, (1, "z"): 1, (2, "b"): 1, (3, None): 1},
     ]
-    assert source.capture(SITE, bookmark, 10).transactions == ()
+    assert source.capture(SITE, log_position, 10).transactions == ()
 
 
-def test_what_changes_no_row_is_no_transaction_but_moves_the_bookmark(tmp_path: Path) -> None:
+def test_what_changes_no_row_is_no_transaction_but_moves_the_log_position(tmp_path: Path) -> None:
     table = make_table(tmp_path, [(1, "a")])
     append(tmp_path, [(2, "b")])
     source = DeltaSource("d", tmp_path)
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     DeltaTable(tmp_path / "orders").optimize.compact()
     table = DeltaTable(tmp_path / "orders")
     table.alter.set_table_properties({"delta.logRetentionDuration": "interval 1 days"})
     table.update(updates={"v": "v"}, predicate="k = 1")
-    found, bookmark = captured(source, origin)
+    found, log_position = captured(source, origin)
     assert found == []
-    assert bookmark.partition(":")[0] == str(DeltaTable(tmp_path / "orders").version()) == "4"
+    assert log_position.partition(":")[0] == str(DeltaTable(tmp_path / "orders").version()) == "4"
 
 
 def test_from_before_the_first_version(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_from_before_the_first_version(tmp_path: Path) -> None:
     append(tmp_path, [(2, "b")])
     source = DeltaSource("d", tmp_path)
     batch = source.capture(SITE, "-1:", 1)
-    assert [each.mark for each in batch.transactions] == [1]
-    assert [each.mark for each in source.capture(SITE, batch.bookmark, 1).transactions] == [2]
+    assert [each.source_txid for each in batch.transactions] == [1]
+    assert [each.source_txid for each in source.capture(SITE, batch.log_position, 1).transactions] == [2]
 
 
 def test_many_rows_stay_in_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_many_rows_stay_in_their_files(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(changes, "FEW_REWRITTEN_ROWS", 3)
     table = make_table(tmp_path, [(1, "a"), (2, "b")])
     source = DeltaSource("d", tmp_path)
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     append(tmp_path, [(3, "c"), (4, "d"), (5, "e")])
     table = DeltaTable(tmp_path / "orders")
     table.update(updates={"v": "'z'"}, predicate="k = 5")
@@ -104,7 +104,7 @@ def test_the_commit_says_when_it_was_made(tmp_path: Path) -> None:
 def test_vacuumed_files_are_missed_in_words(tmp_path: Path, configuration: dict[str, str]) -> None:
     table = make_table(tmp_path, [(1, "a"), (2, "b")], configuration=configuration)
     source = DeltaSource("d", tmp_path)
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     table.update(updates={"v": "'z'"}, predicate="k = 1")
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
     shutil.rmtree(tmp_path / "orders" / "_change_data", ignore_errors=True)
@@ -116,7 +116,7 @@ def test_vacuumed_files_are_missed_in_words(tmp_path: Path, configuration: dict[
 def test_a_change_data_feed_does_without_the_data_files(tmp_path: Path) -> None:
     table = make_table(tmp_path, [(1, "a"), (2, "b")], configuration=FEED)
     source = DeltaSource("d", tmp_path)
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     table.update(updates={"v": "'z'"}, predicate="k = 1")
     for file in (tmp_path / "orders").glob("*.parquet"):
         file.unlink()
@@ -126,7 +126,7 @@ def test_a_change_data_feed_does_without_the_data_files(tmp_path: Path) -> None:
 def test_a_log_cleaned_up_behind_a_checkpoint(tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
     source = DeltaSource("d", tmp_path)
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     append(tmp_path, [(2, "b")])
     append(tmp_path, [(3, "c")])
     DeltaTable(tmp_path / "orders").create_checkpoint()
@@ -140,15 +140,15 @@ def test_a_new_column_is_named_after_all_before_it_was_handed_over(tmp_path: Pat
     make_table(tmp_path, [(1, "a")])
     source = DeltaSource("d", tmp_path)
     (table,) = source.tables()
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     append(tmp_path, [(2, "b")])
     DeltaTable(tmp_path / "orders").alter.add_columns([Field("extra", PrimitiveType("string"))])
-    found, bookmark = captured(source, origin)
+    found, log_position = captured(source, origin)
     assert found == [{(2, "b"): 1}]
     with pytest.raises(SourceChangedError, match="extra string is new"):
-        source.capture(SITE, bookmark, 10)
+        source.capture(SITE, log_position, 10)
     with pytest.raises(SourceChangedError, match="extra string is new"):
-        DeltaSource("d", tmp_path).capture(SITE, bookmark, 10)
+        DeltaSource("d", tmp_path).capture(SITE, log_position, 10)
     # Reading what views know of is still possible; nobody will ever have captured what it saw.
     assert source.read({table: ("k",)}, tmp_path).rows
 
@@ -157,7 +157,7 @@ def test_a_column_of_another_type(tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
     source = DeltaSource("d", tmp_path)
     (table,) = source.tables()
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     other = pa.table({"k": ["1"], "v": ["a"]})
     write_deltalake(str(tmp_path / "orders"), other, mode="overwrite", schema_mode="overwrite")
     with pytest.raises(SourceChangedError, match="k bigint is gone; k string is new"):
@@ -172,7 +172,7 @@ def test_a_table_made_again_under_the_old_name(tmp_path: Path, commits: int) -> 
     append(tmp_path, [(2, "b")])
     source = DeltaSource("d", tmp_path)
     (table,) = source.tables()
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     shutil.rmtree(tmp_path / "orders")
     make_table(tmp_path, [(3, "c")])
     for number in range(commits):
@@ -184,27 +184,27 @@ def test_a_table_made_again_under_the_old_name(tmp_path: Path, commits: int) -> 
     assert (3, "c") in counts(found.rows[0])
     if commits < 2:
         with pytest.raises(SourceChangedError, match="another table"):
-            source.seen(SITE, found.sight, _Marks(origin))
+            source.seen(SITE, found.read_point, _Marks(origin))
 
 
 class _Marks:
-    def __init__(self, bookmark: str) -> None:
-        self.bookmark = bookmark
+    def __init__(self, log_position: str) -> None:
+        self.log_position = log_position
 
-    def latest(self, mark: int) -> int:
-        return mark
+    def latest(self, source_txid: int) -> int:
+        return source_txid
 
-    def versions(self, marks: Sequence[int]) -> dict[int, int]:
-        return dict(zip(marks, marks, strict=True))
+    def versions(self, source_txids: Sequence[int]) -> dict[int, int]:
+        return dict(zip(source_txids, source_txids, strict=True))
 
-    def since(self, mark: int) -> dict[int, int]:
-        return {mark: mark}
+    def since(self, source_txid: int) -> dict[int, int]:
+        return {source_txid: source_txid}
 
 
 def test_a_dropped_table(tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
     source = DeltaSource("d", tmp_path)
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     shutil.rmtree(tmp_path / "orders")
     assert source.tables() == ()
     with pytest.raises(UnreadableTableError, match=r"there is no Delta table d\.orders"):
@@ -225,7 +225,7 @@ def test_features_that_change_how_files_are_read(
     """The commit that brings the feature is refused, before anything is read from it."""
     make_table(tmp_path, [(1, "a")])
     source = DeltaSource("d", tmp_path)
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     first = (tmp_path / "orders" / "_delta_log" / f"{0:020d}.json").read_text()
     metadata = next(json.loads(line) for line in first.splitlines() if "metaData" in line)
     metadata["metaData"]["configuration"] = configuration
@@ -248,7 +248,7 @@ def test_features_that_change_how_files_are_read(
     with pytest.raises(UnreadableTableError, match=reason):
         source.capture(SITE, origin, 10)
     with pytest.raises(UnreadableTableError):
-        DeltaSource("d", tmp_path).origin(SITE)
+        DeltaSource("d", tmp_path).current_position(SITE)
 
 
 def test_a_type_that_is_not_supported_is_refused_at_setup_by_column(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_a_type_that_is_not_supported_is_refused_at_setup_by_column(tmp_path: Pa
     (table,) = source.tables()
     with pytest.raises(UnreadableTableError, match=r"column place of d\.orders has type struct") as caught:
         source.setup([table])
-    assert caught.value.thing == "d.orders.place"
+    assert caught.value.subject == "d.orders.place"
 
 
 def test_options(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_a_removed_file_without_partition_values_and_odd_names(tmp_path: Path) -
     (table,) = source.tables()
     expected = {(row["k"], row["v"]): 1 for row in rows.to_pylist()}
     assert counts(source.read({table: table.columns}, tmp_path).rows[0]) == expected
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     DeltaTable(tmp_path / "orders").delete("k < 4")
     log = tmp_path / "orders" / "_delta_log" / f"{1:020d}.json"
     actions = [json.loads(line) for line in log.read_text().splitlines()]

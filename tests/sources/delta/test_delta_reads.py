@@ -215,4 +215,4 @@ def test_old_timestamps_of_spark(tmp_path: Path) -> None:
 
 def captured_rows(folder: Path) -> Any:
     batch = DeltaSource("d", folder).capture("d.t", "-1:", 10)
-    return counts(batch.transactions[0].rows["d.t"]), batch.bookmark
+    return counts(batch.transactions[0].rows["d.t"]), batch.log_position

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.history import Seen
 from rollview.errors import InputError, OptionError
 from rollview.rows import FileScan
@@ -22,7 +23,6 @@ from rollview.sources.files import FileSource, folder
 from rollview.sources.files.differential import differential
 from rollview.sources.files.dumps import complete_dumps, natural
 from rollview.sources.files.errors import DumpError, HistoryGoneError, SourceChangedError
-from rollview.sources.source import COUNT
 
 SITE = "f.customer"
 
@@ -55,9 +55,9 @@ def parquet(dumps: Path, name: str, rows: Sequence[tuple[int, str | None]]) -> P
 def changes(source: FileSource, after: str) -> tuple[dict[Any, int] | None, str]:
     batch = source.capture(SITE, after, 10)
     if not batch.transactions:
-        return None, batch.bookmark
+        return None, batch.log_position
     rows = batch.transactions[0].rows[SITE]
-    return {(row["id"], row["name"]): row[COUNT] for row in rows.to_pylist()}, batch.bookmark
+    return {(row["id"], row["name"]): row[COUNT] for row in rows.to_pylist()}, batch.log_position
 
 
 def test_numbers_in_names_count_by_value() -> None:
@@ -81,25 +81,25 @@ def test_what_is_still_being_written_does_not_count(dumps: Path) -> None:
 
 def test_a_file_that_grows_waits_and_so_do_those_after_it(dumps: Path) -> None:
     source = FileSource("f", dumps.parent, {"schema.customer": "id bigint, name string"})
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     old = time.time() - 60
     os.utime(csv(dumps, "d1.csv", "1,a"), (old, old))
     csv(dumps, "d2.csv", "2,b")
     os.utime(csv(dumps, "d3.csv", "3,c"), (old, old))
-    found, bookmark = changes(source, origin)
+    found, log_position = changes(source, origin)
     assert found == {(1, "a"): 1}
-    assert changes(source, bookmark) == (None, bookmark)
+    assert changes(source, log_position) == (None, log_position)
     # A clock that was set back makes files of the future, which are not waited for.
     ahead = time.time() + 3600
     os.utime(dumps / "d2.csv", (ahead, ahead))
-    assert changes(source, bookmark)[0] == {(2, "b"): 1, (1, "a"): -1}
+    assert changes(source, log_position)[0] == {(2, "b"): 1, (1, "a"): -1}
 
 
 def test_a_folder_of_parts_is_one_dump(dumps: Path) -> None:
     parquet(dumps, "d1/a.parquet", [(1, "a")])
     parquet(dumps, "d1/b.parquet", [(2, "b")])
     source = opened(dumps)
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     parquet(dumps, "d2/a.parquet", [(2, "b")])
     parquet(dumps, "d2/b.parquet", [(1, "z"), (1, "z")])
     assert changes(source, origin)[0] == {(1, "a"): -1, (1, "z"): 2}
@@ -108,19 +108,19 @@ def test_a_folder_of_parts_is_one_dump(dumps: Path) -> None:
 def test_a_dump_that_is_needed_and_gone_or_another_one(dumps: Path) -> None:
     first = csv(dumps, "d1.csv", "1,a")
     source = opened(dumps)
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     csv(dumps, "d2.csv", "1,b")
-    (_, bookmark), batch = changes(source, origin), source.capture(SITE, origin, 1)
+    (_, log_position), batch = changes(source, origin), source.capture(SITE, origin, 1)
     first.write_text("id,name\n1,other\n")
     with pytest.raises(SourceChangedError, match=r"d1\.csv of f\.customer is not the one"):
         source.capture(SITE, origin, 10)
     first.unlink()
     with pytest.raises(HistoryGoneError, match=r"d1\.csv of f\.customer is gone"):
-        source.again(SITE, origin, [each.mark for each in batch.transactions], bookmark)
+        source.replay(SITE, origin, [each.source_txid for each in batch.transactions], log_position)
     # It is not needed any more once the next one has been taken.
     csv(dumps, "d3.csv", "1,c")
-    assert changes(source, bookmark)[0] == {(1, "b"): -1, (1, "c"): 1}
-    assert changes(opened(dumps), bookmark)[0] == {(1, "b"): -1, (1, "c"): 1}
+    assert changes(source, log_position)[0] == {(1, "b"): -1, (1, "c"): 1}
+    assert changes(opened(dumps), log_position)[0] == {(1, "b"): -1, (1, "c"): 1}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_key_that_is_none(dumps: Path, line: str, reason: str) -> None:
     source = opened(dumps, **{"key.customer": "id"})
     (table,) = source.tables()
     assert table.key == ("id",)
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     csv(dumps, "d2.csv", "1,a", line)
     with pytest.raises(DumpError, match=reason):
         source.capture(SITE, origin, 10)
@@ -144,14 +144,14 @@ def test_types_are_inferred_once(dumps: Path) -> None:
     source = opened(dumps)
     (table,) = source.tables()
     assert table.types == ("bigint", "double", "date", "timestamp_ntz", "string")
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     (dumps / "d2.csv").write_text("a,b,c,d,e\n2,2,,,7\n")
     (transaction,) = source.capture(SITE, origin, 1).transactions
     found = transaction.rows[SITE].to_pylist()
     assert [(row["b"], row["e"]) for row in found if row["a"] == 2] == [(2.0, "7")]
     (dumps / "d3.csv").write_text("a,b,c,d,e\nmany,2,,,7\n")
     with pytest.raises(DumpError, match=r"d3\.csv of f\.customer cannot be read: .*'many'"):
-        source.capture(SITE, source.capture(SITE, origin, 1).bookmark, 1)
+        source.capture(SITE, source.capture(SITE, origin, 1).log_position, 1)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_types_are_inferred_once(dumps: Path) -> None:
 def test_other_columns(dumps: Path, header: str, reason: str) -> None:
     csv(dumps, "d1.csv", "1,a")
     source = opened(dumps)
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     (dumps / "d2.csv").write_text(f"{header}\n{','.join('1' for _ in header.split(','))}\n")
     with pytest.raises(SourceChangedError, match=reason):
         source.capture(SITE, origin, 10)
@@ -169,7 +169,7 @@ def test_other_columns(dumps: Path, header: str, reason: str) -> None:
 def test_parquet_of_another_type(dumps: Path) -> None:
     parquet(dumps, "d1.parquet", [(1, "a")])
     source = opened(dumps)
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     pq.write_table(pa.table({"id": ["1"], "name": ["a"]}), dumps / "d2.parquet")
     with pytest.raises(SourceChangedError, match="column id has type string, not bigint"):
         source.capture(SITE, origin, 10)
@@ -179,7 +179,7 @@ def test_large_parquet_dumps_are_left_to_spark(dumps: Path, monkeypatch: pytest.
     monkeypatch.setattr(folder, "FEW_ROWS", 1)
     parquet(dumps, "d1.parquet", [(1, "a")])
     source = opened(dumps, **{"key.customer": ["id"]})
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     parquet(dumps, "d2.parquet", [(2, "b"), (3, "c")])
     rows = source.capture(SITE, origin, 1).transactions[0].rows[SITE]
     assert isinstance(rows, FileScan)
@@ -206,46 +206,50 @@ def test_delimiter_encoding_and_options(dumps: Path) -> None:
 def test_a_table_without_a_dump(dumps: Path) -> None:
     assert opened(dumps).tables() == ()
     with pytest.raises(InputError, match="no dump yet"):
-        opened(dumps).origin(SITE)
+        opened(dumps).current_position(SITE)
     source = opened(dumps, **{"schema.customer": "id bigint, name string, amount decimal(15, 2)"})
     (table,) = source.tables()
     assert table.types == ("bigint", "string", "decimal(15,2)")
     found = source.read({table: table.columns}, dumps)
     assert found.rows[0].num_rows == 0
-    assert source.seen(SITE, found.sight, _Marks(source.origin(SITE), {})) == Seen(0)
+    assert source.seen(SITE, found.read_point, _Marks(source.current_position(SITE), {})) == Seen(0)
 
 
-def test_sights_of_dumps_that_were_never_captured(dumps: Path) -> None:
+def test_read_points_of_dumps_that_were_never_captured(dumps: Path) -> None:
     csv(dumps, "d5.csv", "1,a")
     source = opened(dumps)
     (table,) = source.tables()
-    origin = source.origin(SITE)
+    origin = source.current_position(SITE)
     early = csv(dumps, "d4.csv", "1,x")
     (dumps / "d5.csv").rename(dumps / "d5.tmp")
-    sight = source.read({table: table.columns}, dumps).sight
+    read_point = source.read({table: table.columns}, dumps).read_point
     with pytest.raises(SourceChangedError, match=r"d4\.csv of f\.customer was read, but"):
-        source.seen(SITE, sight, _Marks(origin, {}))
+        source.seen(SITE, read_point, _Marks(origin, {}))
     early.unlink()
     (dumps / "d5.tmp").rename(dumps / "d5.csv")
     csv(dumps, "d5.csv", "1,rewritten")
-    sight = source.read({table: table.columns}, dumps).sight
+    read_point = source.read({table: table.columns}, dumps).read_point
     with pytest.raises(SourceChangedError, match="not the one that was captured"):
-        source.seen(SITE, sight, _Marks(origin, {}))
+        source.seen(SITE, read_point, _Marks(origin, {}))
 
 
 class _Marks:
-    def __init__(self, bookmark: str, known: dict[int, int]) -> None:
-        self.bookmark = bookmark
+    def __init__(self, log_position: str, known: dict[int, int]) -> None:
+        self.log_position = log_position
         self._known = known
 
-    def latest(self, mark: int) -> int:
-        return self._known.get(mark, 0)
+    def latest(self, source_txid: int) -> int:
+        return self._known.get(source_txid, 0)
 
-    def versions(self, marks: Sequence[int]) -> dict[int, int]:
-        return {mark: self._known[mark] for mark in marks if mark in self._known}
+    def versions(self, source_txids: Sequence[int]) -> dict[int, int]:
+        return {
+            source_txid: self._known[source_txid]
+            for source_txid in source_txids
+            if source_txid in self._known
+        }
 
-    def since(self, mark: int) -> dict[int, int]:
-        return {each: version for each, version in self._known.items() if each >= mark}
+    def since(self, source_txid: int) -> dict[int, int]:
+        return {each: version for each, version in self._known.items() if each >= source_txid}
 
 
 values = st.tuples(

@@ -13,11 +13,11 @@ from mariadb_database import counted
 
 from rollview.errors import RollviewError
 from rollview.sources.mariadb import MariaDBSource
-from rollview.sources.server.errors import SourceAway
-from rollview.sources.source import Captured
+from rollview.sources.server.errors import SourceUnavailable
+from rollview.sources.source import CapturedTransaction
 
 
-def _changes(transaction: Captured) -> list[list[Any]]:
+def _changes(transaction: CapturedTransaction) -> list[list[Any]]:
     return [
         [name, *row, count]
         for name, rows in transaction.rows.items()
@@ -26,29 +26,29 @@ def _changes(transaction: Captured) -> list[list[Any]]:
 
 
 def main(dsn: str, ledger: Path) -> None:
-    """Appends a line per batch: its bookmark and its changes. A line without its end is lost."""
+    """Appends a line per batch: its log position and its changes. A line without its end is lost."""
     source = MariaDBSource("s", dsn, {"timeout": "5"})
     lines = ledger.read_bytes().split(b"\n")
-    bookmark = json.loads(lines[-2])["bookmark"]
+    log_position = json.loads(lines[-2])["log_position"]
     with ledger.open("r+b") as file:
         # What a killed one left unfinished.
         file.truncate(sum(len(line) + 1 for line in lines[:-1]))
         file.seek(0, os.SEEK_END)
         while True:
             try:
-                batch = source.capture("s", bookmark, 50)
-            except SourceAway:
+                batch = source.capture("s", log_position, 50)
+            except SourceUnavailable:
                 time.sleep(0.05)
                 continue
             except RollviewError as error:
-                file.write(json.dumps({"bookmark": bookmark, "error": str(error)}).encode() + b"\n")
+                file.write(json.dumps({"log_position": log_position, "error": str(error)}).encode() + b"\n")
                 return
-            if batch.bookmark == bookmark:
+            if batch.log_position == log_position:
                 time.sleep(0.005)
                 continue
-            bookmark = batch.bookmark
-            changes = [[each.mark, _changes(each)] for each in batch.transactions]
-            file.write(json.dumps({"bookmark": bookmark, "changes": changes}).encode() + b"\n")
+            log_position = batch.log_position
+            changes = [[each.source_txid, _changes(each)] for each in batch.transactions]
+            file.write(json.dumps({"log_position": log_position, "changes": changes}).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 

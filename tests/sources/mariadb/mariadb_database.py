@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.history import Seen
 from rollview.algebra.join_graph import access_path
 from rollview.algebra.view import Table
@@ -17,7 +18,7 @@ from rollview.algorithms.effects import Question
 from rollview.planning import parse_view
 from rollview.rows import Rows
 from rollview.sources.mariadb import MariaDBSource
-from rollview.sources.source import COUNT, Captured, Prepared
+from rollview.sources.source import CapturedTransaction, SetupResult
 from servers.mariadb import MariaDBServer
 
 Row = tuple[Any, ...]
@@ -62,7 +63,7 @@ class Database:
         """The tables by name."""
         return {table.name: table for table in self.source.tables()}
 
-    def setup(self, *names: str) -> Prepared:
+    def setup(self, *names: str) -> SetupResult:
         """Captures these tables, or all."""
         return self.source.setup(
             [table for table in self.tables().values() if table.name in names or not names]
@@ -79,36 +80,40 @@ class Database:
 
 
 class History:
-    """What has been captured since a bookmark; it is the `Marks` that sights are translated with."""
+    """What has been captured since a log position; it is the `Marks` that read points are translated with."""
 
-    def __init__(self, source: MariaDBSource, bookmark: str | None = None) -> None:
+    def __init__(self, source: MariaDBSource, log_position: str | None = None) -> None:
         self.source = source
-        self.bookmark = source.origin("s") if bookmark is None else bookmark
-        self.transactions: list[Captured] = []
+        self.log_position = source.current_position("s") if log_position is None else log_position
+        self.transactions: list[CapturedTransaction] = []
 
-    def capture(self, limit: int = 10_000) -> list[Captured]:
+    def capture(self, limit: int = 10_000) -> list[CapturedTransaction]:
         """Takes all that is new; that."""
         begin = len(self.transactions)
         while True:
-            batch = self.source.capture("s", self.bookmark, limit)
-            if not batch.transactions and batch.bookmark == self.bookmark:
+            batch = self.source.capture("s", self.log_position, limit)
+            if not batch.transactions and batch.log_position == self.log_position:
                 return self.transactions[begin:]
             self.transactions += batch.transactions
-            self.bookmark = batch.bookmark
+            self.log_position = batch.log_position
 
-    def latest(self, mark: int) -> int:
-        return sum(each.mark <= mark for each in self.transactions)
+    def latest(self, source_txid: int) -> int:
+        return sum(each.source_txid <= source_txid for each in self.transactions)
 
-    def versions(self, marks: Sequence[int]) -> dict[int, int]:
-        known = {each.mark: number for number, each in enumerate(self.transactions, 1)}
-        return {mark: known[mark] for mark in marks if mark in known}
+    def versions(self, source_txids: Sequence[int]) -> dict[int, int]:
+        known = {each.source_txid: number for number, each in enumerate(self.transactions, 1)}
+        return {source_txid: known[source_txid] for source_txid in source_txids if source_txid in known}
 
-    def since(self, mark: int) -> dict[int, int]:
-        return {each.mark: number for number, each in enumerate(self.transactions, 1) if each.mark >= mark}
+    def since(self, source_txid: int) -> dict[int, int]:
+        return {
+            each.source_txid: number
+            for number, each in enumerate(self.transactions, 1)
+            if each.source_txid >= source_txid
+        }
 
-    def seen(self, sight: str) -> Seen | None:
+    def seen(self, read_point: str) -> Seen | None:
         """What a reading saw."""
-        return self.source.seen("s", sight, self)
+        return self.source.seen("s", read_point, self)
 
     def changes(self, table: str) -> list[Counter[Row]]:
         """Of every transaction what it did to a table."""
@@ -128,9 +133,9 @@ def question(database: Database, sql: str, keys: Mapping[str, pa.Array]) -> Ques
     (block,) = parse_view(sql, database.tables().values()).blocks
     (sub_query, *_) = access_path(block, 0).rounds[0]
     shipped: list[pa.Table | None] = []
-    for reach in sub_query.reaches:
-        if reach.shipped:
-            names = [parent for parent, _ in reach.on]
+    for join_step in sub_query.join_steps:
+        if join_step.shipped:
+            names = [parent for parent, _ in join_step.on]
             columns = [keys[name.partition(".")[2]] for name in names]
             shipped.append(pa.table(columns, names=names) if names else None)
     return Question(block, sub_query, tuple(shipped))

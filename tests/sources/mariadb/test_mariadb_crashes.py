@@ -17,7 +17,7 @@ import pymysql
 import pytest
 from mariadb_database import Database, History, Row, counted
 
-from rollview.sources.server.errors import SourceAway
+from rollview.sources.server.errors import SourceUnavailable
 from servers.mariadb import MariaDBServer
 
 pytestmark = pytest.mark.slow
@@ -87,7 +87,7 @@ def decide_the_rest(database: Database, writer: Writer) -> None:
 
 def test_oracle_kills_of_both_sides_lose_nothing_and_double_nothing(own: Database, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
-    ledger.write_text(json.dumps({"bookmark": own.source.origin("s"), "changes": []}) + "\n")
+    ledger.write_text(json.dumps({"log_position": own.source.current_position("s"), "changes": []}) + "\n")
     chance = random.Random(11)
     writer = Writer(own)
     writer.start()
@@ -111,11 +111,11 @@ def test_oracle_kills_of_both_sides_lose_nothing_and_double_nothing(own: Databas
     decide_the_rest(own, writer)
     lines = [json.loads(line) for line in ledger.read_text().splitlines() if line.endswith("}")]
     assert not [line["error"] for line in lines if "error" in line]
-    history = History(own.source, lines[-1]["bookmark"])
+    history = History(own.source, lines[-1]["log_position"])
     history.capture()
-    marks = [mark for line in lines for mark, _ in line["changes"]]
-    marks += [each.mark for each in history.transactions]
-    assert marks == sorted(set(marks)) and len(marks) > 50
+    source_txids = [source_txid for line in lines for source_txid, _ in line["changes"]]
+    source_txids += [each.source_txid for each in history.transactions]
+    assert source_txids == sorted(set(source_txids)) and len(source_txids) > 50
     total: Counter[Row] = Counter()
     for line in lines:
         for _, changes in line["changes"]:
@@ -131,7 +131,7 @@ def test_a_restart_of_the_server_is_a_pause(own: Database) -> None:
     own.execute("INSERT INTO t (v) VALUES (1)")
     history.capture()
     own.server.stop()
-    with pytest.raises(SourceAway, match="cannot be reached"):
+    with pytest.raises(SourceUnavailable, match="cannot be reached"):
         history.capture()
     assert own.source.describe()["server"].startswith("away")
     own.server.start()
@@ -169,7 +169,7 @@ def test_connections_that_are_cut_are_made_anew(own: Database) -> None:
     for _ in range(3):
         try:
             history.capture()
-        except SourceAway:
+        except SourceUnavailable:
             continue
     assert [[row[1] for row in change] for change in history.changes("t")] == [[1], [2]]
 
@@ -191,9 +191,9 @@ source.close()
 """
     own.execute("CREATE TABLE wide (id BIGINT PRIMARY KEY, a VARCHAR(100), b VARCHAR(100), c DECIMAL(15,2))")
     own.setup()
-    begin = own.source.origin("s")
+    begin = own.source.current_position("s")
     own.execute("INSERT INTO wide SELECT seq, 'a', 'b', 1 FROM seq_1_to_150000", "DELETE FROM wide")
-    middle = own.source.origin("s")
+    middle = own.source.current_position("s")
     own.execute("INSERT INTO wide SELECT seq, REPEAT('a', 60), REPEAT('b', 60), seq FROM seq_1_to_1000000")
     run = subprocess.run(
         [sys.executable, "-c", program, own.dsn, begin, middle],

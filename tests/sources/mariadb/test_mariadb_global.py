@@ -41,7 +41,7 @@ def test_a_prepared_transaction_comes_when_it_is_committed(table: Database) -> N
     table.execute("INSERT INTO t VALUES (3, 3)", "XA COMMIT 'one'")
     history.capture()
     assert [list(change) for change in history.changes("t")] == [[(2, 2)], [(3, 3)], [(1, 1)]]
-    seen = history.seen(found.sight)
+    seen = history.seen(found.read_point)
     assert seen is not None and seen.upto == 1
 
 
@@ -53,31 +53,31 @@ def test_a_transaction_that_is_rolled_back_never_comes(table: Database) -> None:
     table.execute("XA ROLLBACK 'one'", "XA COMMIT 'two'")
     history.capture()
     assert [list(change) for change in history.changes("t")] == [[(2, 2)]]
-    assert "<" not in history.bookmark
+    assert "<" not in history.log_position
 
 
 def test_every_restart_finds_prepared_rows_again(table: Database) -> None:
-    """Bookmarks remember where the first undecided transaction began; any of them can be gone on from."""
+    """Log positions remember where the first undecided transaction began; any of them can be gone on from."""
     history = History(table.source)
     prepare(table, "'a'", "INSERT INTO t VALUES (1, 1)")
     table.execute("INSERT INTO t VALUES (2, 2)", "FLUSH BINARY LOGS")
     prepare(table, "'b'", "INSERT INTO t VALUES (3, 3)", "UPDATE t SET v = 9 WHERE id = 3")
     table.execute("XA COMMIT 'a'", "INSERT INTO t VALUES (4, 4)", "FLUSH BINARY LOGS", "XA COMMIT 'b'")
-    bookmarks = [history.bookmark]
-    while (batch := table.source.capture("s", history.bookmark, 1)).bookmark != history.bookmark:
-        history.bookmark = batch.bookmark
+    log_positions = [history.log_position]
+    while (batch := table.source.capture("s", history.log_position, 1)).log_position != history.log_position:
+        history.log_position = batch.log_position
         history.transactions += batch.transactions
-        bookmarks.append(batch.bookmark)
+        log_positions.append(batch.log_position)
     expected = [[(2, 2)], [(1, 1)], [(4, 4)], [(3, 9)]]
     assert [list(change) for change in history.changes("t")] == expected
-    marks = [each.mark for each in history.transactions]
-    assert len(bookmarks) > 4 and any("<" in bookmark for bookmark in bookmarks)
-    for bookmark in (*bookmarks, *(each.bookmark for each in history.transactions)):
+    source_txids = [each.source_txid for each in history.transactions]
+    assert len(log_positions) > 4 and any("<" in log_position for log_position in log_positions)
+    for log_position in (*log_positions, *(each.log_position for each in history.transactions)):
         with closing(table.open()) as restarted:
-            later = History(restarted, bookmark)
+            later = History(restarted, log_position)
             later.capture()
-            found = [each.mark for each in later.transactions]
-            assert found == marks[len(marks) - len(found) :]
+            found = [each.source_txid for each in later.transactions]
+            assert found == source_txids[len(source_txids) - len(found) :]
             known = later.changes("t")
             assert [list(change) for change in known] == expected[len(expected) - len(known) :]
 
@@ -88,12 +88,12 @@ def test_a_history_begins_only_when_what_it_could_miss_is_decided(
     monkeypatch.setattr(source_module, "_UNDECIDED_SECONDS", 0.3)
     prepare(table, "'old'", "INSERT INTO t VALUES (1, 1)")
     with pytest.raises(CaptureRefused, match="old"):
-        table.source.origin("s")
+        table.source.current_position("s")
     table.execute("XA COMMIT 'old'")
     prepare(table, "'new'", "INSERT INTO t VALUES (2, 2)")
     # Prepared while the history begins: read from before it.
     with pytest.raises(CaptureRefused):
-        table.source.origin("s")
+        table.source.current_position("s")
     table.execute("XA ROLLBACK 'new'")
     assert History(table.source).capture() == []
 
@@ -140,7 +140,7 @@ def test_a_row_in_our_table_marks_a_transaction_and_is_cleared(table: Database) 
     assert (first.global_id, first.participants, set(first.rows)) == ("order-1", ("crm", "s"), {"s.t"})
     assert (second.global_id, second.rows) == ("order-2", {})
     assert table.execute("SELECT COUNT(*) FROM _rollview_global") == ((1,),)
-    table.source.forget("s", history.bookmark)
+    table.source.acknowledge("s", history.log_position)
     assert table.execute("SELECT COUNT(*) FROM _rollview_global") == ((0,),)
     assert history.capture() == []
 
@@ -166,7 +166,7 @@ def test_empty_and_one_phase_transactions_need_no_care(table: Database) -> None:
 
 
 def test_rows_that_lie_before_the_beginning_are_not_passed_over(table: Database) -> None:
-    """A bookmark that was not made by `origin` may lie between a PREPARE and its COMMIT."""
+    """A log position that was not made by `origin` may lie between a PREPARE and its COMMIT."""
     prepare(table, "'one'", "INSERT INTO t VALUES (1, 1)")
     ((file, offset, *_),) = table.execute("SHOW MASTER STATUS")
     table.execute("XA COMMIT 'one'")

@@ -41,7 +41,7 @@ def test_updates_of_keys_and_unchanged_values_come_with_both_images(table: Datab
     assert fourth == Counter({(11, "z", 2): -1})
 
 
-def test_rolled_back_work_and_other_tables_leave_no_transaction_but_move_the_bookmark(
+def test_rolled_back_work_and_other_tables_leave_no_transaction_but_move_the_log_position(
     table: Database,
 ) -> None:
     history = History(table.source)
@@ -51,10 +51,10 @@ def test_rolled_back_work_and_other_tables_leave_no_transaction_but_move_the_boo
         writer.rollback()
         writer.query("INSERT INTO other VALUES (1)")
         writer.commit()
-    before = history.bookmark
+    before = history.log_position
     assert history.capture() == []
-    assert history.bookmark != before
-    assert table.source.capture("s", history.bookmark, 10).bookmark == history.bookmark
+    assert history.log_position != before
+    assert table.source.capture("s", history.log_position, 10).log_position == history.log_position
 
 
 @pytest.mark.parametrize("xid", ["", "'x'"])
@@ -91,14 +91,14 @@ def test_files_change_in_mid_stream(table: Database) -> None:
             history.capture()
     history.capture()
     assert [list(change) for change in history.changes("t")] == [[(n, "x", n)] for n in range(10, 20)]
-    assert [each.mark for each in history.transactions] == sorted(
-        {each.mark for each in history.transactions}
+    assert [each.source_txid for each in history.transactions] == sorted(
+        {each.source_txid for each in history.transactions}
     )
 
 
 def test_a_purged_log_is_an_error_with_the_way_out(table: Database) -> None:
     history = History(table.source)
-    old = history.bookmark.partition(":")[0]
+    old = history.log_position.partition(":")[0]
     table.source.close()
     # A server does not delete what one of its threads reads; that a reader has gone it sees when it writes.
     while old in [file for file, *_ in table.execute("SHOW BINARY LOGS")]:
@@ -274,21 +274,21 @@ def test_a_large_transaction_goes_to_files_and_they_go_with_it(table: Database) 
     counts = counted(rows)
     assert len(counts) == 450_000 and counts[450_100, "v450000", 450_100] == 1
     assert counted(small.rows["s.t"]) == Counter([(50, "x", 50)])
-    table.source.forget("s", history.bookmark)
+    table.source.acknowledge("s", history.log_position)
     with pytest.raises(FileNotFoundError):
         counted(rows)
 
 
 def test_without_setup_nothing_is_captured(database: Database) -> None:
     database.execute("CREATE TABLE t (id INT)")
-    bookmark = database.source.origin("s")
+    log_position = database.source.current_position("s")
     with pytest.raises(NotSetUp, match="rollview setup"):
-        database.source.capture("s", bookmark, 10)
+        database.source.capture("s", log_position, 10)
     with pytest.raises(NotSetUp, match="rollview setup"):
         database.read("t")
 
 
-def test_a_bookmark_of_something_else_is_refused(table: Database) -> None:
+def test_a_log_position_of_something_else_is_refused(table: Database) -> None:
     with pytest.raises(RollviewError, match="not a place in a binary log"):
         table.source.capture("s", "17", 10)
     with pytest.raises(RollviewError, match="no site"):

@@ -58,7 +58,7 @@ class Readers:
                     name: counted(each, columns)
                     for (name, columns), each in zip(names, found.rows, strict=True)
                 }
-                self.readings.append((rows, found.sight))
+                self.readings.append((rows, found.read_point))
         except BaseException as error:
             self.failures.append(error)
         finally:
@@ -89,7 +89,7 @@ def read_now(database: Database, history: History) -> tuple[dict[str, Counter[Ro
     tables = database.tables()
     wanted = {tables[name]: tables[name].columns for name in ("account", "entry")}
     found = database.source.read(wanted, Path("/nonexistent"))
-    while (seen := history.seen(found.sight)) is None:
+    while (seen := history.seen(found.read_point)) is None:
         history.capture()
     rows = {
         table.name: counted(each, columns)
@@ -105,8 +105,8 @@ def compare(
     states, version = initial
     changes = {name: history.changes(name) for name in states}
     placed = []
-    for rows, sight in readings:
-        seen = history.seen(sight)
+    for rows, read_point in readings:
+        seen = history.seen(read_point)
         assert seen is not None and not seen.holes
         placed.append((seen.upto, rows))
     wrong = []

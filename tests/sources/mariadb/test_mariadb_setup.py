@@ -14,7 +14,7 @@ from mariadb_database import Database, History
 from rollview.algebra.view import ForeignKey
 from rollview.errors import InputError, OptionError, RollviewError
 from rollview.sources.mariadb import MariaDBSource
-from rollview.sources.server.errors import CaptureRefused, SourceAway, SourceFailed
+from rollview.sources.server.errors import CaptureRefused, SourceFailed, SourceUnavailable
 from servers.mariadb import PASSWORD, MariaDBServer
 
 pytestmark = pytest.mark.slow
@@ -65,7 +65,7 @@ def test_what_cannot_be_captured_exactly_is_refused(database: Database, declared
     database.execute("CREATE TABLE p (id INT PRIMARY KEY)", declared)
     with pytest.raises(CaptureRefused, match=reason) as caught:
         database.setup("t")
-    assert caught.value.thing == "s.t" and caught.value.hint
+    assert caught.value.subject == "s.t" and caught.value.hint
     assert not database.execute("SHOW TABLES LIKE '\\_rollview%'")
     database.setup("p")
 
@@ -111,7 +111,7 @@ def test_missing_privileges_are_asked_for_one_by_one_and_are_enough(database: Da
             history = History(source)
             database.execute("INSERT INTO t VALUES (1)")
             assert len(history.capture()) == 1
-            source.forget("s", history.bookmark)
+            source.acknowledge("s", history.log_position)
             assert "BINLOG MONITOR" in asked[0] and "REPLICATION SLAVE" in " ".join(asked)
             assert source.describe()["tables"] == "t"
             assert source.remove().done == ("table t is no longer captured",)
@@ -163,7 +163,7 @@ def test_secrets_are_in_no_error_and_no_status(database: Database, caplog: pytes
     for dsn in bad:
         with pytest.raises(RollviewError) as caught:
             MariaDBSource("s", dsn, {"timeout": "2"}).tables()
-        said += [str(caught.value), caught.value.thing, *traceback.format_exception(caught.value)]
+        said += [str(caught.value), caught.value.subject, *traceback.format_exception(caught.value)]
         with suppress(RollviewError):
             said.append(json.dumps(dict(MariaDBSource("s", dsn, {"timeout": "2"}).describe())))
     text = "\n".join((*said, caplog.text))
@@ -174,7 +174,7 @@ def test_errors_tell_bad_input_from_a_server_that_is_away(database: Database) ->
     with pytest.raises(InputError):
         MariaDBSource("s", database.dsn.replace("tester", "nobody")).tables()
     away = MariaDBSource("s", database.dsn.replace(f":{database.server.port}", ":1"))
-    with pytest.raises(SourceAway):
+    with pytest.raises(SourceUnavailable):
         away.tables()
     assert away.describe()["server"].startswith("away")
     with pytest.raises(SourceFailed, match="1690"), database.source._server.session() as connection:

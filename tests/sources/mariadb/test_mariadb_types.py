@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from mariadb_database import Database, History, counted
 
-from rollview.sources.server.errors import ValueMisfit
+from rollview.sources.server.errors import UnrepresentableValue
 from servers.mariadb import shared_server
 
 pytestmark = pytest.mark.slow
@@ -222,9 +222,9 @@ def test_a_date_that_is_none_is_an_error_with_the_name_of_its_column(
     database.setup()
     history = History(database.source)
     database.execute("SET sql_mode = 'ALLOW_INVALID_DATES'", f"INSERT INTO t VALUES (1, {value})")
-    with pytest.raises(ValueMisfit, match=r"s\.t\.v"):
+    with pytest.raises(UnrepresentableValue, match=r"s\.t\.v"):
         history.capture()
-    with pytest.raises(ValueMisfit, match=r"s\.t\.v"):
+    with pytest.raises(UnrepresentableValue, match=r"s\.t\.v"):
         database.source.read({database.tables()["t"]: ("id", "v")}, Path("/nonexistent"))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from postgres_history import bag
 
 from rollview.sources.postgres import PostgresSource
-from rollview.sources.server.errors import SourceAway
+from rollview.sources.server.errors import SourceUnavailable
 
 
 def kept(path: Path) -> list[Any]:
@@ -28,7 +28,7 @@ def main(dsn: str, path: Path) -> None:
     """Goes on from the last whole line, for ever."""
     source = PostgresSource("s", dsn, {})
     batches = kept(path)
-    bookmark = batches[-1]["upto"]
+    log_position = batches[-1]["upto"]
     # What was cut off is written again.
     text = "".join(json.dumps(each) + "\n" for each in batches)
     with path.open("r+") as file:
@@ -36,20 +36,22 @@ def main(dsn: str, path: Path) -> None:
         file.seek(0, os.SEEK_END)
         while True:
             try:
-                batch = source.capture("s", bookmark, 50)
-            except SourceAway:
+                batch = source.capture("s", log_position, 50)
+            except SourceUnavailable:
                 continue
-            if batch.bookmark == bookmark:
+            if batch.log_position == log_position:
                 continue
             changes = [
-                [each.mark, [[*row, count] for row, count in bag(each.rows["s.item"]).items()]]
+                [each.source_txid, [[*row, count] for row, count in bag(each.rows["s.item"]).items()]]
                 for each in batch.transactions
             ]
-            file.write(json.dumps({"after": bookmark, "upto": batch.bookmark, "changes": changes}) + "\n")
+            file.write(
+                json.dumps({"after": log_position, "upto": batch.log_position, "changes": changes}) + "\n"
+            )
             file.flush()
             os.fsync(file.fileno())
-            bookmark = batch.bookmark
-            source.forget("s", bookmark)
+            log_position = batch.log_position
+            source.acknowledge("s", log_position)
 
 
 if __name__ == "__main__":

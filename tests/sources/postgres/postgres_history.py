@@ -13,11 +13,12 @@ import psycopg
 import pyarrow as pa
 from pyarrow import parquet
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.history import Seen
 from rollview.algebra.view import Table
 from rollview.rows import Rows
 from rollview.sources.postgres import PostgresSource
-from rollview.sources.source import COUNT, Captured, Found
+from rollview.sources.source import CapturedTransaction, ReadResult
 from servers.postgres import PostgresServer
 
 Bag = Counter[tuple[Any, ...]]
@@ -70,65 +71,72 @@ class Database:
 class History:
     """What a warehouse would keep; it is the `Marks` that the source translates with."""
 
-    def __init__(self, source: PostgresSource, bookmark: str = "") -> None:
+    def __init__(self, source: PostgresSource, log_position: str = "") -> None:
         self.source = source
-        self.bookmark = bookmark or source.origin("s")
-        self.transactions: list[Captured] = []
-        self._origin = self.bookmark
+        self.log_position = log_position or source.current_position("s")
+        self.transactions: list[CapturedTransaction] = []
+        self._origin = self.log_position
         self._versions: dict[int, int] = {}
         self._order: tuple[list[int], list[int]] = ([], [])
 
-    def capture(self, limit: int = 1000, forget: bool = False) -> list[Captured]:
+    def capture(self, limit: int = 1000, acknowledge: bool = False) -> list[CapturedTransaction]:
         """Takes all that is new; that."""
         before = len(self.transactions)
         while True:
-            batch = self.source.capture("s", self.bookmark, limit)
-            self.keep(batch.transactions, batch.bookmark)
+            batch = self.source.capture("s", self.log_position, limit)
+            self.keep(batch.transactions, batch.log_position)
             if not batch.transactions:
                 break
-            if forget:
-                self.source.forget("s", self.bookmark)
+            if acknowledge:
+                self.source.acknowledge("s", self.log_position)
         return self.transactions[before:]
 
-    def keep(self, transactions: Iterable[Captured], bookmark: str) -> None:
+    def keep(self, transactions: Iterable[CapturedTransaction], log_position: str) -> None:
         """Adds a batch."""
         for each in transactions:
             self.transactions.append(each)
-            assert each.mark not in self._versions, "captured twice"
-            self._versions[each.mark] = len(self.transactions)
-        self.bookmark = bookmark
+            assert each.source_txid not in self._versions, "captured twice"
+            self._versions[each.source_txid] = len(self.transactions)
+        self.log_position = log_position
 
-    def bookmark_before(self, transaction: Captured) -> str:
+    def log_position_before(self, transaction: CapturedTransaction) -> str:
         """Where capture stood before a transaction."""
         place = self.transactions.index(transaction)
-        return self.transactions[place - 1].bookmark if place else self._origin
+        return self.transactions[place - 1].log_position if place else self._origin
 
-    def latest(self, mark: int) -> int:
-        """The greatest version whose mark is not greater."""
-        marks, greatest = self._sorted()
-        place = bisect_right(marks, mark)
+    def latest(self, source_txid: int) -> int:
+        """The greatest version whose source txid is not greater."""
+        source_txids, greatest = self._sorted()
+        place = bisect_right(source_txids, source_txid)
         return greatest[place - 1] if place else 0
 
-    def versions(self, marks: Sequence[int]) -> dict[int, int]:
-        """The versions of the marks that are known."""
-        return {mark: self._versions[mark] for mark in marks if mark in self._versions}
+    def versions(self, source_txids: Sequence[int]) -> dict[int, int]:
+        """The versions of the source txids that are known."""
+        return {
+            source_txid: self._versions[source_txid]
+            for source_txid in source_txids
+            if source_txid in self._versions
+        }
 
-    def since(self, mark: int) -> dict[int, int]:
-        """The versions of the marks from this one on."""
-        marks, _ = self._sorted()
-        return {each: self._versions[each] for each in marks[bisect_left(marks, mark) :]}
+    def since(self, source_txid: int) -> dict[int, int]:
+        """The versions of the source txids from this one on."""
+        source_txids, _ = self._sorted()
+        return {each: self._versions[each] for each in source_txids[bisect_left(source_txids, source_txid) :]}
 
     def _sorted(self) -> tuple[list[int], list[int]]:
-        """All marks in order, and beside each the greatest version so far."""
+        """All source txids in order, and beside each the greatest version so far."""
         if len(self._order[0]) != len(self._versions):
-            marks = sorted(self._versions)
-            self._order = (marks, list(accumulate((self._versions[mark] for mark in marks), max)))
+            source_txids = sorted(self._versions)
+            self._order = (
+                source_txids,
+                list(accumulate((self._versions[source_txid] for source_txid in source_txids), max)),
+            )
         return self._order
 
-    def seen(self, sight: str) -> Seen:
+    def seen(self, read_point: str) -> Seen:
         """What a reading saw; captures until that can be told."""
         for _ in range(50):
-            told = self.source.seen("s", sight, self)
+            told = self.source.seen("s", read_point, self)
             if told is not None:
                 return told
             self.capture()
@@ -178,7 +186,7 @@ def table_named(source: PostgresSource, name: str) -> Table:
     return next(table for table in source.tables() if table.name == name)
 
 
-def read(source: PostgresSource, name: str, scratch: Path = Path("unused")) -> Found:
+def read(source: PostgresSource, name: str, scratch: Path = Path("unused")) -> ReadResult:
     """A whole table."""
     table = table_named(source, name)
     return source.read({table: table.columns}, scratch)

@@ -24,9 +24,9 @@ def question(source: PostgresSource, sql: str, keys: Keys) -> Question[pa.Table]
     (block,) = parse_view(sql, [probe, *source.tables()]).blocks
     (sub_query, *_) = access_path(block, 0).rounds[0]
     shipped: list[pa.Table | None] = []
-    for reach in sub_query.reaches:
-        if reach.shipped:
-            names = [parent for parent, _ in reach.on]
+    for join_step in sub_query.join_steps:
+        if join_step.shipped:
+            names = [parent for parent, _ in join_step.on]
             columns = [keys[name.partition(".")[2]] for name in names]
             arrays = [pa.array(values, arrow_type(kind)) for kind, values in columns]
             shipped.append(pa.table(arrays, names=names) if names else None)

@@ -84,17 +84,17 @@ def test_transactions_come_with_their_id_and_time_in_order_of_commit(database: D
     other = database.connect()
     began = time.time()
     database.execute("BEGIN", "INSERT INTO item VALUES (1, 1, 'first to begin')")
-    ((mark,),) = database.rows("SELECT pg_current_xact_id()::text::bigint")
+    ((source_txid,),) = database.rows("SELECT pg_current_xact_id()::text::bigint")
     other.execute("INSERT INTO item VALUES (2, 2, 'first to commit')")
     database.execute("COMMIT")
-    second, first = sorted(history.capture(), key=lambda each: each.mark)
-    assert second.mark == mark and second.transaction_id == str(mark)
+    second, first = sorted(history.capture(), key=lambda each: each.source_txid)
+    assert second.source_txid == source_txid and second.transaction_id == str(source_txid)
     assert history.transactions == [first, second]
     assert began - 1 < first.commit_time <= second.commit_time < time.time() + 1
-    assert second.bookmark and first.bookmark != second.bookmark
-    # Each bookmark leads to what comes behind it.
-    again = History(source, first.bookmark)
-    assert [each.mark for each in again.capture()] == [mark]
+    assert second.log_position and first.log_position != second.log_position
+    # Each log position leads to what comes behind it.
+    again = History(source, first.log_position)
+    assert [each.source_txid for each in again.capture()] == [source_txid]
 
 
 def test_nothing_new_is_told_at_once_and_moves_nothing(database: Database) -> None:
@@ -105,7 +105,7 @@ def test_nothing_new_is_told_at_once_and_moves_nothing(database: Database) -> No
     history.capture()
     for _ in range(3):
         began = time.monotonic()
-        assert source.capture("s", history.bookmark, 10).transactions == ()
+        assert source.capture("s", history.log_position, 10).transactions == ()
         assert time.monotonic() - began < 0.5
 
 
@@ -116,8 +116,8 @@ def test_transactions_of_other_tables_are_passed_over(database: Database) -> Non
     for number in range(20):
         database.execute(f"INSERT INTO other VALUES ({number})")
     # A marker lies behind them, and so does what has been captured.
-    sight = read(source, "item").sight
-    assert history.seen(sight) == Seen(0)
+    read_point = read(source, "item").read_point
+    assert history.seen(read_point) == Seen(0)
     assert history.transactions == []
 
 
@@ -145,11 +145,11 @@ def test_truncate_cannot_be_told_row_by_row_and_says_so(database: Database) -> N
         "INSERT INTO item VALUES (2, 2, 'b')", "TRUNCATE item", "INSERT INTO item VALUES (3, 3, '')"
     )
     # What lies before it is captured first.
-    batch = source.capture("s", history.bookmark, 1000)
+    batch = source.capture("s", history.log_position, 1000)
     assert [bag(each.rows["s.item"]) for each in batch.transactions] == [{(2, 2, "b"): 1}]
     for _ in range(2):
         with pytest.raises(LogLost, match="item was truncated") as caught:
-            source.capture("s", batch.bookmark, 1000)
+            source.capture("s", batch.log_position, 1000)
         assert "--reload" in caught.value.hint
     anew = History(source)
     database.execute("INSERT INTO item VALUES (4, 4, 'd')")
@@ -187,10 +187,10 @@ def test_a_table_that_changed_its_columns_is_refused(database: Database, change:
     item(database, "(1, 1, 'a')")
     source, history = database.ready()
     database.execute("INSERT INTO item VALUES (2, 2, 'b')", change, "UPDATE item SET text = 'c'")
-    batch = source.capture("s", history.bookmark, 1000)
+    batch = source.capture("s", history.log_position, 1000)
     assert [bag(each.rows["s.item"]) for each in batch.transactions] == [{(2, 2, "b"): 1}]
     with pytest.raises(SourceChanged, match=reason) as caught:
-        source.capture("s", batch.bookmark, 1000)
+        source.capture("s", batch.log_position, 1000)
     assert "--reload" in caught.value.hint
     with pytest.raises(SourceChanged, match=reason):
         read(source, "item")
@@ -223,8 +223,8 @@ def test_a_large_transaction_is_in_files_until_it_is_forgotten(database: Databas
     files = [Path(file.path) for file in large.rows["s.item"].files]
     assert len(files) == 2 and all(file.exists() for file in files)
     assert sum(bag(large.rows["s.item"]).values()) == count
-    again = source.again("s", history.bookmark_before(large), [large.mark], large.bookmark)
+    again = source.replay("s", history.log_position_before(large), [large.source_txid], large.log_position)
     assert bag(again.transactions[0].rows["s.item"]) == bag(large.rows["s.item"])
-    source.forget("s", large.bookmark)
+    source.acknowledge("s", large.log_position)
     assert not any(file.exists() for file in files)
     assert bag(small.rows["s.item"]) == {(0, 0, "small"): 1}

@@ -20,7 +20,7 @@ from postgres_consumer import kept
 from postgres_history import Database, History, bag, read
 
 from rollview.sources.postgres import PostgresSource
-from rollview.sources.server.errors import SourceAway
+from rollview.sources.server.errors import SourceUnavailable
 from servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -87,7 +87,7 @@ def test_nothing_is_lost_or_doubled_when_both_sides_are_killed(durable: Database
     source, history = durable.ready()
     source.close()
     path = tmp_path / "kept"
-    path.write_text(json.dumps({"after": "", "upto": history.bookmark, "changes": []}) + "\n")
+    path.write_text(json.dumps({"after": "", "upto": history.log_position, "changes": []}) + "\n")
     writers = [Writer(durable.dsn, number) for number in range(4)]
     for writer in writers:
         writer.start()
@@ -113,10 +113,10 @@ def test_nothing_is_lost_or_doubled_when_both_sides_are_killed(durable: Database
     rest.capture()
     found = bag(read(last, "item").rows[0])
     last.close()
-    marks = [mark for batch in batches for mark, _ in batch["changes"]] + [
-        each.mark for each in rest.transactions
+    source_txids = [source_txid for batch in batches for source_txid, _ in batch["changes"]] + [
+        each.source_txid for each in rest.transactions
     ]
-    assert len(marks) > 100 and len(set(marks)) == len(marks)
+    assert len(source_txids) > 100 and len(set(source_txids)) == len(source_txids)
     state: Counter[tuple[object, ...]] = Counter()
     for batch in batches:
         for _, changes in batch["changes"]:
@@ -138,20 +138,22 @@ def end_prepared(durable: Database) -> None:
 def test_a_restart_of_the_server_is_survived_by_the_same_process(durable: Database) -> None:
     source, history = durable.ready()
     durable.execute("INSERT INTO item VALUES (1, 1)")
-    assert len(history.capture(forget=True)) == 1
+    assert len(history.capture(acknowledge=True)) == 1
     for number, end in enumerate((durable.server.stop, durable.server.kill), 2):
         began = time.monotonic()
         end()
         assert time.monotonic() - began < 30, "the server waited for its reader"
-        with pytest.raises(SourceAway):
-            source.capture("s", history.bookmark, 10)
-        with pytest.raises(SourceAway):
+        with pytest.raises(SourceUnavailable):
+            source.capture("s", history.log_position, 10)
+        with pytest.raises(SourceUnavailable):
             source.tables()
         assert "away" in source.describe()["server"]
         durable.server.start()
         with psycopg.connect(durable.dsn) as connection:
             connection.execute("INSERT INTO item VALUES (%s, 0)", (number,))
-        assert [list(bag(each.rows["s.item"])) for each in history.capture(forget=True)] == [[(number, 0)]]
+        assert [list(bag(each.rows["s.item"])) for each in history.capture(acknowledge=True)] == [
+            [(number, 0)]
+        ]
         assert sum(bag(read(source, "item").rows[0]).values()) == number
 
 
@@ -173,9 +175,9 @@ def test_a_connection_that_is_lost_in_the_middle_of_a_batch(durable: Database) -
     deadline = time.monotonic() + 20
     while len(history.transactions) < 20 and time.monotonic() < deadline:
         try:
-            batch = source.capture("s", history.bookmark, 1000)
-            history.keep(batch.transactions, batch.bookmark)
-        except SourceAway:
+            batch = source.capture("s", history.log_position, 1000)
+            history.keep(batch.transactions, batch.log_position)
+        except SourceUnavailable:
             pass
     cut.set()
     thread.join()
@@ -208,18 +210,18 @@ def test_what_is_not_forgotten_is_kept_and_what_is_forgotten_is_let_go(durable: 
         durable.execute(f"INSERT INTO item VALUES ({number}, 0)")
         history.capture()
     assert durable.rows(confirmed) == before
-    source.forget("s", history.bookmark)
+    source.acknowledge("s", history.log_position)
     deadline = time.monotonic() + 5
     while durable.rows(confirmed) == before and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert durable.rows(confirmed) == [(history.bookmark.partition(" ")[0],)]
+    assert durable.rows(confirmed) == [(history.log_position.partition(" ")[0],)]
 
 
 def test_a_million_rows_in_one_transaction_take_bounded_memory(durable: Database) -> None:
     source, history = durable.ready()
     source.close()
     durable.execute("INSERT INTO item SELECT i, i % 1000 FROM generate_series(1, 1000000) AS i")
-    process = run("large_transaction.py", durable.dsn, history.bookmark)
+    process = run("large_transaction.py", durable.dsn, history.log_position)
     output, _ = process.communicate(timeout=300)
     rows, before, after = map(int, output.split())
     assert rows == 1_000_000

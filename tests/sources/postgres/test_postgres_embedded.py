@@ -38,7 +38,7 @@ def test_it_starts_when_it_is_needed_and_is_captured_like_any_other(tmp_path: Pa
         writer.execute("INSERT INTO item VALUES (1, 1.5)")
         writer.execute("BEGIN; INSERT INTO item VALUES (2, 2); PREPARE TRANSACTION 'rollview:g:s,t'")
         writer.execute("COMMIT PREPARED 'rollview:g:s,t'")
-    first, second = history.capture(forget=True)
+    first, second = history.capture(acknowledge=True)
     assert (first.global_id, second.global_id) == ("", "g")
     assert sum(bag(read(source, "item").rows[0]).values()) == 2
     # Stopped behind our back, it is started again on the same port.

@@ -51,7 +51,7 @@ def test_a_prepared_transaction_is_told_when_it_is_committed(items: Database) ->
     assert parts(history) == [("", (), {"s.item": {(2, 0): 1}})]
     items.execute("COMMIT PREPARED 'rollview:g1:s,crm'")
     assert parts(history) == [("g1", ("crm", "s"), {"s.item": {(1, 0): 1}})]
-    assert history.transactions[1].mark < history.transactions[0].mark
+    assert history.transactions[1].source_txid < history.transactions[0].source_txid
 
 
 def test_one_that_is_named_otherwise_is_ordinary_and_one_rolled_back_is_none(items: Database) -> None:
@@ -72,10 +72,10 @@ def test_a_marker_makes_a_transaction_global_even_if_it_changed_nothing_here(ite
     assert parts(history) == [("g7", ("crm", "s"), {"s.item": {(1, 0): 1}}), ("g9", ("crm", "s"), {})]
 
 
-def test_bookmarks_lead_back_to_what_was_prepared_before_them(items: Database) -> None:
-    """Another process goes on from any bookmark: the prepared rows are not kept anywhere but in the log."""
+def test_log_positions_lead_back_to_what_was_prepared_before_them(items: Database) -> None:
+    """Another process goes on from any log position: the prepared rows are kept only in the log."""
     source, history = items.ready()
-    origin = history.bookmark
+    origin = history.log_position
     prepare(items, 1, "one")
     items.execute("INSERT INTO item VALUES (2, 0)")
     prepare(items, 3, "two")
@@ -83,12 +83,12 @@ def test_bookmarks_lead_back_to_what_was_prepared_before_them(items: Database) -
     history.capture(limit=1)
     items.execute("COMMIT PREPARED 'two'", "INSERT INTO item VALUES (5, 0)", "COMMIT PREPARED 'one'")
     history.capture(limit=1)
-    whole = [(each.mark, bag(each.rows["s.item"])) for each in history.transactions]
+    whole = [(each.source_txid, bag(each.rows["s.item"])) for each in history.transactions]
     assert [list(rows) for _, rows in whole] == [[(2, 0)], [(4, 0)], [(3, 0)], [(5, 0)], [(1, 0)]]
     source.close()
-    for place, after in enumerate([origin, *(each.bookmark for each in history.transactions)]):
+    for place, after in enumerate([origin, *(each.log_position for each in history.transactions)]):
         later = History(items.source(), after)
-        rest = [(each.mark, bag(each.rows["s.item"])) for each in later.capture()]
+        rest = [(each.source_txid, bag(each.rows["s.item"])) for each in later.capture()]
         assert rest == whole[place:]
         later.source.close()
 
@@ -98,10 +98,10 @@ def test_what_is_forgotten_does_not_take_prepared_rows_with_it(items: Database) 
     prepare(items, 1, "one")
     for number in range(2, 6):
         items.execute(f"INSERT INTO item VALUES ({number}, 0)", "SELECT pg_switch_wal()", "CHECKPOINT")
-        history.capture(forget=True)
+        history.capture(acknowledge=True)
     source.close()
     items.execute("COMMIT PREPARED 'one'")
-    later = History(items.source(), history.bookmark)
+    later = History(items.source(), history.log_position)
     assert parts(later) == [("", (), {"s.item": {(1, 0): 1}})]
 
 
@@ -112,7 +112,7 @@ def test_an_origin_does_not_lose_what_is_prepared(items: Database) -> None:
     history = History(source)
     found = read(source, "item")
     assert bag(found.rows[0]) == {(2, 0): 1}
-    assert history.seen(found.sight) == Seen(0)
+    assert history.seen(found.read_point) == Seen(0)
     items.execute("COMMIT PREPARED 'one'")
     assert parts(history) == [("", (), {"s.item": {(1, 0): 1}})]
 
@@ -125,8 +125,8 @@ def test_a_snapshot_does_not_see_what_is_only_prepared(items: Database) -> None:
     items.execute("COMMIT PREPARED 'one'")
     second = read(source, "item")
     for found in (first, second):
-        assert history.changes("item", history.seen(found.sight)) == bag(found.rows[0])
-    assert history.seen(first.sight) == Seen(1) and history.seen(second.sight) == Seen(2)
+        assert history.changes("item", history.seen(found.read_point)) == bag(found.rows[0])
+    assert history.seen(first.read_point) == Seen(1) and history.seen(second.read_point) == Seen(2)
 
 
 def test_rows_that_were_told_before_and_not_kept_are_missed(items: Database) -> None:
@@ -141,4 +141,4 @@ def test_rows_that_were_told_before_and_not_kept_are_missed(items: Database) -> 
     )
     items.execute("COMMIT PREPARED 'one'")
     with pytest.raises(LogLost):
-        items.source().capture("s", history.bookmark, 10)
+        items.source().capture("s", history.log_position, 10)

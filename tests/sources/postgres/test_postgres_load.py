@@ -33,7 +33,7 @@ def test_tables_of_one_reading_are_of_one_state(database: Database, tmp_path: Pa
     found = source.read({item: ("text",), other: ("id",)}, tmp_path)
     assert sum(bag(found.rows[0]).values()) == 100 and bag(found.rows[1]) == {(1,): 2, (None,): 1}
     assert found.rows[0].schema == arrow_schema((("text", "string"), ("_count", "bigint")))
-    assert history.seen(found.sight).upto == 0
+    assert history.seen(found.read_point).upto == 0
     # No column at all is still a number of rows.
     assert bag(source.read({other: ()}, tmp_path).rows[0]) == {(): 3}
     database.execute("DELETE FROM other")
@@ -64,7 +64,7 @@ def test_oracle_large_tables_come_in_files_while_writers_write(
     for _ in range(3):
         found = source.read({item: item.columns}, tmp_path)
         assert isinstance(found.rows[0], FileScan) and len(found.rows[0].files) > 2
-        expected = history.changes("item", history.seen(found.sight))
+        expected = history.changes("item", history.seen(found.read_point))
         add(expected, initial)
         assert bag(found.rows[0]) == net(expected)
 

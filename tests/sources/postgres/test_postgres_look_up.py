@@ -158,7 +158,7 @@ def test_a_chain_of_relations_is_one_reading(database: Database) -> None:
     found = source.ask(asked)
     assert bag(found.rows[0]) == {(1, 1, "a"): 1, (2, 1, "b"): 1, (4, 1, None): 1}
     assert bag(found.rows[1]) == {("a", 7): 1, ("b", 8): 1}
-    assert history.seen(found.sight).upto == 0
+    assert history.seen(found.read_point).upto == 0
 
 
 def test_a_table_that_is_not_captured_cannot_be_asked(database: Database) -> None:
@@ -183,7 +183,7 @@ def test_many_keys_are_joined_by_the_server_and_asked_in_parts(database: Databas
     database.execute("DELETE FROM item WHERE id % 2 = 0")
     assert sorted(found.rows[0].column("k").to_pylist()) == sorted(key for key in keys if key <= 300_000)
     assert seconds < 10
-    assert history.seen(found.sight).upto == 0
+    assert history.seen(found.read_point).upto == 0
 
 
 def test_keys_that_may_find_one_row_together_are_not_asked_apart(

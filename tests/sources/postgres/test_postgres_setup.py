@@ -16,7 +16,7 @@ from postgres_history import Database, History, bag, read
 from rollview.algebra.view import ForeignKey
 from rollview.errors import InputError, OptionError
 from rollview.sources.postgres import PostgresSource
-from rollview.sources.server.errors import CaptureRefused, LogLost, NotSetUp, SourceAway
+from rollview.sources.server.errors import CaptureRefused, LogLost, NotSetUp, SourceUnavailable
 from servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -61,7 +61,7 @@ def test_setup_says_what_it_did_and_remove_leaves_nothing(database: Database) ->
     assert len(removed.done) >= 3 and traces(database) == before
     assert source.remove().done == ()
     with pytest.raises(NotSetUp):
-        source.origin("s")
+        source.current_position("s")
 
 
 def test_tables_are_let_go_and_taken_in_while_capture_goes_on(database: Database) -> None:
@@ -99,7 +99,7 @@ def test_a_table_is_taken_in_only_when_nobody_has_half_written_it(database: Data
     thread.join(20)
     found = read(source, "part")
     assert bag(found.rows[0]) == {(1, 1): 1, (2, 1): 1}
-    assert history.changes("part", history.seen(found.sight)) == {}
+    assert history.changes("part", history.seen(found.read_point)) == {}
     database.execute("INSERT INTO part VALUES (3, 1)")
     assert [bag(each.rows["s.part"]) for each in history.capture()] == [{(3, 1): 1}]
 
@@ -150,18 +150,18 @@ def test_a_dropped_slot_is_a_clear_error_and_setup_begins_anew(database: Databas
     items(database)
     source, history = database.ready()
     database.execute("INSERT INTO item VALUES (2, 2)")
-    history.capture(forget=True)
+    history.capture(acknowledge=True)
     source.close()
     slots = "pg_replication_slots WHERE database = current_database()"
     drop = f"SELECT pg_drop_replication_slot(slot_name) FROM {slots}"
     database.execute(drop, "INSERT INTO item VALUES (3, 3)")
     with pytest.raises(LogLost, match="dropped") as caught:
-        source.capture("s", history.bookmark, 10)
+        source.capture("s", history.log_position, 10)
     assert "--reload" in caught.value.hint
     # A new slot does not bring back what is gone.
     assert source.setup(source.tables()).done
     with pytest.raises(LogLost, match="later changes"):
-        source.capture("s", history.bookmark, 10)
+        source.capture("s", history.log_position, 10)
     anew = History(source)
     database.execute("INSERT INTO item VALUES (4, 4)")
     assert [bag(each.rows["s.item"]) for each in anew.capture()] == [{(4, 4): 1}]
@@ -174,8 +174,8 @@ def test_two_readers_take_turns(database: Database) -> None:
     other = database.source()
     for number in range(2, 8):
         database.execute(f"INSERT INTO item VALUES ({number}, 0)")
-        batch = (one if number % 2 else other).capture("s", history.bookmark, 10)
-        history.keep(batch.transactions, batch.bookmark)
+        batch = (one if number % 2 else other).capture("s", history.log_position, 10)
+        history.keep(batch.transactions, batch.log_position)
     assert [list(bag(each.rows["s.item"])) for each in history.transactions] == [
         [(n, 0)] for n in range(2, 8)
     ]
@@ -254,7 +254,7 @@ def test_secrets_are_in_no_error_and_no_description(database: Database, stranger
         told = source.describe()
         assert "away" in told["server"]
         for action in (source.tables, partial(source.setup, []), partial(source.capture, "s", "0/1", 1)):
-            with pytest.raises(SourceAway) as caught:
+            with pytest.raises(SourceUnavailable) as caught:
                 action()
             chain = [caught.value, caught.value.__cause__]
             assert all("s3cr3t" not in repr(each) for each in chain)
@@ -302,7 +302,7 @@ def test_describe_tells_what_the_server_keeps(database: Database) -> None:
         and "MB" in told["kept log"]
     )
     with pytest.raises(InputError, match="no site"):
-        source.origin("elsewhere")
+        source.current_position("elsewhere")
     # A slot of another database is not touched.
     database.server.execute("SELECT pg_create_logical_replication_slot('of_others', 'pgoutput')")
     with pytest.raises(CaptureRefused, match="another purpose"):

@@ -12,7 +12,7 @@ from postgres_history import Database, bag, read, table_named
 
 from rollview.rows import arrow_type
 from rollview.sources.postgres.types import spark_type_of
-from rollview.sources.server.errors import CaptureRefused, ValueMisfit
+from rollview.sources.server.errors import CaptureRefused, UnrepresentableValue
 
 pytestmark = pytest.mark.slow
 
@@ -140,8 +140,8 @@ def test_a_value_without_an_equal_is_an_error_that_names_the_column(
     database.execute(f"CREATE TABLE t (id int, v {declared})")
     source, history = database.ready()
     database.execute(f"INSERT INTO t VALUES (1, {literal})")
-    for action in (lambda: read(source, "t"), lambda: source.capture("s", history.bookmark, 10)):
-        with pytest.raises(ValueMisfit, match=r"s\.t\.v"):
+    for action in (lambda: read(source, "t"), lambda: source.capture("s", history.log_position, 10)):
+        with pytest.raises(UnrepresentableValue, match=r"s\.t\.v"):
             action()
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rollview.sources.source import COUNT, Batch, Captured
+from rollview.algebra.bag import COUNT
+from rollview.sources.source import Batch, CapturedTransaction
 from rollview.sources.sqlite import SQLiteSource
 
 Contents = dict[str, Counter[tuple[Any, ...]]]
@@ -37,7 +38,7 @@ def ready(path: Path, *without: str) -> tuple[SQLiteSource, str]:
     """A source called `s` with all its tables set up, but for some, and its origin."""
     source = SQLiteSource("s", path)
     source.setup([table for table in source.tables() if table.name not in without])
-    return source, source.origin("s")
+    return source, source.current_position("s")
 
 
 def schema(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
@@ -50,25 +51,28 @@ def contents(connection: sqlite3.Connection, names: Iterable[str]) -> Contents:
     return {name: Counter(connection.execute(f'SELECT * FROM "{name}"').fetchall()) for name in names}
 
 
-def drain(source: SQLiteSource, after: str, limit: int = 10) -> tuple[list[Captured], str]:
+def drain(source: SQLiteSource, after: str, limit: int = 10) -> tuple[list[CapturedTransaction], str]:
     """Captures until nothing is left; every batch must be the same when it is had again."""
-    found: list[Captured] = []
+    found: list[CapturedTransaction] = []
     while True:
         batch = source.capture("s", after, limit)
-        same(batch, source.again("s", after, [each.mark for each in batch.transactions], batch.bookmark))
-        if batch.bookmark == after:
+        same(
+            batch,
+            source.replay("s", after, [each.source_txid for each in batch.transactions], batch.log_position),
+        )
+        if batch.log_position == after:
             return found, after
         found += batch.transactions
-        after = batch.bookmark
+        after = batch.log_position
 
 
 def same(one: Batch, other: Batch) -> None:
     """Two batches say the same."""
-    assert one.bookmark == other.bookmark
+    assert one.log_position == other.log_position
     assert len(one.transactions) == len(other.transactions)
     for left, right in zip(one.transactions, other.transactions, strict=True):
-        assert (left.mark, left.commit_time, left.rows.keys()) == (
-            right.mark,
+        assert (left.source_txid, left.commit_time, left.rows.keys()) == (
+            right.source_txid,
             right.commit_time,
             right.rows.keys(),
         )
@@ -85,7 +89,7 @@ def bag(rows: Any) -> Counter[tuple[Any, ...]]:
     return total
 
 
-def apply(state: Contents, transaction: Captured) -> Contents:
+def apply(state: Contents, transaction: CapturedTransaction) -> Contents:
     """The state after a transaction."""
     result = {name: Counter(rows) for name, rows in state.items()}
     for qualified, rows in transaction.rows.items():
@@ -95,7 +99,7 @@ def apply(state: Contents, transaction: Captured) -> Contents:
     return {name: Counter({row: n for row, n in rows.items() if n}) for name, rows in result.items()}
 
 
-def replay(state: Contents, transactions: Iterable[Captured]) -> list[Contents]:
+def replay(state: Contents, transactions: Iterable[CapturedTransaction]) -> list[Contents]:
     """The states after each transaction."""
     states = []
     for transaction in transactions:
@@ -108,18 +112,18 @@ def replay(state: Contents, transactions: Iterable[Captured]) -> list[Contents]:
 class FakeMarks:
     """What a warehouse would know of the captured transactions."""
 
-    marks: list[int] = field(default_factory=list)
-    bookmark: str = "0"
+    source_txids: list[int] = field(default_factory=list)
+    log_position: str = "0"
 
-    def latest(self, mark: int) -> int:
+    def latest(self, source_txid: int) -> int:
         """The greatest version whose mark is not greater."""
-        return sum(1 for each in self.marks if each <= mark)
+        return sum(1 for each in self.source_txids if each <= source_txid)
 
-    def versions(self, marks: Sequence[int]) -> dict[int, int]:
+    def versions(self, source_txids: Sequence[int]) -> dict[int, int]:
         """The versions of the marks that are known."""
-        known: Mapping[int, int] = {mark: i + 1 for i, mark in enumerate(self.marks)}
-        return {mark: known[mark] for mark in marks if mark in known}
+        known: Mapping[int, int] = {source_txid: i + 1 for i, source_txid in enumerate(self.source_txids)}
+        return {source_txid: known[source_txid] for source_txid in source_txids if source_txid in known}
 
-    def since(self, mark: int) -> dict[int, int]:
+    def since(self, source_txid: int) -> dict[int, int]:
         """The versions of the marks from this one on."""
-        return {each: i + 1 for i, each in enumerate(self.marks) if each >= mark}
+        return {each: i + 1 for i, each in enumerate(self.source_txids) if each >= source_txid}

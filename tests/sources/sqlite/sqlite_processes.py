@@ -14,7 +14,7 @@ from pathlib import Path
 import sqlite_writer
 from sqlite_history import bag, contents
 
-from rollview.sources.source import Captured
+from rollview.sources.source import CapturedTransaction
 
 TABLES = ["item", "mark"]
 
@@ -42,18 +42,18 @@ def running(processes: list[subprocess.Popen[str]]) -> bool:
     return any(process.poll() is None for process in processes)
 
 
-def ids(transaction: Captured) -> set[str]:
+def ids(transaction: CapturedTransaction) -> set[str]:
     """The ids that a transaction wrote."""
     return {row[1] if "item" in name else row[0] for name, row, count in _rows(transaction) if count > 0}
 
 
-def _rows(transaction: Captured) -> Iterator[tuple[str, tuple[object, ...], int]]:
+def _rows(transaction: CapturedTransaction) -> Iterator[tuple[str, tuple[object, ...], int]]:
     for name, rows in transaction.rows.items():
         for row, count in bag(rows).items():
             yield name, row, count
 
 
-def check_against(connection: sqlite3.Connection, captured: list[Captured]) -> None:
+def check_against(connection: sqlite3.Connection, captured: list[CapturedTransaction]) -> None:
     """Each transaction wrote one id, in order per writer, and together they make the tables."""
     written = [ids(transaction) for transaction in captured]
     assert all(len(each) == 1 for each in written)

@@ -16,7 +16,7 @@ import sqlite_writer
 from sqlite_history import FakeMarks, bag, contents, database, drain, ready, replay, writer
 from sqlite_processes import TABLES, check_against, ids, running, start, writers
 
-from rollview.sources.source import Captured, SightLost
+from rollview.sources.source import CapturedTransaction, ReadPointLost
 from rollview.sources.sqlite import SQLiteSource
 from rollview.sources.sqlite import watch as watching
 from rollview.sources.sqlite.watch import CommitWatch
@@ -27,16 +27,16 @@ from rollview.sources.sqlite.watch import CommitWatch
 def test_every_transaction_of_concurrent_writers_stands_alone(tmp_path: Path, cache_pages: str) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, *sqlite_writer.TABLES)) as connection:
-        source, bookmark = ready(path)
-        captured: list[Captured] = []
+        source, log_position = ready(path)
+        captured: list[CapturedTransaction] = []
         with writers(path, 3, 2, cache_pages) as processes:
             while running(processes):
-                batch = source.capture("s", bookmark, 200)
+                batch = source.capture("s", log_position, 200)
                 captured += batch.transactions
-                bookmark = batch.bookmark
-                source.forget("s", bookmark)
+                log_position = batch.log_position
+                source.acknowledge("s", log_position)
                 time.sleep(random.random() / 5)
-        found, bookmark = drain(source, bookmark, 200)
+        found, log_position = drain(source, log_position, 200)
         captured += found
         assert len(captured) > 50
         check_against(connection, captured)
@@ -51,18 +51,18 @@ def test_the_wal_is_started_over_now_and_then_and_no_commit_is_overlooked(
     monkeypatch.setattr(CommitWatch.__init__, "__defaults__", (60.0, 200, 600))
     path = tmp_path / "a.db"
     with closing(database(path, *sqlite_writer.TABLES)) as connection:
-        source, bookmark = ready(path)
-        captured: list[Captured] = []
+        source, log_position = ready(path)
+        captured: list[CapturedTransaction] = []
         salts: list[int] = []
         with writers(path, 2, 3) as processes:
             while running(processes):
-                batch = source.capture("s", bookmark, 1000)
+                batch = source.capture("s", log_position, 1000)
                 captured += batch.transactions
-                bookmark = batch.bookmark
+                log_position = batch.log_position
                 # SQLite locks nothing in the WAL itself, so a test may open and close it.
                 with Path(f"{path}-wal").open("rb") as wal:
                     salts.append(int.from_bytes(wal.read(32)[16:20], "big"))
-        found, bookmark = drain(source, bookmark, 1000)
+        found, log_position = drain(source, log_position, 1000)
         check_against(connection, captured + found)
         assert salts[-1] > salts[0], "the WAL was never started over"
         source.close()
@@ -75,13 +75,13 @@ def test_the_wal_does_not_grow_while_it_is_watched(
     monkeypatch.setattr(CommitWatch.__init__, "__defaults__", (60.0, *limits))
     path = tmp_path / "a.db"
     with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         for _ in range(10):
             for number in range(40):
                 connection.execute("INSERT INTO t VALUES (?)", (number,))
-            batch = source.capture("s", bookmark, 1000)
+            batch = source.capture("s", log_position, 1000)
             assert len(batch.transactions) == 40
-            bookmark = batch.bookmark
+            log_position = batch.log_position
         # 400 transactions of four pages and more would take 6 MB without ever starting over.
         assert Path(f"{path}-wal").stat().st_size < 2 << 20
         source.close()
@@ -91,8 +91,8 @@ def test_the_wal_does_not_grow_while_it_is_watched(
 def test_a_killed_writer_leaves_nothing_of_its_unfinished_transaction(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, *sqlite_writer.TABLES)) as connection:
-        source, bookmark = ready(path)
-        captured: list[Captured] = []
+        source, log_position = ready(path)
+        captured: list[CapturedTransaction] = []
         chance = random.Random(5)
         for number in range(8):
             process = start(path, f"k{number}", 20, "3")
@@ -102,9 +102,9 @@ def test_a_killed_writer_leaves_nothing_of_its_unfinished_transaction(tmp_path: 
             os.kill(process.pid, signal.SIGKILL)
             process.communicate()
             if number % 2:
-                found, bookmark = drain(source, bookmark, 500)
+                found, log_position = drain(source, log_position, 500)
                 captured += found
-        found, bookmark = drain(source, bookmark, 500)
+        found, log_position = drain(source, log_position, 500)
         check_against(connection, captured + found)
         source.close()
 
@@ -113,14 +113,14 @@ def test_a_killed_writer_leaves_nothing_of_its_unfinished_transaction(tmp_path: 
 def test_checkpoints_between_polls_cost_no_boundary_while_watched(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         connection.execute("PRAGMA busy_timeout = 0")
         total = 0
         for _ in range(5):
             for _ in range(3):
                 connection.execute("INSERT INTO t VALUES (1), (2)")
                 connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-            found, bookmark = drain(source, bookmark)
+            found, log_position = drain(source, log_position)
             total += len(found)
         assert total == 15
         source.close()
@@ -130,16 +130,16 @@ def test_checkpoints_between_polls_cost_no_boundary_while_watched(tmp_path: Path
 def test_what_nobody_watched_becomes_one_true_composite(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         source.close()
         connection.executemany("INSERT INTO t VALUES (?)", [(i,) for i in range(5)])
         connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
         connection.execute("INSERT INTO t VALUES (10)")
         connection.execute("INSERT INTO t VALUES (11)")
-        found, bookmark = drain(source, bookmark)
+        found, log_position = drain(source, log_position)
         assert [sum(bag(each.rows["s.t"]).values()) for each in found] == [6, 1]
         connection.execute("INSERT INTO t VALUES (12)")
-        found, bookmark = drain(source, bookmark)
+        found, log_position = drain(source, log_position)
         assert len(found) == 1
         source.close()
 
@@ -147,11 +147,11 @@ def test_what_nobody_watched_becomes_one_true_composite(tmp_path: Path, mode: st
 def test_a_restarted_process_finds_the_boundaries_that_the_wal_still_has(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         source.close()
         connection.executemany("INSERT INTO t VALUES (?)", [(i,) for i in range(5)])
         again = SQLiteSource("s", path)
-        assert len(drain(again, bookmark)[0]) == 5
+        assert len(drain(again, log_position)[0]) == 5
         again.close()
 
 
@@ -159,15 +159,15 @@ def test_a_vacuum_moves_the_counter_but_loses_no_boundary_seen_before(tmp_path: 
     path = tmp_path / "a.db"
     with closing(database(path, "CREATE TABLE t(a INTEGER)", "CREATE TABLE big(b BLOB)")) as connection:
         connection.execute("INSERT INTO big VALUES (zeroblob(100000))")
-        source, bookmark = ready(path, "big")
+        source, log_position = ready(path, "big")
         connection.execute("INSERT INTO t VALUES (1)")
-        found, bookmark = drain(source, bookmark)
+        found, log_position = drain(source, log_position)
         assert len(found) == 1
         connection.execute("DROP TABLE big")
         connection.execute("VACUUM")
         connection.execute("INSERT INTO t VALUES (2)")
         connection.execute("INSERT INTO t VALUES (3)")
-        found, bookmark = drain(source, bookmark)
+        found, log_position = drain(source, log_position)
         assert len(found) == 2
         source.close()
 
@@ -176,18 +176,18 @@ def test_a_vacuum_moves_the_counter_but_loses_no_boundary_seen_before(tmp_path: 
 def test_rollback_mode_gives_composites_that_are_true_states(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, *sqlite_writer.TABLES, wal=False)) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         assert source.describe()["capture"] == "one composite transaction per poll"
         start_state = contents(connection, TABLES)
-        captured: list[Captured] = []
+        captured: list[CapturedTransaction] = []
         with writers(path, 2, 2) as processes:
             while running(processes):
-                batch = source.capture("s", bookmark, 1)
+                batch = source.capture("s", log_position, 1)
                 assert len(batch.transactions) <= 1
-                bookmark = batch.bookmark
+                log_position = batch.log_position
                 captured += batch.transactions
                 time.sleep(0.05)
-        found, bookmark = drain(source, bookmark)
+        found, log_position = drain(source, log_position)
         states = replay(start_state, captured + found)
         assert states[-1] == contents(connection, TABLES)
         # A true state holds each transaction wholly or not at all: item and mark were written together.
@@ -202,7 +202,7 @@ def test_oracle_what_a_reading_saw_is_what_replay_says(tmp_path: Path, wal: bool
     """Readings in one thread, capture in another, writers in other processes."""
     path = tmp_path / "a.db"
     with closing(database(path, *sqlite_writer.TABLES, wal=wal)) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         reader = source if shared else SQLiteSource("s", path)
         tables = {table: table.columns for table in source.tables()}
         states = [contents(connection, TABLES)]
@@ -214,47 +214,47 @@ def test_oracle_what_a_reading_saw_is_what_replay_says(tmp_path: Path, wal: bool
             try:
                 while not done.is_set():
                     found = reader.read(tables, tmp_path / "scratch")
-                    readings.append((found.sight, [bag(rows) for rows in found.rows]))
+                    readings.append((found.read_point, [bag(rows) for rows in found.rows]))
             except BaseException as error:
                 failures.append(error)
 
         thread = threading.Thread(target=read)
         thread.start()
-        captured: list[Captured] = []
+        captured: list[CapturedTransaction] = []
         with writers(path, 2, 2) as processes:
             while running(processes):
-                batch = source.capture("s", bookmark, 300)
-                bookmark = batch.bookmark
+                batch = source.capture("s", log_position, 300)
+                log_position = batch.log_position
                 captured += batch.transactions
         done.set()
         thread.join()
         assert not failures
-        found, bookmark = drain(source, bookmark, 300)
+        found, log_position = drain(source, log_position, 300)
         captured += found
         states += replay(states[0], captured)
-        marks = FakeMarks([each.mark for each in captured], bookmark)
+        source_txids = FakeMarks([each.source_txid for each in captured], log_position)
         assert len(readings) > 5
-        for sight, rows in readings:
-            seen = source.seen("s", sight, marks)
+        for read_point, rows in readings:
+            seen = source.seen("s", read_point, source_txids)
             assert seen is not None
             assert rows == [states[seen.upto][table.name] for table in tables]
         source.close()
         reader.close()
 
 
-def test_a_sight_waits_for_capture_and_a_lost_one_is_said(tmp_path: Path) -> None:
+def test_a_read_point_waits_for_capture_and_a_lost_one_is_said(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
-        source, bookmark = ready(path)
-        origin = source.read({}, tmp_path).sight
-        assert json.loads(origin) == int(bookmark)
-        assert source.seen("s", origin, FakeMarks([], bookmark)) is not None
+        source, log_position = ready(path)
+        origin = source.read({}, tmp_path).read_point
+        assert json.loads(origin) == int(log_position)
+        assert source.seen("s", origin, FakeMarks([], log_position)) is not None
         connection.execute("INSERT INTO t VALUES (1), (2)")
-        sight = source.read({}, tmp_path).sight
-        assert source.seen("s", sight, FakeMarks([], bookmark)) is None
-        passed_over = FakeMarks([json.loads(sight) + 5], str(json.loads(sight) + 5))
-        with pytest.raises(SightLost):
-            source.seen("s", sight, passed_over)
+        read_point = source.read({}, tmp_path).read_point
+        assert source.seen("s", read_point, FakeMarks([], log_position)) is None
+        passed_over = FakeMarks([json.loads(read_point) + 5], str(json.loads(read_point) + 5))
+        with pytest.raises(ReadPointLost):
+            source.seen("s", read_point, passed_over)
         source.close()
 
 
@@ -262,21 +262,21 @@ def test_a_sight_waits_for_capture_and_a_lost_one_is_said(tmp_path: Path) -> Non
 def test_what_an_unwatched_reading_saw_is_never_stepped_over(tmp_path: Path, wal: bool) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, "CREATE TABLE t(a INTEGER)", wal=wal)) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         source.close()
         reader = SQLiteSource("s", path)
-        sights = [reader.read({}, tmp_path).sight]
+        seen = [reader.read({}, tmp_path).read_point]
         for number in range(3):
             connection.execute("INSERT INTO t VALUES (?)", (number,))
             connection.execute("INSERT INTO t VALUES (?)", (number,))
-            sights.append(reader.read({}, tmp_path).sight)
+            seen.append(reader.read({}, tmp_path).read_point)
         connection.execute("INSERT INTO t VALUES (9)")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        found, bookmark = drain(source, bookmark)
+        found, log_position = drain(source, log_position)
         assert [sum(bag(each.rows["s.t"]).values()) for each in found] == [2, 2, 2, 1]
-        marks = FakeMarks([each.mark for each in found], bookmark)
-        source.forget("s", bookmark)
-        seen = [source.seen("s", sight, marks) for sight in sights]
+        source_txids = FakeMarks([each.source_txid for each in found], log_position)
+        source.acknowledge("s", log_position)
+        seen = [source.seen("s", read_point, source_txids) for read_point in seen]
         assert [each and each.upto for each in seen] == [0, 1, 2, 3]
         source.close()
 

@@ -50,19 +50,19 @@ def test_what_writers_pay_and_how_fast_capture_is(tmp_path: Path, rows_per_trans
         plain = microseconds_per_row(connection, rows_per_transaction)
     path = tmp_path / "captured.db"
     with closing(database(path, TABLE)) as connection:
-        source, bookmark = ready(path)
-        first = int(bookmark)
+        source, log_position = ready(path)
+        first = int(log_position)
         captured = microseconds_per_row(connection, rows_per_transaction)
         start = time.process_time()
-        while (batch := source.capture("s", bookmark, 50_000)).bookmark != bookmark:
-            bookmark = batch.bookmark
+        while (batch := source.capture("s", log_position, 50_000)).log_position != log_position:
+            log_position = batch.log_position
         seconds = time.process_time() - start
         source.close()
-    assert int(bookmark) - first == 5 * len(ROWS)
+    assert int(log_position) - first == 5 * len(ROWS)
     lines = [f"\n{rows_per_transaction} rows per transaction, processor time per row:"]
     for name, before in plain.items():
         after = captured[name]
         lines.append(f"  {name:8} {before:6.1f} µs, captured {after:6.1f} µs, {after / before:4.1f} times")
-    lines.append(f"  capture: {(int(bookmark) - first) / seconds:,.0f} changes per second")
+    lines.append(f"  capture: {(int(log_position) - first) / seconds:,.0f} changes per second")
     sys.stdout.write("\n".join(lines) + "\n")
     assert all(captured[name] < 30 * plain[name] for name in plain)

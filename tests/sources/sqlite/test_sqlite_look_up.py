@@ -22,7 +22,7 @@ from rollview.algebra.view import Block, Table
 from rollview.algorithms.effects import Question
 from rollview.planning import parse_view
 from rollview.rows import FileScan, arrow_schema
-from rollview.sources.source import Found, columns_to_read
+from rollview.sources.source import ReadResult, columns_to_read
 from rollview.sources.sqlite import load
 
 SCHEMA = (
@@ -85,44 +85,46 @@ def question_of(block: Block, keys: list[tuple[Any, ...]]) -> Question[pa.Table]
     known = pa.Table.from_pylist(rows, schema)
     shipped = [
         None
-        if reach.parent is None
-        else known.select([parent for parent, _ in reach.on]).group_by([p for p, _ in reach.on]).aggregate([])
-        for reach in sub_query.reaches
-        if reach.shipped
+        if join_step.parent is None
+        else known.select([parent for parent, _ in join_step.on])
+        .group_by([p for p, _ in join_step.on])
+        .aggregate([])
+        for join_step in sub_query.join_steps
+        if join_step.shipped
     ]
     return Question(block, sub_query, tuple(shipped))
 
 
-def check(question: Question[pa.Table], answer: Found, whole: dict[str, Any]) -> None:
+def check(question: Question[pa.Table], answer: ReadResult, whole: dict[str, Any]) -> None:
     """What is needed ≤ what was answered ≤ what is there, relation by relation, as bags."""
     block = question.block
     needed: dict[int, list[tuple[Any, ...]]] = {}
     shipped = iter(question.keys)
-    for reach, rows in zip(question.sub_query.reaches, answer.rows, strict=True):
-        relation = block.relations[reach.relation]
-        holds = compile_expression(conjunction(block.local[reach.relation]), relation.columns)
-        places = [relation.columns.index(own) for _, own in reach.on]
+    for join_step, rows in zip(question.sub_query.join_steps, answer.rows, strict=True):
+        relation = block.relations[join_step.relation]
+        holds = compile_expression(conjunction(block.local[join_step.relation]), relation.columns)
+        places = [relation.columns.index(own) for _, own in join_step.on]
         wanted: set[tuple[Any, ...]] | None = None
-        keys = next(shipped) if reach.shipped else None
+        keys = next(shipped) if join_step.shipped else None
         if keys is not None:
             wanted = {tuple(row.values()) for row in keys.to_pylist()}
-        elif reach.parent is not None:
-            parent = block.relations[reach.parent]
-            theirs = [parent.columns.index(name) for name, _ in reach.on]
-            wanted = {tuple(row[place] for place in theirs) for row in needed[reach.parent]}
+        elif join_step.parent is not None:
+            parent = block.relations[join_step.parent]
+            theirs = [parent.columns.index(name) for name, _ in join_step.on]
+            wanted = {tuple(row[place] for place in theirs) for row in needed[join_step.parent]}
         present = [row for row, n in whole[relation.table.name].items() for _ in range(n)]
-        needed[reach.relation] = [
+        needed[join_step.relation] = [
             row
             for row in present
             if holds(row) is True
             and (wanted is None or ((key := tuple(row[p] for p in places)) in wanted and None not in key))
         ]
-        names = columns_to_read(block, reach.relation)
+        names = columns_to_read(block, join_step.relation)
         assert isinstance(rows, pa.Table)
         assert rows.column_names == [*names, "_count"]
         kept = [relation.table.columns.index(name) for name in names]
         answered = bag(rows)
-        assert answered >= Counter(tuple(row[i] for i in kept) for row in needed[reach.relation])
+        assert answered >= Counter(tuple(row[i] for i in kept) for row in needed[join_step.relation])
         assert answered <= Counter(tuple(row[i] for i in kept) for row in present)
 
 
@@ -148,7 +150,7 @@ def test_oracle_an_answer_holds_all_that_is_needed_and_no_row_twice(
             for sql in VIEWS:
                 question = question_of(parse_view(sql, [AWAY, *tables]).blocks[0], keys)
                 answer = source.ask(question)
-                assert answer.sight == found.sight
+                assert answer.read_point == found.read_point
                 check(question, answer, whole)
             source.close()
 
@@ -184,7 +186,7 @@ def test_many_rows_go_to_files_at_one_state(tmp_path: Path, monkeypatch: pytest.
         )
         connection.executemany("INSERT INTO c VALUES (?, ?)", [(f"w{i}", i) for i in range(1500)])
         connection.execute("INSERT INTO b(id) VALUES (1)")
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         wanted = {table: table.columns[:2] for table in source.tables()}
         found = source.read(wanted, tmp_path / "scratch")
         sizes = {}
@@ -198,5 +200,5 @@ def test_many_rows_go_to_files_at_one_state(tmp_path: Path, monkeypatch: pytest.
             names = ", ".join(table.columns[:2])
             assert bag(rows) == Counter(connection.execute(f"SELECT {names} FROM {table.name}").fetchall())
         assert sizes == {"a": 5, "c": 1}
-        assert drain(source, bookmark)[0] == []
+        assert drain(source, log_position)[0] == []
         source.close()

@@ -107,11 +107,11 @@ def test_harmless_triggers_of_the_owner_are_no_obstacle(tmp_path: Path) -> None:
         "CREATE TRIGGER y AFTER UPDATE ON t BEGIN INSERT INTO t(a) VALUES ('INTO t'); END",
     )
     with closing(database(path, KEYED, *checks)) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         connection.execute("INSERT OR REPLACE INTO t VALUES (1, 'a')")
         connection.execute("INSERT OR REPLACE INTO t VALUES (1, 'a')")
         connection.execute("UPDATE t SET a = 'b'")
-        found, _ = drain(source, bookmark)
+        found, _ = drain(source, log_position)
         assert (
             sum((bag(each.rows["s.t"]) for each in found), start=type(bag(found[0].rows["s.t"]))())
             == (contents(connection, ["t"])["t"])
@@ -137,27 +137,27 @@ def test_a_change_of_the_schema_is_an_error_until_set_up_again(
 ) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, KEYED, "CREATE TABLE other(a INTEGER)")) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         connection.execute("INSERT INTO other VALUES (1)")
-        batch = source.capture("s", bookmark, 10)
+        batch = source.capture("s", log_position, 10)
         connection.execute(statement)
         for attempt in (
-            lambda: source.capture("s", batch.bookmark, 10),
+            lambda: source.capture("s", batch.log_position, 10),
             lambda: source.read({}, tmp_path),
-            lambda: SQLiteSource("s", path).capture("s", batch.bookmark, 10),
+            lambda: SQLiteSource("s", path).capture("s", batch.log_position, 10),
         ):
             with pytest.raises(SourceChanged, match=reason):
                 attempt()
         # What was captured before can still be had again.
         if "log_t" not in statement:
-            marks = [each.mark for each in batch.transactions]
-            assert len(source.again("s", bookmark, marks, batch.bookmark).transactions) == 1
+            source_txids = [each.source_txid for each in batch.transactions]
+            assert len(source.replay("s", log_position, source_txids, batch.log_position).transactions) == 1
         source.setup(source.tables())
         if any(table.name == "t" for table in source.tables()):
             # The new capture does not pretend to know what happened in between.
             with pytest.raises(SourceChanged, match="set up anew"):
-                source.capture("s", batch.bookmark, 10)
-        fresh = source.origin("s")
+                source.capture("s", batch.log_position, 10)
+        fresh = source.current_position("s")
         connection.execute("INSERT INTO other VALUES (2)")
         assert len(drain(source, fresh)[0]) == 1
         source.remove()
@@ -167,29 +167,29 @@ def test_a_change_of_the_schema_is_an_error_until_set_up_again(
 def test_an_index_or_a_table_of_the_owner_is_no_change(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, KEYED)) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         connection.execute("CREATE INDEX i ON t(a)")
         connection.execute("CREATE TABLE more(a)")
         connection.execute("ANALYZE")
         connection.execute("INSERT INTO t VALUES (1, 'a')")
-        assert len(drain(source, bookmark)[0]) == 1
+        assert len(drain(source, log_position)[0]) == 1
         source.close()
 
 
 def test_tables_come_and_go(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, KEYED, "CREATE TABLE u(a INTEGER)")) as connection:
-        source, bookmark = ready(path, "u")
+        source, log_position = ready(path, "u")
         connection.execute("INSERT INTO t VALUES (1, 'a')")
         source.setup(source.tables())
         connection.execute("INSERT INTO u VALUES (1)")
-        found, bookmark = drain(source, bookmark)
+        found, log_position = drain(source, log_position)
         assert [set(each.rows) for each in found] == [{"s.t"}, {"s.u"}]
         connection.execute("INSERT INTO t VALUES (2, 'b')")
         source.setup([table for table in source.tables() if table.name == "u"])
         connection.execute("INSERT INTO t VALUES (3, 'c')")
         connection.execute("INSERT INTO u VALUES (2)")
-        found, bookmark = drain(source, bookmark)
+        found, log_position = drain(source, log_position)
         assert {name for each in found for name in each.rows} == {"s.u"}
         with pytest.raises(NotSetUp, match=r"s\.t is not captured"):
             source.read({Table("s", "t", ("id", "a")): ["a"]}, tmp_path)
@@ -199,20 +199,20 @@ def test_tables_come_and_go(tmp_path: Path) -> None:
 def test_forgotten_changes_are_gone_and_not_silently(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, KEYED)) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         connection.executemany("INSERT INTO t(a) VALUES (?)", [("x",)] * 7)
         connection.execute("INSERT OR IGNORE INTO t VALUES (1, 'noted')")
-        batch = source.capture("s", bookmark, 4)
+        batch = source.capture("s", log_position, 4)
         assert len(batch.transactions) == 4
         counter = _counter(connection)
-        source.forget("s", batch.bookmark)
-        source.forget("s", bookmark)
+        source.acknowledge("s", batch.log_position)
+        source.acknowledge("s", log_position)
         assert _counter(connection) == counter
         assert connection.execute("SELECT count(*) FROM _rollview_log_t").fetchone() == (3,)
         assert connection.execute("SELECT count(*) FROM _rollview_old_t").fetchone() == (0,)
         with pytest.raises(SourceChanged, match="forgotten"):
-            source.capture("s", bookmark, 4)
-        assert len(drain(source, batch.bookmark)[0]) == 3
+            source.capture("s", log_position, 4)
+        assert len(drain(source, batch.log_position)[0]) == 3
         source.close()
 
 
@@ -222,14 +222,14 @@ def test_another_file_or_an_older_state_is_noticed(tmp_path: Path) -> None:
         source, _ = ready(path)
         connection.execute("VACUUM INTO ?", (str(backup),))
         connection.execute("INSERT INTO t VALUES (1, 'a')")
-        bookmark = source.origin("s")
+        log_position = source.current_position("s")
         source.close()
     # The last connection has tidied the WAL away, so the copy takes the place of the whole database.
     shutil.copy(backup, tmp_path / "copy.db").replace(path)
     with pytest.raises(SourceChanged, match="replaced"):
-        source.capture("s", bookmark, 10)
+        source.capture("s", log_position, 10)
     with pytest.raises(SourceChanged, match="earlier state"):
-        SQLiteSource("s", path).capture("s", bookmark, 10)
+        SQLiteSource("s", path).capture("s", log_position, 10)
 
 
 def test_bad_input_is_named(tmp_path: Path) -> None:
@@ -246,9 +246,9 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         SQLiteSource("s", text, {"timeout": "soon"})
     path = tmp_path / "a.db"
     with closing(database(path, KEYED)):
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         with pytest.raises(InputError, match="no site"):
-            source.capture("other", bookmark, 10)
+            source.capture("other", log_position, 10)
         with pytest.raises(CaptureRefused, match="no table"):
             source.setup([Table("s", "nothing", ("a",))])
         assert source.describe()["tables"] == "t"

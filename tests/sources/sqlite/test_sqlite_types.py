@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlite_history import database, drain, ready
 
-from rollview.sources.sqlite import SourceFailed, ValueMisfit
+from rollview.sources.sqlite import SourceFailed, UnrepresentableValue
 from rollview.sources.sqlite.types import arrow_column, spark_type_of
 
 FITTING: list[tuple[str, Any, Any]] = [
@@ -78,12 +78,12 @@ def test_a_fitting_value_arrives_the_same_by_capture_and_by_reading(tmp_path: Pa
     declared, value, expected = case
     path = tmp_path / "a.db"
     with closing(database(path, f"CREATE TABLE t(a {declared}, b INTEGER)")) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         connection.execute("INSERT INTO t VALUES (?, 1)", (value,))
         connection.execute("UPDATE t SET b = 2")
         connection.execute("DELETE FROM t")
         connection.execute("INSERT INTO t VALUES (?, 3)", (value,))
-        found, _ = drain(source, bookmark)
+        found, _ = drain(source, log_position)
         captured = [row for each in found for row in each.rows["s.t"].to_pylist()]  # type: ignore[union-attr]
         assert [row["a"] for row in captured] == [expected] * 5
         assert [row["_count"] for row in captured] == [1, -1, 1, -1, 1]
@@ -98,15 +98,15 @@ def test_a_misfit_is_named_and_never_bent(tmp_path: Path, case: Any) -> None:
     declared, value = case
     path = tmp_path / "a.db"
     with closing(database(path, f"CREATE TABLE t(a {declared})")) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         connection.execute("INSERT INTO t VALUES (NULL)")
         connection.execute("INSERT INTO t VALUES (?)", (value,))
         (stored,) = connection.execute("SELECT a FROM t WHERE a IS NOT NULL").fetchone()
         for attempt in (
-            lambda: source.capture("s", bookmark, 10),
+            lambda: source.capture("s", log_position, 10),
             lambda: source.read({source.tables()[0]: ["a"]}, tmp_path),
         ):
-            with pytest.raises(ValueMisfit) as caught:
+            with pytest.raises(UnrepresentableValue) as caught:
                 attempt()
             assert "s.t.a" in caught.value.message
             assert repr(stored) in caught.value.message
@@ -116,20 +116,20 @@ def test_a_misfit_is_named_and_never_bent(tmp_path: Path, case: Any) -> None:
 def test_a_null_in_a_key_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, "CREATE TABLE t(a TEXT PRIMARY KEY)")) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         connection.execute("INSERT INTO t VALUES (NULL)")
-        with pytest.raises(ValueMisfit, match=r"s\.t\.a belongs to the primary key but holds NULL"):
-            source.capture("s", bookmark, 10)
+        with pytest.raises(UnrepresentableValue, match=r"s\.t\.a belongs to the primary key but holds NULL"):
+            source.capture("s", log_position, 10)
         source.close()
 
 
 def test_text_that_is_no_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, "CREATE TABLE t(a TEXT)")) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         connection.execute("INSERT INTO t VALUES (CAST(x'ff41' AS TEXT))")
         with pytest.raises(SourceFailed, match="not UTF-8"):
-            source.capture("s", bookmark, 10)
+            source.capture("s", log_position, 10)
         source.close()
 
 
@@ -147,10 +147,10 @@ def test_any_declared_type_has_a_reading(declared: str) -> None:
 def test_commit_times_are_those_of_the_source(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
-        source, bookmark = ready(path)
+        source, log_position = ready(path)
         connection.execute("INSERT INTO t VALUES (1)")
         (now,) = connection.execute("SELECT (julianday('now') - 2440587.5) * 86400").fetchone()
-        (transaction,) = drain(source, bookmark)[0]
+        (transaction,) = drain(source, log_position)[0]
         assert abs(transaction.commit_time - now) < 5
-        assert json.loads(source.read({}, tmp_path).sight) == transaction.mark
+        assert json.loads(source.read({}, tmp_path).read_point) == transaction.source_txid
         source.close()

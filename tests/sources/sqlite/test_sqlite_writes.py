@@ -155,7 +155,7 @@ def test_oracle_replay_equals_the_tables_after_every_commit(
                         f"'{'ab'[i - 1]}'" if f"{table}.{c}" in TEXTS else str(i) for c in columns
                     )
                     connection.execute(f"REPLACE INTO {table}({', '.join(columns)}) VALUES ({row})")
-            source, bookmark = ready(path, "outside")
+            source, log_position = ready(path, "outside")
             start = contents(connection, CAPTURED)
             expected: list[Contents] = []
             captured = []
@@ -166,9 +166,9 @@ def test_oracle_replay_equals_the_tables_after_every_commit(
                 if _counter(connection) != before:
                     expected.append(contents(connection, CAPTURED))
                 if poll:
-                    found, bookmark = drain(source, bookmark, limit)
+                    found, log_position = drain(source, log_position, limit)
                     captured += found
-            found, bookmark = drain(source, bookmark, limit)
+            found, log_position = drain(source, log_position, limit)
             captured += found
             assert replay(start, captured) == expected
             assert ([start, *expected])[-1] == contents(connection, CAPTURED)
@@ -222,11 +222,11 @@ def test_one_kind_of_write(tmp_path: Path, case: str, wal: bool, recursive: bool
         connection.execute("INSERT INTO pair VALUES (1, 'a', 'z')")
         connection.execute("INSERT INTO tree VALUES (1, 'a', NULL), (2, 'b', 1), (3, 'c', 2)")
         connection.execute("INSERT INTO leaf VALUES (1, 1, 'a'), (2, 2, 'B')")
-        source, bookmark = ready(path, "outside")
+        source, log_position = ready(path, "outside")
         start = contents(connection, CAPTURED)
         for statement in CASES[case]:
             connection.execute(statement)
-        found, _ = drain(source, bookmark)
+        found, _ = drain(source, log_position)
         after = contents(connection, CAPTURED)
         assert [start, *replay(start, found)][-1] == after
         assert (after == start) == (case in ("rolled back", "tables outside", "replace by an identical row"))

@@ -177,7 +177,7 @@ def _date(value: Value) -> Date:
 
 def _fault(value: Value, kind: str) -> EvaluationError:
     message = f"{value!r} cannot be cast to {kind}: it is malformed or out of range"
-    return EvaluationError(message, thing=repr(value), hint="guard it: CASE WHEN ... THEN CAST(...) END")
+    return EvaluationError(message, subject=repr(value), hint="guard it: CASE WHEN ... THEN CAST(...) END")
 
 
 _CASTS: dict[str, Callable[[Value], Value]] = {

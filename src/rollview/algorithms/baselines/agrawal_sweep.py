@@ -29,7 +29,7 @@ from typing import Any
 from rollview.algebra.bag import Bag
 from rollview.algebra.expression import conjunction
 from rollview.algebra.history import Transaction
-from rollview.algebra.join_graph import Reach, SubQuery, access_path
+from rollview.algebra.join_graph import JoinStep, SubQuery, access_path
 from rollview.algebra.view import Block, View
 from rollview.algorithms.baselines.relation_deltas import relation_deltas
 from rollview.algorithms.effects import (
@@ -118,28 +118,30 @@ def view_change(block: Block, start: int, delta: Bag, queue: UpdateMessageQueue)
     rows = delta
     if len(block.relations) > 1:
         yield Execute()
-    for reach in left_then_right(block, start, 0, len(block.relations) - 1):
-        rows = yield from join_next(block, rows, reach, queue)
+    for join_step in left_then_right(block, start, 0, len(block.relations) - 1):
+        rows = yield from join_next(block, rows, join_step, queue)
     return rows
 
 
-def join_next(block: Block, rows: Bag, reach: Reach, queue: UpdateMessageQueue) -> Steps:
+def join_next(block: Block, rows: Bag, join_step: JoinStep, queue: UpdateMessageQueue) -> Steps:
     """ΔV ⋈ R, asked of R's source, without the error A − (A at the state that is needed) = TempView ⋈ ΔR."""
-    sub_query = SubQuery(block.relations[reach.relation].table.source, (reach,))
+    sub_query = SubQuery(block.relations[join_step.relation].table.source, (join_step,))
     answers: tuple[Answer[Any], ...] = yield Ask((question_for(block, sub_query, rows),))
-    condition = conjunction(reach.conditions)
-    answer = rows.join(answers[0].rows[0], reach.on, condition)
-    interfering = queue.interfering(reach.relation)
+    condition = conjunction(join_step.conditions)
+    answer = rows.join(answers[0].rows[0], join_step.on, condition)
+    interfering = queue.interfering(join_step.relation)
     if interfering is None:
         return answer
-    error = rows.join(interfering, reach.on, condition)
+    error = rows.join(interfering, join_step.on, condition)
     yield Compensated(error)
     return answer.plus(error.negate()).net_effect()
 
 
 @lru_cache(maxsize=4096)
-def left_then_right(block: Block, start: int, left: int, right: int) -> tuple[Reach, ...]:
+def left_then_right(block: Block, start: int, left: int, right: int) -> tuple[JoinStep, ...]:
     """The steps from one relation leftwards to `left`, then rightwards to `right`."""
     order = (start, *range(start - 1, left - 1, -1), *range(start + 1, right + 1))
     joins = access_path(block, *order).known[1:]
-    return tuple(replace(reach, parent=start if reach.on else None, shipped=True) for reach in joins)
+    return tuple(
+        replace(join_step, parent=start if join_step.on else None, shipped=True) for join_step in joins
+    )

@@ -158,6 +158,9 @@ def single_event(block: Block, *replaced: int) -> Rounds:
 
 def _joined(first: SubQuery, second: SubQuery) -> SubQuery:
     """Both sub-queries as one; a parent that the first one reaches is no longer shipped to the second."""
-    reached = {reach.relation for reach in first.reaches}
-    more = (replace(reach, shipped=False) if reach.parent in reached else reach for reach in second.reaches)
-    return SubQuery(first.source, (*first.reaches, *more))
+    reached = {join_step.relation for join_step in first.join_steps}
+    more = (
+        replace(join_step, shipped=False) if join_step.parent in reached else join_step
+        for join_step in second.join_steps
+    )
+    return SubQuery(first.source, (*first.join_steps, *more))

@@ -69,12 +69,12 @@ def view_change(
     low = high = start
     if span != (start, start):
         yield Execute()
-    for reach in left_then_right(block, start, *span):
-        rows = yield from join_next(block, rows, reach, queue)
-        low, high = min(low, reach.relation), max(high, reach.relation)
-        met = fold(queue, reach.relation)
+    for join_step in left_then_right(block, start, *span):
+        rows = yield from join_next(block, rows, join_step, queue)
+        low, high = min(low, join_step.relation), max(high, join_step.relation)
+        met = fold(queue, join_step.relation)
         if met is not None:
-            nested = yield from view_change(block, reach.relation, met, (low, high), queue)
+            nested = yield from view_change(block, join_step.relation, met, (low, high), queue)
             rows = rows.plus(nested.project(keep(rows.columns))).net_effect()
     return rows
 

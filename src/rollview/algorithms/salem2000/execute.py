@@ -32,7 +32,7 @@ from rollview.algebra.align import FROM, UNTIL, align, window
 from rollview.algebra.bag import Bag, Output, keep
 from rollview.algebra.expression import Call, Column, Expression, Literal, call, conjunction
 from rollview.algebra.history import CSN, Seen
-from rollview.algebra.join_graph import Reach, SubQuery, access_path
+from rollview.algebra.join_graph import JoinStep, SubQuery, access_path
 from rollview.algebra.view import Block
 from rollview.algorithms.effects import (
     Answer,
@@ -150,22 +150,24 @@ def _join_deltas(block: Block, query: PropagationQuery) -> Steps:
 
 def _join_base_tables(block: Block, rows: Bag, sub_queries: tuple[SubQuery, ...], times: Times) -> Steps:
     """Rows joined with the relations of one round. Those that can be asked for at once are."""
-    reaches = [(sub_query.source, reach) for sub_query in sub_queries for reach in sub_query.reaches]
+    join_steps = [
+        (sub_query.source, join_step) for sub_query in sub_queries for join_step in sub_query.join_steps
+    ]
     if rows.is_empty():
         return rows
-    at_once = [(source, reach) for source, reach in reaches if reach.shipped]
+    at_once = [(source, join_step) for source, join_step in join_steps if join_step.shipped]
     found = yield from _read(block, rows, at_once, times)
-    for source, reach in reaches:
-        if reach.relation not in found:
+    for source, join_step in join_steps:
+        if join_step.relation not in found:
             if rows.is_empty():
                 return rows
-            found |= yield from _read(block, rows, [(source, reach)], times)
-        rows = rows.join(found[reach.relation], reach.on, conjunction(reach.conditions))
+            found |= yield from _read(block, rows, [(source, join_step)], times)
+        rows = rows.join(found[join_step.relation], join_step.on, conjunction(join_step.conditions))
     return rows
 
 
 def _read(
-    block: Block, rows: Bag, reaches: Sequence[tuple[str, Reach]], times: Times
+    block: Block, rows: Bag, join_steps: Sequence[tuple[str, JoinStep]], times: Times
 ) -> Generator[Effect, Any, dict[int, Bag]]:
     """Base tables as they were at the wanted times, as far as the rows look for them.
 
@@ -173,16 +175,16 @@ def _read(
     children were not looked for.
     """
     questions = tuple(
-        question_for(block, SubQuery(source, (replace(reach, shipped=True),)), rows)
-        for source, reach in reaches
+        question_for(block, SubQuery(source, (replace(join_step, shipped=True),)), rows)
+        for source, join_step in join_steps
     )
     answers: tuple[Answer[Any], ...] = yield Ask(questions)
-    sights: tuple[Seen, ...] = yield Await(answers)
+    seen: tuple[Seen, ...] = yield Await(answers)
     found: dict[int, Bag] = {}
-    for (_, reach), answer, saw in zip(reaches, answers, sights, strict=True):
-        time = times[reach.relation]
-        log = yield from local_changes(block, reach.relation, *window(saw, time, time))
-        found[reach.relation] = _as_of(answer.rows[0], log, saw, time)
+    for (_, join_step), answer, saw in zip(join_steps, answers, seen, strict=True):
+        time = times[join_step.relation]
+        log = yield from local_changes(block, join_step.relation, *window(saw, time, time))
+        found[join_step.relation] = _as_of(answer.rows[0], log, saw, time)
     return found
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from rollview.algebra.bag import Bag, keep
 from rollview.algebra.expression import Column, Row, conjunction
 from rollview.algebra.history import Seen
-from rollview.algebra.join_graph import Reach
+from rollview.algebra.join_graph import JoinStep
 from rollview.algebra.view import Block, Relation
 from rollview.algorithms.effects import Compensated, RowsOf
 from rollview.algorithms.sze2000.update_types import Counted, Update, join_attributes, key_of, same_attributes
@@ -40,23 +40,23 @@ def block_rows(block: Block, position: int, rows: Iterable[Counted]) -> Steps[Ba
 
 
 def compensate(
-    computation: Computation, rows: Bag, reach: Reach, found: Bag, saw: Seen
+    computation: Computation, rows: Bag, join_step: JoinStep, found: Bag, saw: Seen
 ) -> Steps[tuple[Bag, bool]]:
     """The answer without its interfering updates (Lemmas 5 to 7), and whether there were any (Lemma 1).
 
     `rows` are those that the answer was asked for; what joins none of them is of no interest.
     """
-    sent, position = computation.sent, reach.relation
+    sent, position = computation.sent, join_step.relation
     captured = computation.site.captured(sent.update.block, position)
     updates = captured.between(sent.initial[position], captured.queried(saw.upto))
     if not updates:
         return found, False
     changes = [counted for update in updates for counted in update.rows]
     interfering: Bag = yield from block_rows(computation.block, position, changes)
-    if reach.on:
-        values = rows.distinct([parent for parent, _ in reach.on])
+    if join_step.on:
+        values = rows.distinct([parent for parent, _ in join_step.on])
         marked = values.project([(f"{name}'", Column(name)) for name in values.columns])
-        pairs = [(own, f"{parent}'") for parent, own in reach.on]
+        pairs = [(own, f"{parent}'") for parent, own in join_step.on]
         interfering = interfering.join(marked, pairs).project(keep(found.columns))
     if interfering.is_empty():
         return found, False

@@ -27,7 +27,7 @@ from functools import lru_cache
 from rollview.algebra.bag import Bag, Output, keep
 from rollview.algebra.dependencies import closure, determines
 from rollview.algebra.expression import Column, Expression, Literal, call, columns_of
-from rollview.algebra.join_graph import Reach, SubQuery
+from rollview.algebra.join_graph import JoinStep, SubQuery
 from rollview.algebra.view import Block, Edge
 from rollview.algorithms.effects import Stored
 from rollview.algorithms.sze2000.compensate import Missing, block_rows, drop, missing_updates, modify
@@ -93,19 +93,19 @@ def conditions_between(block: Block) -> tuple[tuple[frozenset[int], Expression],
 
 
 @lru_cache(maxsize=4096)
-def view_access(block: Block, rounds: Rounds, reach: Reach) -> ViewAccess | None:
+def view_access(block: Block, rounds: Rounds, join_step: JoinStep) -> ViewAccess | None:
     """Whether and how the view can answer for a relation and all that are reached from it."""
-    relations = _reached_from(rounds, reach)
+    relations = _reached_from(rounds, join_step)
     part, place = within(block, relations)
     names = {column: name for column, name in shown_as(block).items() if block.position_of(column) in place}
     fixed = closure(part, names)
     if not all(relation.key and fixed.issuperset(relation.key) for relation in part.relations):
         return None
-    joined = frozenset(own for _, own in reach.on)
-    by_key = joined.issuperset(block.relations[reach.relation].key) and all(
-        determines(part, place[reach.relation], place[other]) for other in relations
+    joined = frozenset(own for _, own in join_step.on)
+    by_key = joined.issuperset(block.relations[join_step.relation].key) and all(
+        determines(part, place[join_step.relation], place[other]) for other in relations
     )
-    crossing = _crossing(block, relations, reach)
+    crossing = _crossing(block, relations, join_step)
     of_use = {column for _, expression in block.projection for column in columns_of(expression)}
     of_use.update(column for condition in crossing for column in columns_of(condition))
     of_use.update(joined)
@@ -122,18 +122,18 @@ def view_access(block: Block, rounds: Rounds, reach: Reach) -> ViewAccess | None
     return ViewAccess(tuple(sorted(relations)), by_key, shown, tuple(columns))
 
 
-def _reached_from(rounds: Rounds, reach: Reach) -> frozenset[int]:
-    relations = {reach.relation}
+def _reached_from(rounds: Rounds, join_step: JoinStep) -> frozenset[int]:
+    relations = {join_step.relation}
     for sub_queries in rounds:
-        for other in (other for sub_query in sub_queries for other in sub_query.reaches):
+        for other in (other for sub_query in sub_queries for other in sub_query.join_steps):
             if other.parent in relations:
                 relations.add(other.relation)
     return frozenset(relations)
 
 
-def _crossing(block: Block, relations: frozenset[int], reach: Reach) -> list[Expression]:
+def _crossing(block: Block, relations: frozenset[int], join_step: JoinStep) -> list[Expression]:
     """Conditions between these relations and all others, without the ones they are reached by."""
-    reached_by = {frozenset(pair) for pair in reach.on}
+    reached_by = {frozenset(pair) for pair in join_step.on}
     return [
         condition
         for read, condition in conditions_between(block)
@@ -141,7 +141,9 @@ def _crossing(block: Block, relations: frozenset[int], reach: Reach) -> list[Exp
     ]
 
 
-def ask_the_view(computation: Computation, reach: Reach, access: ViewAccess) -> Steps[tuple[Bag, Bag] | None]:
+def ask_the_view(
+    computation: Computation, join_step: JoinStep, access: ViewAccess
+) -> Steps[tuple[Bag, Bag] | None]:
     """The values found in the view, under the parent's names, and the rows found, compensated.
 
     None, if the view cannot tell. A value may be found and have no row left (Lemma 2).
@@ -162,8 +164,8 @@ def ask_the_view(computation: Computation, reach: Reach, access: ViewAccess) -> 
     if not alone:
         for position, each in missing.items():
             known = yield from drop(known, block.relations[position], each.changed)
-    own = [own for _, own in reach.on]
-    values = known.distinct(own).project([(parent, Column(name)) for parent, name in reach.on])
+    own = [own for _, own in join_step.on]
+    values = known.distinct(own).project([(parent, Column(name)) for parent, name in join_step.on])
     for position, each in missing.items():
         relation = block.relations[position]
         known = yield from drop(known, relation, [*each.deleted, *(each.changed if alone else ())])

@@ -18,7 +18,7 @@ from functools import lru_cache
 from rollview.algebra.bag import Bag, Output, keep
 from rollview.algebra.dependencies import determines
 from rollview.algebra.expression import Column, columns_of, rename
-from rollview.algebra.join_graph import Reach, access_path
+from rollview.algebra.join_graph import JoinStep, access_path
 from rollview.algebra.view import Block, Relation
 from rollview.algorithms.sze2000.self_maintenance import Rounds, shown_as, within
 from rollview.algorithms.sze2000.update_types import Update
@@ -58,7 +58,12 @@ def _way(block: Block, position: int, other: int) -> ByKey | None:
 def _asked(block: Block, position: int, other: int) -> frozenset[int]:
     """The relations on the access path to another one, itself included; empty for a product."""
     rounds = access_path(block, position).rounds
-    parents = {reach.relation: reach.parent for subs in rounds for sub in subs for reach in sub.reaches}
+    parents = {
+        join_step.relation: join_step.parent
+        for subs in rounds
+        for sub in subs
+        for join_step in sub.join_steps
+    }
     asked: set[int] = set()
     step: int | None = other
     while step is not None and step != position:
@@ -70,20 +75,24 @@ def _asked(block: Block, position: int, other: int) -> frozenset[int]:
 def _only(block: Block, position: int, asked: frozenset[int]) -> Rounds:
     """The access path with nothing but these relations and the conditions between them."""
 
-    def kept(reach: Reach) -> Reach:
+    def kept(join_step: JoinStep) -> JoinStep:
         conditions = tuple(
             condition
-            for condition in reach.conditions
+            for condition in join_step.conditions
             if all(block.position_of(column) in asked | {position} for column in columns_of(condition))
         )
-        return replace(reach, conditions=conditions)
+        return replace(join_step, conditions=conditions)
 
     rounds = []
     for sub_queries in access_path(block, position).rounds:
         chosen = [
-            replace(sub_query, reaches=reaches)
+            replace(sub_query, join_steps=join_steps)
             for sub_query in sub_queries
-            if (reaches := tuple(kept(reach) for reach in sub_query.reaches if reach.relation in asked))
+            if (
+                join_steps := tuple(
+                    kept(join_step) for join_step in sub_query.join_steps if join_step.relation in asked
+                )
+            )
         ]
         if chosen:
             rounds.append(tuple(chosen))

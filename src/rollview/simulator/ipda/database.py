@@ -264,7 +264,9 @@ def check_integrity(view: View, state: MemoryBag) -> None:
     """The constraints of a stored view: no row less than zero times, no key twice."""
     for row, count in state.counts.items():
         if count < 0:
-            raise IntegrityError(f"{list(row)} is deleted from {view.name}, where it is not", thing=view.name)
+            raise IntegrityError(
+                f"{list(row)} is deleted from {view.name}, where it is not", subject=view.name
+            )
     key = view_key(view.root) if isinstance(view.root, Block) else None
     if key is None:
         return
@@ -272,5 +274,5 @@ def check_integrity(view: View, state: MemoryBag) -> None:
     seen: set[Row] = set()
     for row, count in state.counts.items():
         if count > 1 or key_of(row) in seen:
-            raise IntegrityError(f"{list(key_of(row))} occurs twice in {view.name}", thing=view.name)
+            raise IntegrityError(f"{list(key_of(row))} occurs twice in {view.name}", subject=view.name)
         seen.add(key_of(row))

@@ -30,7 +30,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommitTransaction:
     """The transaction commits."""
 
 
@@ -41,7 +41,7 @@ VERBS: Mapping[type, str] = {
     ReadClock: "clock",
     InsertCommitRecord: "record",
     ReleaseWrite: "unlock",
-    Commit: "commit",
+    CommitTransaction: "commit",
     PassLock: "pass",
     ReadDelta: "read",
     ReadCommitRecords: "read",

@@ -28,7 +28,7 @@ from rollview.algorithms.beyer2000.ipda_effects import (
     ReleaseWrite,
 )
 from rollview.simulator.ipda.database import NEVER_COMMITTED, Database, IntegrityError
-from rollview.simulator.ipda.process import VERBS, Commit, Process, Update, describe
+from rollview.simulator.ipda.process import VERBS, CommitTransaction, Process, Update, describe
 from rollview.simulator.ipda.world import IpdaRun, IpdaWorld, UpdateTransaction
 from rollview.simulator.schedule import Action, Schedule, every_schedule
 
@@ -107,7 +107,7 @@ class _Simulation:
             touched += [view for view, _ in deltas]
             yield from ipda.store_view_delta(self._variant, deltas)
         yield from ipda.record_commit(self._variant, touched)
-        yield Commit()
+        yield CommitTransaction()
 
     def _refreshes(self, view: View) -> Generator[Any, Any, None]:
         for name, upto in self._world.refreshes:
@@ -215,7 +215,7 @@ class _Simulation:
             case InsertCommitRecord(table, timestamp):
                 process.commit_time = timestamp
                 return database.insert_commit_record(xid, table, timestamp)
-            case Commit():
+            case CommitTransaction():
                 process.told.append(self._now)
                 return database.commit(xid, process.commit_time)
             case ReadDelta():

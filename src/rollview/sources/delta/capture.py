@@ -1,4 +1,4 @@
-"""From a bookmark on through a Delta table's commits, as far as they concern the same table."""
+"""From a log position on through a Delta table's commits, as far as they concern the same table."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from rollview.algebra.view import Table
 from rollview.sources.delta.changes import changes_of
 from rollview.sources.delta.definition import Definition, check_columns
 from rollview.sources.delta.log import read_commit
-from rollview.sources.delta.snapshot import FollowedTable, Snapshot
+from rollview.sources.delta.snapshot import FollowedTable, TableSnapshot
 from rollview.sources.files.errors import HistoryGoneError, SourceChangedError, UnreadableTableError
-from rollview.sources.source import Batch, Captured
+from rollview.sources.source import Batch, CapturedTransaction
 
 _RELOAD = "run `rollview setup` to take the table as it is now and load its views anew"
 
 
 @dataclass(frozen=True)
-class Bookmark:
+class LogPosition:
     """The last version that was looked at, and which table that was; before version 0 nobody knows."""
 
     version: int
@@ -26,21 +26,21 @@ class Bookmark:
         return f"{self.version}:{self.fingerprint}"
 
     @classmethod
-    def parse(cls, text: str) -> Bookmark:
-        """The bookmark from its text."""
+    def parse(cls, text: str) -> LogPosition:
+        """The log position from its text."""
         version, _, fingerprint = text.partition(":")
         return cls(int(version), fingerprint)
 
 
 def capture_commits(
-    table: FollowedTable, after: Bookmark, limit: int | None = None, upto: int | None = None
+    table: FollowedTable, after: LogPosition, limit: int | None = None, upto: int | None = None
 ) -> Batch:
-    """The transactions after a bookmark: about `limit` changed rows, or all until version `upto`."""
+    """The transactions after a log position: about `limit` changed rows, or all until version `upto`."""
     newest = table.snapshot()
     defined = _definition_at(table, after, newest)
     last = newest.version if upto is None else upto
     version, rows = after.version, 0
-    transactions: list[Captured] = []
+    transactions: list[CapturedTransaction] = []
     while version < last and (limit is None or not transactions or rows < limit):
         commit = read_commit(table.folder, table.name, version + 1)
         if commit is None:
@@ -59,26 +59,28 @@ def capture_commits(
             changed, count = found
             rows += count
             transactions.append(
-                Captured(commit.version + 1, commit.time, {table.name: changed}, str(commit.version))
+                CapturedTransaction(
+                    commit.version + 1, commit.time, {table.name: changed}, str(commit.version)
+                )
             )
         version = commit.version
-    return Batch(tuple(transactions), str(Bookmark(version, defined.fingerprint if defined else "")))
+    return Batch(tuple(transactions), str(LogPosition(version, defined.fingerprint if defined else "")))
 
 
-def check_same_table(table: Table, snapshot: Snapshot) -> None:
+def check_same_table(table: Table, snapshot: TableSnapshot) -> None:
     """Refuses to read a table that has not got the columns that views were planned with."""
     types = snapshot.definition.types
     for name, kind in zip(table.columns, table.types, strict=True):
         if types.get(name) != kind:
             now = f"has type {types[name]} now" if name in types else "is gone"
             raise SourceChangedError(
-                f"column {name} {kind} of {table.qualified} {now}", thing=table.qualified, hint=_RELOAD
+                f"column {name} {kind} of {table.qualified} {now}", subject=table.qualified, hint=_RELOAD
             )
     check_columns(table.qualified, snapshot.definition.columns)
 
 
-def _definition_at(table: FollowedTable, after: Bookmark, newest: Snapshot) -> Definition | None:
-    """The table's definition at a bookmark, which must be a version of this very table."""
+def _definition_at(table: FollowedTable, after: LogPosition, newest: TableSnapshot) -> Definition | None:
+    """The table's definition at a log position, which must be a version of this very table."""
     if after.version <= newest.version:
         if not after.fingerprint:
             return None
@@ -93,7 +95,7 @@ def _definition_at(table: FollowedTable, after: Bookmark, newest: Snapshot) -> D
     raise SourceChangedError(
         f"{table.name} is not the table that was captured up to version {after.version}: "
         f"it is at version {newest.version} now",
-        thing=table.name,
+        subject=table.name,
         hint=f"it was made anew or put back from a copy: {_RELOAD}",
     )
 
@@ -101,7 +103,7 @@ def _definition_at(table: FollowedTable, after: Bookmark, newest: Snapshot) -> D
 def _gone(table: FollowedTable, version: int) -> HistoryGoneError:
     return HistoryGoneError(
         f"the history of {table.name} is gone: the log of version {version} has been cleaned up",
-        thing=table.name,
+        subject=table.name,
         hint=f"{_RELOAD}; then capture more often than logs are cleaned up",
     )
 
@@ -112,5 +114,5 @@ def _changed(table: FollowedTable, version: int, before: Definition, now: Defini
     new = [f"{name} {kind} is new" for name, kind in now.columns if before.types.get(name) != kind]
     what = "; ".join([*gone, *new]) or "the table was replaced"
     return SourceChangedError(
-        f"{table.name} changed its definition at version {version}: {what}", thing=table.name, hint=_RELOAD
+        f"{table.name} changed its definition at version {version}: {what}", subject=table.name, hint=_RELOAD
     )

@@ -14,14 +14,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rollview.algebra.bag import COUNT
 from rollview.rows import FileScan, Rows, ScanFile, arrow_type
 from rollview.sources.delta.definition import Definition
-from rollview.sources.delta.log import Commit, DataFile
+from rollview.sources.delta.log import DataFile, DeltaCommit
 from rollview.sources.delta.snapshot import FollowedTable
 from rollview.sources.files.errors import HistoryGoneError
 from rollview.sources.files.net import net_effect
 from rollview.sources.files.parquet import count_rows, read_files
-from rollview.sources.source import COUNT
 
 FEW_ADDED_ROWS = 100_000
 """Up to so many rows that only were added (or only removed) are handed over at once, others as files."""
@@ -33,7 +33,7 @@ _KIND = "_change_type"
 _COUNTS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
 
 
-def changes_of(commit: Commit, defined: Definition, table: FollowedTable) -> tuple[Rows, int] | None:
+def changes_of(commit: DeltaCommit, defined: Definition, table: FollowedTable) -> tuple[Rows, int] | None:
     """The changed rows of a commit and how many they are; None if it changed nothing."""
     schema = (*defined.columns, (COUNT, "bigint"))
     try:
@@ -51,12 +51,12 @@ def changes_of(commit: Commit, defined: Definition, table: FollowedTable) -> tup
     except FileNotFoundError as error:
         raise HistoryGoneError(
             f"{table.name} version {commit.version} cannot be captured: a file of it has been vacuumed",
-            thing=table.name,
+            subject=table.name,
             hint="load its views anew with `rollview setup`; then capture more often than files are vacuumed",
         ) from error
 
 
-def _from_data_files(commit: Commit, scan: FileScan) -> tuple[Rows, int] | None:
+def _from_data_files(commit: DeltaCommit, scan: FileScan) -> tuple[Rows, int] | None:
     given = (*commit.added, *commit.removed)
     known = sum(file.rows for file in given if file.rows is not None)
     total = known + count_rows(file.path for file in given if file.rows is None)
@@ -84,7 +84,7 @@ def _from_change_files(
 
 
 def _constants(
-    file: DataFile, defined: Definition, table: FollowedTable, commit: Commit
+    file: DataFile, defined: Definition, table: FollowedTable, commit: DeltaCommit
 ) -> Mapping[str, Any]:
     if file.partition is None and defined.partitions:
         # A remove action need not repeat the partition values; the version before has the file.

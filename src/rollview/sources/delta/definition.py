@@ -44,7 +44,7 @@ class Definition:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Tells this table with these columns from any other; short, for bookmarks."""
+        """Tells this table with these columns from any other; short, for log positions."""
         text = json.dumps([self.identity, self.columns])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -72,7 +72,7 @@ def check_columns(table: str, columns: Iterable[tuple[str, str]]) -> None:
         except UnsupportedError:
             raise UnreadableTableError(
                 f"column {name} of {table} has type {kind}, which is not supported",
-                thing=f"{table}.{name}",
+                subject=f"{table}.{name}",
                 hint="leave the column out of the table, or keep its parts in columns of simple types",
             ) from None
 
@@ -89,4 +89,4 @@ def check_features(
         reason, hint = _REFUSALS.get(
             feature, (f"it needs the reader feature {feature}", "copy it to a table without that feature")
         )
-        raise UnreadableTableError(f"Delta table {table} cannot be read: {reason}", thing=table, hint=hint)
+        raise UnreadableTableError(f"Delta table {table} cannot be read: {reason}", subject=table, hint=hint)

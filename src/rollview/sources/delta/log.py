@@ -26,7 +26,7 @@ class DataFile:
 
 
 @dataclass(frozen=True)
-class Commit:
+class DeltaCommit:
     """What one version did: files with data added and removed, change files, a new definition."""
 
     version: int
@@ -42,7 +42,7 @@ def commit_file(folder: Path, version: int) -> Path:
     return folder / "_delta_log" / f"{version:020d}.json"
 
 
-def read_commit(folder: Path, table: str, version: int) -> Commit | None:
+def read_commit(folder: Path, table: str, version: int) -> DeltaCommit | None:
     """A version's commit; None if its file is not there."""
     file = commit_file(folder, version)
     try:
@@ -58,7 +58,7 @@ def read_commit(folder: Path, table: str, version: int) -> Commit | None:
     metadata = by_kind.get("metaData", [])
     for each in (*by_kind.get("protocol", []), *metadata):
         check_features(table, each.get("readerFeatures"), each.get("configuration") or {})
-    return Commit(
+    return DeltaCommit(
         version,
         _time(by_kind.get("commitInfo", []), written),
         tuple(_data_file(folder, table, each) for each in by_kind.get("add", []) if each["dataChange"]),
@@ -75,7 +75,9 @@ def local_path(folder: Path, path: str) -> str:
         return unquote(parts.path)
     if parts.scheme and "://" in path:
         raise UnreadableTableError(
-            f"data file {path} is not on a local file system", thing=path, hint="mount it, or copy the table"
+            f"data file {path} is not on a local file system",
+            subject=path,
+            hint="mount it, or copy the table",
         )
     return str(folder / unquote(path))
 

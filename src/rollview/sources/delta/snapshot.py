@@ -26,7 +26,7 @@ from rollview.sources.files.wanted import Wanted
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot:
+class TableSnapshot:
     """A table at a version. `actions` describes its files, a row each, as `deltalake` gives them.
 
     `has_feed` says that commits tell their changes in a change data feed.
@@ -92,9 +92,9 @@ class FollowedTable:
         self._lock = threading.Lock()
         self._table: DeltaTable | None = None
         self._mark: tuple[int, int] | None = None
-        self._snapshot: Snapshot | None = None
+        self._snapshot: TableSnapshot | None = None
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> TableSnapshot:
         """The table as it is now."""
         with self._lock:
             table = self._follow()
@@ -102,7 +102,7 @@ class FollowedTable:
                 self._snapshot = take_snapshot(self.name, self.folder, table)
             return self._snapshot
 
-    def at(self, version: int) -> Snapshot:
+    def at(self, version: int) -> TableSnapshot:
         """The table as it was; for the rare cases in which the log says too little."""
         return take_snapshot(self.name, self.folder, open_table(self.name, self.folder, version))
 
@@ -136,20 +136,20 @@ def open_table(name: str, folder: Path, version: int | None = None) -> DeltaTabl
     except TableNotFoundError:
         raise UnreadableTableError(
             f"there is no Delta table {name}: {folder.name} holds no _delta_log",
-            thing=name,
+            subject=name,
             hint="was it dropped or moved? Put it back, or take it out of the views",
         ) from None
     except DeltaError as error:
-        raise UnreadableTableError(f"Delta table {name} cannot be opened: {error}", thing=name) from error
+        raise UnreadableTableError(f"Delta table {name} cannot be opened: {error}", subject=name) from error
 
 
-def take_snapshot(name: str, folder: Path, table: DeltaTable) -> Snapshot:
+def take_snapshot(name: str, folder: Path, table: DeltaTable) -> TableSnapshot:
     """The table as `deltalake` has it loaded."""
     protocol, configuration = table.protocol(), table.metadata().configuration
     check_features(name, protocol.reader_features, configuration)
     feed = configuration.get("delta.enableChangeDataFeed") == "true"
     actions = pa.table(table.get_add_actions(flatten=True))
-    return Snapshot(folder, table.version(), defined_by(table), actions, feed)
+    return TableSnapshot(folder, table.version(), defined_by(table), actions, feed)
 
 
 def defined_by(table: DeltaTable) -> Definition:

@@ -1,12 +1,12 @@
 """A folder of Delta tables as a source.
 
-Every table has its own log and is its own site. A version is a transaction if it changed rows; its mark is
-the version plus one, so that marks begin at one. Compaction and changes of properties are no transactions.
-Reads are exact, because a version of a Delta table never changes.
+Every table has its own log and is its own site. A version is a transaction if it changed rows; its source
+txid is the version plus one, so that source txids begin at one. Compaction and changes of properties are no
+transactions. Reads are exact, because a version of a Delta table never changes.
 
-A bookmark is `VERSION:FINGERPRINT`; the fingerprint tells the table with its columns from any other, so that
-a table that was altered, or dropped and made again, is noticed however late capture looks. `-1:` is before
-the first version.
+A log position is `VERSION:FINGERPRINT`; the fingerprint tells the table with its columns from any other, so
+that a table that was altered, or dropped and made again, is noticed however late capture looks. `-1:` is
+before the first version.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from rollview.algebra.history import Seen
 from rollview.algebra.view import Table
 from rollview.algorithms.effects import Question
 from rollview.errors import OptionError
-from rollview.sources.delta.capture import Bookmark, capture_commits, check_same_table
+from rollview.sources.delta.capture import LogPosition, capture_commits, check_same_table
 from rollview.sources.delta.definition import check_columns
 from rollview.sources.delta.snapshot import FollowedTable, defined_by, open_table
 from rollview.sources.files.answer import answer
 from rollview.sources.files.errors import SourceChangedError, UnreadableTableError
 from rollview.sources.files.options import check_options, declared_key
-from rollview.sources.source import Batch, Found, Marks, Prepared
+from rollview.sources.source import Batch, ReadResult, SetupResult, SourceTxids
 
 
 class DeltaSource:
@@ -45,7 +45,7 @@ class DeltaSource:
         check_options(name, self._options, ["key."])
         if not self._folder.is_dir():
             raise OptionError(
-                f"source {name}: there is no folder {path}", thing=name, hint="correct its path"
+                f"source {name}: there is no folder {path}", subject=name, hint="correct its path"
             )
         self._lock = threading.Lock()
         self._followed: dict[str, FollowedTable] = {}
@@ -63,7 +63,7 @@ class DeltaSource:
         types = tuple(kind for _, kind in columns)
         return Table(self.name, folder.name, names, key, types=types, own_log=True)
 
-    def setup(self, tables: Sequence[Table]) -> Prepared:
+    def setup(self, tables: Sequence[Table]) -> SetupResult:
         """Nothing is installed; tables that cannot be captured are refused, one and all."""
         done, warnings = [], []
         for table in tables:
@@ -75,49 +75,51 @@ class DeltaSource:
                     f"{table.qualified} has no change data feed: an UPDATE or MERGE is found by comparing "
                     "whole files (set delta.enableChangeDataFeed to make that cheaper)"
                 )
-        return Prepared(tuple(done), tuple(warnings))
+        return SetupResult(tuple(done), tuple(warnings))
 
-    def remove(self) -> Prepared:
+    def remove(self) -> SetupResult:
         """Nothing was left, so nothing is taken back."""
-        return Prepared(done=(f"{self.name}: nothing was installed at the Delta tables",))
+        return SetupResult(done=(f"{self.name}: nothing was installed at the Delta tables",))
 
     def describe(self) -> Mapping[str, str]:
         """How capture works here."""
         return {"transactions": "Delta versions", "reads": "exact, by time travel"}
 
-    def origin(self, site: str) -> str:
+    def current_position(self, site: str) -> str:
         """The newest version."""
         snapshot = self._follow(site).snapshot()
-        return str(Bookmark(snapshot.version, snapshot.definition.fingerprint))
+        return str(LogPosition(snapshot.version, snapshot.definition.fingerprint))
 
     def capture(self, site: str, after: str, limit: int) -> Batch:
-        """The commits after a bookmark that changed rows."""
-        return capture_commits(self._follow(site), Bookmark.parse(after), limit)
+        """The commits after a log position that changed rows."""
+        return capture_commits(self._follow(site), LogPosition.parse(after), limit)
 
-    def again(self, site: str, after: str, marks: Sequence[int], upto: str) -> Batch:
-        """The commits between two bookmarks; their files must still be there."""
-        batch = capture_commits(self._follow(site), Bookmark.parse(after), upto=Bookmark.parse(upto).version)
-        if [each.mark for each in batch.transactions] != list(marks):
+    def replay(self, site: str, after: str, source_txids: Sequence[int], upto: str) -> Batch:
+        """The commits between two log positions; their files must still be there."""
+        batch = capture_commits(
+            self._follow(site), LogPosition.parse(after), upto=LogPosition.parse(upto).version
+        )
+        if [each.source_txid for each in batch.transactions] != list(source_txids):
             raise SourceChangedError(
-                f"{site} tells its history differently than before", thing=site, hint="load its views anew"
+                f"{site} tells its history differently than before", subject=site, hint="load its views anew"
             )
         return Batch(batch.transactions, upto)
 
-    def forget(self, site: str, upto: str) -> None:
+    def acknowledge(self, site: str, upto: str) -> None:
         """Delta tables keep and clean up their history themselves."""
 
-    def ask(self, question: Question[pa.Table]) -> Found:
+    def ask(self, question: Question[pa.Table]) -> ReadResult:
         """The matches at the newest version."""
         block = question.block
-        relations = {block.relations[reach.relation].table for reach in question.sub_query.reaches}
+        relations = {block.relations[join_step.relation].table for join_step in question.sub_query.join_steps}
         snapshot = self._follow(question.sub_query.source).snapshot()
         for table in relations:
             check_same_table(table, snapshot)
-        return Found(
-            answer(question, snapshot.state), _sight(snapshot.version, snapshot.definition.fingerprint)
+        return ReadResult(
+            answer(question, snapshot.state), _read_point(snapshot.version, snapshot.definition.fingerprint)
         )
 
-    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> Found:  # noqa: ARG002
+    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:  # noqa: ARG002
         """The files of the newest version; they are there to be read, so nothing goes to `scratch`."""
         if len({table.site for table in tables}) > 1:
             raise ValueError("tables with logs of their own are read one by one")
@@ -126,20 +128,20 @@ class DeltaSource:
             snapshot = self._follow(table.site).snapshot()
             check_same_table(table, snapshot)
             rows.append(snapshot.state.everything(columns))
-        return Found(tuple(rows), _sight(snapshot.version, snapshot.definition.fingerprint))
+        return ReadResult(tuple(rows), _read_point(snapshot.version, snapshot.definition.fingerprint))
 
-    def seen(self, site: str, sight: str, marks: Marks) -> Seen | None:
+    def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
         """All transactions up to the version that was read, once capture has looked at that."""
-        seen, reached = json.loads(sight), Bookmark.parse(marks.bookmark)
+        seen, reached = json.loads(read_point), LogPosition.parse(source_txids.log_position)
         if seen["version"] > reached.version:
             return None
         if seen["table"] != reached.fingerprint:
             raise SourceChangedError(
                 f"{site} was another table when it was read than when it was captured",
-                thing=site,
+                subject=site,
                 hint="it was altered, or dropped and made again: load its views anew with `rollview setup`",
             )
-        return Seen(marks.latest(seen["version"] + 1))
+        return Seen(source_txids.latest(seen["version"] + 1))
 
     def close(self) -> None:
         """Lets go of the tables' logs."""
@@ -149,12 +151,12 @@ class DeltaSource:
     def _follow(self, site: str) -> FollowedTable:
         source, _, table = site.partition(".")
         if source != self.name or not table or Path(table).name != table:
-            raise UnreadableTableError(f"source {self.name} has no table {site}", thing=site)
+            raise UnreadableTableError(f"source {self.name} has no table {site}", subject=site)
         with self._lock:
             if table not in self._followed:
                 self._followed[table] = FollowedTable(site, self._folder / table)
             return self._followed[table]
 
 
-def _sight(version: int, fingerprint: str) -> str:
+def _read_point(version: int, fingerprint: str) -> str:
     return json.dumps({"version": version, "table": fingerprint})

@@ -37,6 +37,6 @@ def check_key(table: str, dump: str, rows: pa.Table, key: Sequence[str]) -> None
     raise DumpError(
         f"({', '.join(key)}) is no key of dump {dump} of {table}: {value} occurs {count} "
         f"time{'s' if count > 1 else ''}",
-        thing=f"{table}/{dump}",
+        subject=f"{table}/{dump}",
         hint="correct the dump, or declare another key or none",
     )

@@ -42,14 +42,14 @@ def declared_columns(table: str, text: str) -> Columns:
         if match is None:
             raise OptionError(
                 f"schema.{table}: `{part.strip()}` is no column with a type",
-                thing=table,
+                subject=table,
                 hint="write it as `cust_id bigint, amount decimal(15,2)`",
             )
         kind = re.sub(r"\s+", "", match[2].lower())
         try:
             arrow_type(kind)
         except UnsupportedError as error:
-            raise OptionError(f"schema.{table}: column {match[1]}: {error.message}", thing=table) from None
+            raise OptionError(f"schema.{table}: column {match[1]}: {error.message}", subject=table) from None
         columns.append((match[1], kind))
     return tuple(columns)
 
@@ -66,7 +66,7 @@ def columns_of_dump(table: str, dump: Dump, how: CsvFormat) -> Columns:
         except UnsupportedError:
             raise UnreadableTableError(
                 f"column {field.name} of {table} has type {field.type}, which is not supported",
-                thing=f"{table}.{field.name}",
+                subject=f"{table}.{field.name}",
             ) from None
     return tuple(columns)
 
@@ -84,7 +84,7 @@ def read_dump(table: str, dump: Dump, columns: Columns, how: CsvFormat) -> pa.Ta
     if not dump.is_unchanged():
         raise DumpError(
             f"dump {dump.name} of {table} changed while it was read",
-            thing=f"{table}/{dump.name}",
+            subject=f"{table}/{dump.name}",
             hint="let dumps be written under another name, ending in .tmp, and renamed when complete",
         )
     return rows
@@ -112,7 +112,7 @@ def check_columns(table: str, dump: Dump, names: list[str], columns: Columns) ->
 def _changed(table: str, dump: Dump, what: str) -> SourceChangedError:
     return SourceChangedError(
         f"dump {dump.name} of {table} has another shape than those before: {what}",
-        thing=f"{table}/{dump.name}",
+        subject=f"{table}/{dump.name}",
         hint="run `rollview setup` to take the table as it is now and load its views anew",
     )
 
@@ -134,7 +134,7 @@ def _read_csv(table: str, dump: Dump, how: CsvFormat, types: Mapping[str, pa.Dat
         except pa.ArrowInvalid as error:
             raise DumpError(
                 f"dump {dump.name} of {table} cannot be read: {error}",
-                thing=f"{table}/{dump.name}",
+                subject=f"{table}/{dump.name}",
                 hint=f"declare the columns with the option schema.{table.rpartition('.')[2]}, or correct it",
             ) from error
     return pa.concat_tables(parts, promote_options="permissive" if not types else "none")

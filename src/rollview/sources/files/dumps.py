@@ -33,7 +33,7 @@ class Dump:
         return self.files[0].suffix[1:].lower()
 
     @cached_property
-    def mark(self) -> int:
+    def source_txid(self) -> int:
         """A number that tells dumps apart by their names; earlier dumps may be gone, so none are counted."""
         return int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8]) >> 1
 

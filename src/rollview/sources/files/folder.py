@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.view import Table
 from rollview.errors import OptionError
 from rollview.rows import FileScan, Rows, ScanFile
@@ -28,7 +29,6 @@ from rollview.sources.files.errors import UnreadableTableError
 from rollview.sources.files.options import declared_key
 from rollview.sources.files.parquet import count_rows, has_types, read_files
 from rollview.sources.files.state import FileState, MemoryState
-from rollview.sources.source import COUNT
 
 FEW_ROWS = 2_000_000
 """Up to so many rows in two dumps they are compared here; larger Parquet dumps are left to Spark."""
@@ -57,7 +57,7 @@ class TableFolder:
         """The complete dumps, oldest first."""
         if not self._folder.is_dir():
             raise UnreadableTableError(
-                f"the folder of {self.site} is gone", thing=self.site, hint="put it back with its dumps"
+                f"the folder of {self.site} is gone", subject=self.site, hint="put it back with its dumps"
             )
         return complete_dumps(self._folder, self._settle_seconds)
 
@@ -144,7 +144,7 @@ def table_folders(source: str, path: Path, options: Mapping[str, Any]) -> dict[s
     """The tables of a file source, by name; hidden folders are none."""
     if not path.is_dir():
         raise OptionError(
-            f"source {source}: there is no folder {path}", thing=source, hint="correct its path"
+            f"source {source}: there is no folder {path}", subject=source, hint="correct its path"
         )
     return {
         folder.name: TableFolder(source, folder, options)

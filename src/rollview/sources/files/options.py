@@ -17,7 +17,7 @@ def check_options(source: str, options: Mapping[str, Any], known: Iterable[str])
         ):
             shown = ", ".join(f"{each}TABLE" if each.endswith(".") else each for each in known)
             raise OptionError(
-                f"source {source} has no option {name}", thing=f"{source}.{name}", hint=f"there are {shown}"
+                f"source {source} has no option {name}", subject=f"{source}.{name}", hint=f"there are {shown}"
             )
 
 
@@ -33,7 +33,7 @@ def declared_key(
         if name not in present:
             raise OptionError(
                 f"the key of {source}.{table} names {name}, which is no column of it",
-                thing=f"{source}.{table}",
+                subject=f"{source}.{table}",
                 hint=f"its columns are {', '.join(present)}",
             )
     return key

@@ -5,8 +5,8 @@ Each new one is one transaction of that table, found by comparing it with the on
 until the next one has been captured. The newest one at `origin` is the initial state. A dump whose name
 comes before the last one taken is never looked at.
 
-A mark is made from the dump's name. A bookmark names the dump that was the initial state, the last one
-taken, how that looked from outside, and the columns, so that types inferred once stay as they are.
+A source txid is made from the dump's name. A log position names the dump that was the initial state, the last
+one taken, how that looked from outside, and the columns, so that types inferred once stay as they are.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from rollview.sources.files.dumps import Dump, natural
 from rollview.sources.files.errors import HistoryGoneError, SourceChangedError, UnreadableTableError
 from rollview.sources.files.folder import TableFolder, table_folders
 from rollview.sources.files.options import check_options
-from rollview.sources.source import Batch, Captured, Found, Marks, Prepared
+from rollview.sources.source import Batch, CapturedTransaction, ReadResult, SetupResult, SourceTxids
 
 _RELOAD = "run `rollview setup` to load its views anew; keep a dump until the next one has been captured"
 
 
 @dataclass(frozen=True)
-class Bookmark:
+class LogPosition:
     """The dump taken last and the first one of all; both None where a table began without a dump."""
 
     origin: str | None
@@ -44,8 +44,8 @@ class Bookmark:
     columns: Columns
 
     @classmethod
-    def parse(cls, text: str) -> Bookmark:
-        """The bookmark from its JSON text."""
+    def parse(cls, text: str) -> LogPosition:
+        """The log position from its JSON text."""
         fields = json.loads(text)
         columns = tuple((name, kind) for name, kind in fields["columns"])
         return cls(fields["origin"], fields["name"], fields["signature"], columns)
@@ -79,7 +79,7 @@ class FileSource:
             folders = list(self._folders.values())
         return tuple(table for folder in folders if (table := folder.table()) is not None)
 
-    def setup(self, tables: Sequence[Table]) -> Prepared:
+    def setup(self, tables: Sequence[Table]) -> SetupResult:
         """Nothing is installed; the newest dump of each table is read and its key checked."""
         done = []
         for table in tables:
@@ -89,17 +89,17 @@ class FileSource:
                 folder.check(dumps[-1], _columns(table))
             last = f"its newest dump is {dumps[-1].name}" if dumps else "it has no dump yet"
             done.append(f"{table.qualified}: {last}; nothing to install")
-        return Prepared(done=tuple(done))
+        return SetupResult(done=tuple(done))
 
-    def remove(self) -> Prepared:
+    def remove(self) -> SetupResult:
         """Nothing was left, so nothing is taken back."""
-        return Prepared(done=(f"{self.name}: nothing was installed beside the dumps",))
+        return SetupResult(done=(f"{self.name}: nothing was installed beside the dumps",))
 
     def describe(self) -> Mapping[str, str]:
         """How capture works here."""
         return {"transactions": "new dumps, by comparison", "reads": "exact, from the newest dump"}
 
-    def origin(self, site: str) -> str:
+    def current_position(self, site: str) -> str:
         """The newest dump."""
         folder = self._folder(site)
         dumps = folder.dumps()
@@ -107,59 +107,59 @@ class FileSource:
         if not columns:
             raise UnreadableTableError(
                 f"{site} has no dump yet, so its columns are not known",
-                thing=site,
+                subject=site,
                 hint=f"declare them with the option schema.{site.rpartition('.')[2]}, or wait for a dump",
             )
         last = dumps[-1] if dumps else None
         name = last.name if last else None
-        return str(Bookmark(name, name, last.signature if last else None, columns))
+        return str(LogPosition(name, name, last.signature if last else None, columns))
 
     def capture(self, site: str, after: str, limit: int) -> Batch:  # noqa: ARG002
         """The next dump, compared with the one taken last. Dumps are large, so one is a batch."""
-        reached = Bookmark.parse(after)
+        reached = LogPosition.parse(after)
         folder = self._folder(site)
         for dump in folder.dumps():
             if reached.name is None or natural(dump.name) > natural(reached.name):
                 return self._compare(folder, reached, dump)
         return Batch((), after)
 
-    def again(self, site: str, after: str, marks: Sequence[int], upto: str) -> Batch:
+    def replay(self, site: str, after: str, source_txids: Sequence[int], upto: str) -> Batch:
         """The same comparison; both dumps must be as they were."""
-        if not marks:
+        if not source_txids:
             return Batch((), upto)
-        folder, until = self._folder(site), Bookmark.parse(upto)
+        folder, until = self._folder(site), LogPosition.parse(upto)
         dump = _taken(folder, until.name, until.signature)
-        assert dump is not None, "a batch with a mark ended at a dump"
-        return self._compare(folder, Bookmark.parse(after), dump)
+        assert dump is not None, "a batch with a source txid ended at a dump"
+        return self._compare(folder, LogPosition.parse(after), dump)
 
-    def _compare(self, folder: TableFolder, reached: Bookmark, dump: Dump) -> Batch:
+    def _compare(self, folder: TableFolder, reached: LogPosition, dump: Dump) -> Batch:
         before = _taken(folder, reached.name, reached.signature)
         rows = folder.changes(before, dump, reached.columns)
         written = max(path.stat().st_mtime for path in dump.files)
-        transaction = Captured(dump.mark, written, {folder.site: rows}, dump.name)
+        transaction = CapturedTransaction(dump.source_txid, written, {folder.site: rows}, dump.name)
         moved = replace(reached, name=dump.name, signature=dump.signature)
         return Batch((transaction,), str(moved))
 
-    def forget(self, site: str, upto: str) -> None:
+    def acknowledge(self, site: str, upto: str) -> None:
         """The dumps are not ours to delete."""
 
-    def ask(self, question: Question[pa.Table]) -> Found:
+    def ask(self, question: Question[pa.Table]) -> ReadResult:
         """The matches in the newest dump."""
-        table = question.block.relations[question.sub_query.reaches[0].relation].table
+        table = question.block.relations[question.sub_query.join_steps[0].relation].table
         folder = self._folder(question.sub_query.source)
         dump = _newest(folder)
-        return Found(answer(question, folder.state(dump, _columns(table))), _sight(dump))
+        return ReadResult(answer(question, folder.state(dump, _columns(table))), _read_point(dump))
 
-    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> Found:  # noqa: ARG002
+    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:  # noqa: ARG002
         """The newest dump as it lies there; nothing goes to `scratch`."""
         ((table, columns),) = tables.items()
         folder = self._folder(table.site)
         dump = _newest(folder)
-        return Found((folder.state(dump, _columns(table)).everything(columns),), _sight(dump))
+        return ReadResult((folder.state(dump, _columns(table)).everything(columns),), _read_point(dump))
 
-    def seen(self, site: str, sight: str, marks: Marks) -> Seen | None:
+    def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
         """All transactions up to the dump that was read, once that has been captured."""
-        saw, reached = json.loads(sight), Bookmark.parse(marks.bookmark)
+        saw, reached = json.loads(read_point), LogPosition.parse(source_txids.log_position)
         if saw["name"] is None:
             return Seen(0)
         if reached.name is None or natural(saw["name"]) > natural(reached.name):
@@ -168,11 +168,11 @@ class FileSource:
             raise _rewritten(site, saw["name"])
         if saw["name"] == reached.origin:
             return Seen(0)
-        version = marks.versions([saw["mark"]]).get(saw["mark"])
+        version = source_txids.versions([saw["source_txid"]]).get(saw["source_txid"])
         if version is None:
             raise SourceChangedError(
                 f"dump {saw['name']} of {site} was read, but it was never captured",
-                thing=f"{site}/{saw['name']}",
+                subject=f"{site}/{saw['name']}",
                 hint="a dump's name must come after those of all dumps before it",
             )
         return Seen(version)
@@ -190,7 +190,7 @@ class FileSource:
             if source != self.name or table not in self._folders:
                 raise UnreadableTableError(
                     f"source {self.name} has no folder for {site}",
-                    thing=site,
+                    subject=site,
                     hint="was it moved or deleted?",
                 )
             return self._folders[table]
@@ -205,10 +205,10 @@ def _newest(folder: TableFolder) -> Dump | None:
     return dumps[-1] if dumps else None
 
 
-def _sight(dump: Dump | None) -> str:
+def _read_point(dump: Dump | None) -> str:
     if dump is None:
         return json.dumps({"name": None})
-    return json.dumps({"name": dump.name, "mark": dump.mark, "signature": dump.signature})
+    return json.dumps({"name": dump.name, "source_txid": dump.source_txid, "signature": dump.signature})
 
 
 def _taken(folder: TableFolder, name: str | None, signature: str | None) -> Dump | None:
@@ -219,7 +219,7 @@ def _taken(folder: TableFolder, name: str | None, signature: str | None) -> Dump
     if dump is None:
         raise HistoryGoneError(
             f"dump {name} of {folder.site} is gone or being written again, and it is needed for comparison",
-            thing=f"{folder.site}/{name}",
+            subject=f"{folder.site}/{name}",
             hint=_RELOAD,
         )
     if dump.signature != signature:
@@ -230,6 +230,6 @@ def _taken(folder: TableFolder, name: str | None, signature: str | None) -> Dump
 def _rewritten(site: str, name: str) -> SourceChangedError:
     return SourceChangedError(
         f"dump {name} of {site} is not the one that was captured under this name",
-        thing=f"{site}/{name}",
+        subject=f"{site}/{name}",
         hint=f"give each dump a name of its own; {_RELOAD}",
     )

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.expression import conjunction
 from rollview.rows import FileScan, Rows, ScanFile, arrow_schema
 from rollview.sources.files.net import counted
 from rollview.sources.files.parquet import read_files
 from rollview.sources.files.row_groups import candidates, read_matches
 from rollview.sources.files.wanted import Wanted
-from rollview.sources.source import COUNT
 
 FEW_ROWS = 30_000_000
 """Up to so many rows in row groups that may match, Arrow finds the matches faster than a Spark job would."""

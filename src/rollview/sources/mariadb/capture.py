@@ -21,11 +21,11 @@ from rollview.sources.mariadb.charsets import Charsets
 from rollview.sources.mariadb.connection import RELOAD_HINT, Server
 from rollview.sources.mariadb.log_stream import LogStream
 from rollview.sources.mariadb.logged_tables import LoggedTables
-from rollview.sources.mariadb.position import Bookmark, Position, parse_bookmark
+from rollview.sources.mariadb.position import LogPosition, Position, parse_log_position
 from rollview.sources.mariadb.registered import Registered, read_registered
 from rollview.sources.mariadb.server_log import written_position
 from rollview.sources.mariadb.transactions import Transactions
-from rollview.sources.server.errors import LogLost, NotSetUp, SourceAway
+from rollview.sources.server.errors import LogLost, NotSetUp, SourceUnavailable
 from rollview.sources.source import Batch
 
 _QUIET_SECONDS = 2.0
@@ -34,11 +34,11 @@ _LONGEST_SECONDS = 10.0
 
 @dataclass
 class _Reading:
-    """An open stream, what it makes of the events, and the bookmark at which it stands."""
+    """An open stream, what it makes of the events, and the log position at which it stands."""
 
     stream: LogStream
     transactions: Transactions
-    bookmark: str
+    log_position: str
 
     def step(self, patience_seconds: float) -> bool:
         """Takes one event; False if none came."""
@@ -71,13 +71,13 @@ class Capture:
         return Position(start.file, start.offset, stream.position().created)
 
     def take(self, after: str, limit: int) -> Batch:
-        """What was committed after a bookmark: about `limit` rows, at least one transaction."""
+        """What was committed after a log position: about `limit` rows, at least one transaction."""
         with self._lock:
             try:
                 was_open = self._reading is not None
                 try:
                     return self._take(after, limit)
-                except SourceAway:
+                except SourceUnavailable:
                     # A stream that was left open may be that of a server which has been restarted since.
                     if not was_open:
                         raise
@@ -89,37 +89,37 @@ class Capture:
                 raise
 
     def _take(self, after: str, limit: int) -> Batch:
-        bookmark = parse_bookmark(after)
+        log_position = parse_log_position(after)
         with self._server.session() as connection, connection.cursor() as cursor:
             target = written_position(cursor)
-        if self._reading is None and target.mark < bookmark.reached.mark:
+        if self._reading is None and target.ordinal < log_position.reached.ordinal:
             # The server would say so, too, but less clearly.
             raise LogLost(
                 f"source {self._server.source}: its binary log ends at {target}, but was captured up to"
-                f" {bookmark.reached}: the server has lost transactions or is another one",
-                thing=self._server.source,
+                f" {log_position.reached}: the server has lost transactions or is another one",
+                subject=self._server.source,
                 hint=RELOAD_HINT,
             )
-        reading = self._reading_at(after, bookmark)
+        reading = self._reading_at(after, log_position)
         transactions = reading.transactions
         deadline = time.monotonic() + _LONGEST_SECONDS
-        while reading.stream.mark < target.mark or not transactions.between:
+        while reading.stream.ordinal < target.ordinal or not transactions.between:
             try:
                 with self._server.explained():
                     came = reading.step(_QUIET_SECONDS)
             except RollviewError:
                 # What is complete is handed out first; the next call meets the same error at once.
-                if transactions.reached.mark <= bookmark.reached.mark:
+                if transactions.reached.ordinal <= log_position.reached.ordinal:
                     raise
                 came = False
             if not came:
                 transactions.drop_open()
-                batch = self._batch(reading, after, bookmark)
+                batch = self._batch(reading, after, log_position)
                 self._stop()
                 return batch
             if transactions.between and self._enough(transactions, limit, deadline):
                 break
-        batch = self._batch(reading, after, bookmark)
+        batch = self._batch(reading, after, log_position)
         if transactions.registered_anew:
             self._stop()
         return batch
@@ -127,43 +127,43 @@ class Capture:
     def _enough(self, transactions: Transactions, limit: int, deadline: float) -> bool:
         return transactions.rows >= limit or transactions.registered_anew or time.monotonic() > deadline
 
-    def _batch(self, reading: _Reading, after: str, bookmark: Bookmark) -> Batch:
+    def _batch(self, reading: _Reading, after: str, log_position: LogPosition) -> Batch:
         transactions = reading.transactions
-        if transactions.reached.mark > bookmark.reached.mark:
-            reading.bookmark = str(transactions.bookmark)
+        if transactions.reached.ordinal > log_position.reached.ordinal:
+            reading.log_position = str(transactions.log_position)
         else:
-            reading.bookmark = after
-        return Batch(transactions.take_batch(), reading.bookmark)
+            reading.log_position = after
+        return Batch(transactions.take_batch(), reading.log_position)
 
-    def again(self, after: str, marks: Sequence[int], upto: str) -> Batch:
+    def replay(self, after: str, source_txids: Sequence[int], upto: str) -> Batch:
         """The same batch once more, read by a stream of its own."""
-        bookmark, end = parse_bookmark(after), parse_bookmark(upto)
-        reading = self._open(after, bookmark)
+        log_position, end = parse_log_position(after), parse_log_position(upto)
+        reading = self._open(after, log_position)
         try:
             with self._server.explained():
-                while reading.transactions.reached.mark < end.reached.mark:
+                while reading.transactions.reached.ordinal < end.reached.ordinal:
                     if not reading.step(self._server.timeout_seconds):
                         break
             # Tables that were registered since do not add transactions to what was one batch.
-            wanted = set(marks)
-            found = tuple(each for each in reading.transactions.take_batch() if each.mark in wanted)
+            wanted = set(source_txids)
+            found = tuple(each for each in reading.transactions.take_batch() if each.source_txid in wanted)
         finally:
             reading.close()
-        if [each.mark for each in found] != list(marks):
+        if [each.source_txid for each in found] != list(source_txids):
             raise LogLost(
                 f"source {self._server.source}: its binary log no longer tells what was captured between"
-                f" {bookmark.reached} and {end.reached}",
-                thing=self._server.source,
+                f" {log_position.reached} and {end.reached}",
+                subject=self._server.source,
                 hint=RELOAD_HINT,
             )
         return Batch(found, upto)
 
-    def forget(self, upto: str) -> None:
+    def acknowledge(self, upto: str) -> None:
         """Deletes the files of large transactions that are kept elsewhere by now."""
-        mark = parse_bookmark(upto).reached.mark
+        ordinal = parse_log_position(upto).reached.ordinal
         with self._lock:
-            gone = [path for at, path in self._spilled if at < mark]
-            self._spilled = [(at, path) for at, path in self._spilled if at >= mark]
+            gone = [path for at, path in self._spilled if at < ordinal]
+            self._spilled = [(at, path) for at, path in self._spilled if at >= ordinal]
         for path in gone:
             path.unlink(missing_ok=True)
 
@@ -185,18 +185,20 @@ class Capture:
             self._reading.close()
             self._reading = None
 
-    def _reading_at(self, after: str, bookmark: Bookmark) -> _Reading:
-        if self._reading is None or self._reading.bookmark != after:
+    def _reading_at(self, after: str, log_position: LogPosition) -> _Reading:
+        if self._reading is None or self._reading.log_position != after:
             self._stop()
-            self._reading = self._open(after, bookmark)
+            self._reading = self._open(after, log_position)
         return self._reading
 
-    def _open(self, after: str, bookmark: Bookmark) -> _Reading:
+    def _open(self, after: str, log_position: LogPosition) -> _Reading:
         tables, charsets = self._registered()
-        stream = LogStream(self._server, bookmark.start, self._server_id)
+        stream = LogStream(self._server, log_position.start, self._server_id)
         source, database = self._server.source, self._server.address.database
         logged = LoggedTables(source, database, tables, charsets)
-        transactions = Transactions(source, database, logged, bookmark, lambda: self._new_file(stream.mark))
+        transactions = Transactions(
+            source, database, logged, log_position, lambda: self._new_file(stream.ordinal)
+        )
         return _Reading(stream, transactions, after)
 
     def _registered(self) -> tuple[dict[str, Registered], Charsets]:
@@ -205,14 +207,14 @@ class Capture:
             tables = read_registered(cursor, self._server.address.database)
             if tables is None:
                 raise NotSetUp(
-                    f"source {source} is not set up for capture", thing=source, hint="run `rollview setup`"
+                    f"source {source} is not set up for capture", subject=source, hint="run `rollview setup`"
                 )
             return tables, self._server.charsets(connection)
 
-    def _new_file(self, mark: int) -> Path:
+    def _new_file(self, ordinal: int) -> Path:
         """Where a part of a large transaction is written that lies before a mark."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="rollview-"))
         path = self._folder / f"{uuid.uuid4().hex}.parquet"
-        self._spilled.append((mark, path))
+        self._spilled.append((ordinal, path))
         return path

@@ -15,7 +15,7 @@ import pymysql
 from rollview.errors import InputError, OptionError, RollviewError
 from rollview.sources.mariadb.charsets import Charsets
 from rollview.sources.mariadb.packets import Row, select
-from rollview.sources.server.errors import LogLost, SourceAway, SourceFailed
+from rollview.sources.server.errors import LogLost, SourceFailed, SourceUnavailable
 from rollview.sources.server.secrets import Secrets
 
 RELOAD_HINT = "run `rollview setup --reload`: views that read the source are then loaded anew"
@@ -62,17 +62,19 @@ def parse_address(source: str, dsn: str) -> tuple[Address, str]:
         parts = urlsplit(dsn)
         port = parts.port or _PORT
     except ValueError:
-        raise InputError(f"source {source}: its dsn is not an address", thing=source, hint=hint) from None
+        raise InputError(f"source {source}: its dsn is not an address", subject=source, hint=hint) from None
     database = unquote(parts.path.lstrip("/"))
     if parts.scheme not in ("mariadb", "mysql") or not parts.hostname or not parts.username or not database:
         missing = "a scheme `mariadb`, a user, a host and a database"
-        raise InputError(f"source {source}: its dsn needs {missing}", thing=source, hint=hint)
+        raise InputError(f"source {source}: its dsn needs {missing}", subject=source, hint=hint)
     settings: dict[str, Any] = {}
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in _SETTINGS:
             known = ", ".join(sorted(_SETTINGS))
             raise OptionError(
-                f"source {source}: its dsn has an unknown setting {name}", thing=name, hint=f"known: {known}"
+                f"source {source}: its dsn has an unknown setting {name}",
+                subject=name,
+                hint=f"known: {known}",
             )
         settings[name] = value.lower() in ("1", "true", "yes", "on") if name in _FLAGS else value
     address = Address(parts.hostname, port, database, unquote(parts.username), settings)
@@ -187,18 +189,18 @@ class Server:
         place = f"source {self.source} ({self.shown})"
         if code == _LOG_GONE:
             message = f"{place}: the binary log is not there any more: {said}"
-            return LogLost(message, thing=self.source, hint=RELOAD_HINT)
+            return LogLost(message, subject=self.source, hint=RELOAD_HINT)
         if code in _NOT_LET_IN:
             hint = "check user, password and database in the source's dsn"
-            return InputError(f"{place}: {said}", thing=self.source, hint=hint)
+            return InputError(f"{place}: {said}", subject=self.source, hint=hint)
         if (
             code in _AWAY
             or not isinstance(error, pymysql.err.Error)
             or isinstance(error, pymysql.err.InterfaceError)
         ):
             hint = "is the server running, and can it be reached? `rollview run` tries again by itself"
-            return SourceAway(f"{place} cannot be reached: {said}", thing=self.source, hint=hint)
+            return SourceUnavailable(f"{place} cannot be reached: {said}", subject=self.source, hint=hint)
         if code in _PRIVILEGE:
             hint = "run `rollview setup`: it prints the statements that grant what is missing"
-            return SourceFailed(f"{place}: {said}", thing=self.source, hint=hint)
-        return SourceFailed(f"{place}: the server says: {said} ({code})", thing=self.source)
+            return SourceFailed(f"{place}: {said}", subject=self.source, hint=hint)
+        return SourceFailed(f"{place}: the server says: {said} ({code})", subject=self.source)

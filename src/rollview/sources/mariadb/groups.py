@@ -18,9 +18,9 @@ _KEPT_BYTES = 1 << 20
 class Prepared:
     """An undecided XA transaction: where its group began, and its events, on disk if they are many."""
 
-    def __init__(self, start: Position, undoable: bool) -> None:
+    def __init__(self, start: Position, has_nontransactional_writes: bool) -> None:
         self.start = start
-        self.undoable = undoable
+        self.has_nontransactional_writes = has_nontransactional_writes
         # It lives from the PREPARE to the decision.
         self._kept = tempfile.SpooledTemporaryFile(_KEPT_BYTES)  # noqa: SIM115
 
@@ -53,7 +53,7 @@ class Group:
     gtid: Gtid
     start: Position
     skipped: bool
-    undoable: bool
+    has_nontransactional_writes: bool
     prepared: Prepared | None = None
     touched: dict[str, ChangedRows] = field(default_factory=dict)
     global_id: str = ""
@@ -67,7 +67,7 @@ class Group:
         for values in images:
             add(values, count)
             count, other = other, count
-        if self.undoable:
+        if self.has_nontransactional_writes:
             self.written += [(changed, values, counts[i % 2]) for i, values in enumerate(images)]
 
     def undo(self, savepoint: str) -> None:

@@ -22,10 +22,10 @@ from rollview.sources.mariadb.requirements import check_version, grants_for_ours
 from rollview.sources.mariadb.server_log import written_position
 from rollview.sources.mariadb.structure import Structure, structures_of
 from rollview.sources.server.errors import CaptureRefused
-from rollview.sources.source import Prepared
+from rollview.sources.source import SetupResult
 
 
-def install(server: Server, tables: Sequence[Table]) -> Prepared:
+def install(server: Server, tables: Sequence[Table]) -> SetupResult:
     """Makes exactly these tables captured. Nothing is changed unless all of it can be."""
     with server.session() as connection, connection.cursor() as cursor:
         check_version(server.source, cursor)
@@ -34,11 +34,11 @@ def install(server: Server, tables: Sequence[Table]) -> Prepared:
         wanted = [_capturable(server.source, name, structures) for name in names]
         lacking = lacks(server, connection, names)
         if lacking.needed:
-            return Prepared(needed=lacking.needed, warnings=lacking.warnings)
+            return SetupResult(needed=lacking.needed, warnings=lacking.warnings)
         if denied := _make_ours(server, cursor):
-            return Prepared(needed=denied, warnings=lacking.warnings)
+            return SetupResult(needed=denied, warnings=lacking.warnings)
         present = read_registered(cursor, server.address.database) or {}
-        since = written_position(cursor).mark
+        since = written_position(cursor).ordinal
         changed = [
             registered_as(structure, since)
             for structure in wanted
@@ -51,16 +51,16 @@ def install(server: Server, tables: Sequence[Table]) -> Prepared:
             cursor.execute("COMMIT")
     done = [f"table {table.name} is captured from the binary log" for table in changed]
     done += [f"table {name} is no longer captured" for name in gone]
-    return Prepared(tuple(done), (*lacking.warnings, *_unmapped(wanted)))
+    return SetupResult(tuple(done), (*lacking.warnings, *_unmapped(wanted)))
 
 
-def uninstall(server: Server) -> Prepared:
+def uninstall(server: Server) -> SetupResult:
     """Drops what setup made."""
     with server.session() as connection, connection.cursor() as cursor:
         present = read_registered(cursor, server.address.database)
         for name in CREATE:
             cursor.execute(f"DROP TABLE IF EXISTS {quote(name)}")
-    return Prepared(done=tuple(f"table {name} is no longer captured" for name in present or ()))
+    return SetupResult(done=tuple(f"table {name} is no longer captured" for name in present or ()))
 
 
 def clear_markers(server: Server) -> None:
@@ -77,12 +77,12 @@ def _capturable(source: str, name: str, structures: dict[str, Structure]) -> Str
     structure = structures.get(name)
     if structure is None:
         raise CaptureRefused(
-            f"source {source} has no table {name}", thing=place, hint="check the views' FROM"
+            f"source {source} has no table {name}", subject=place, hint="check the views' FROM"
         )
     if structure.obstacles:
         raise CaptureRefused(
             f"table {place} cannot be captured: {'; '.join(structure.obstacles)}",
-            thing=place,
+            subject=place,
             hint="change the table at the source, or leave it out of the views",
         )
     return structure

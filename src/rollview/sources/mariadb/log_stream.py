@@ -67,7 +67,7 @@ class LogStream:
             raise LogLost(
                 f"source {self._server.source}: {start.file} is not the file that it was: the binary logs"
                 " were reset, or this is another server",
-                thing=self._server.source,
+                subject=self._server.source,
                 hint=RELOAD_HINT,
             )
         if start.offset <= _LARGEST_OFFSET:
@@ -81,7 +81,7 @@ class LogStream:
         return None
 
     @property
-    def mark(self) -> int:
+    def ordinal(self) -> int:
         """The end of the last event that was given out, as a number."""
         return self._first_mark + self._offset
 
@@ -102,7 +102,7 @@ class LogStream:
             event = events.parse_event(packet, self._checksums)
         except ValueError as error:
             message = f"source {self._server.source}: the binary log is damaged: {error}"
-            raise SourceFailed(message, thing=self._server.source) from error
+            raise SourceFailed(message, subject=self._server.source) from error
         if event.end:
             if self._next_file:
                 self._enter(self._next_file)

@@ -49,7 +49,7 @@ class LoggedTables:
         """Whether the table of a table-map event is in the database."""
         return body.startswith(self._prefix, _NAMES_AT)
 
-    def known(self, body: bytes, mark: int) -> LoggedTable | None:
+    def known(self, body: bytes, ordinal: int) -> LoggedTable | None:
         """The table of a table-map event; None if it is of no interest, or not yet at this mark."""
         # The same description comes with every statement; only its number may differ.
         key = body[_ID_BYTES:]
@@ -61,7 +61,7 @@ class LoggedTables:
         if self.is_own(body):
             table = parse_table_map(body)
             registered = self.tables.get(table.table)
-            if registered is not None and registered.since > mark:
+            if registered is not None and registered.since > ordinal:
                 return None
             found = self._match(table, registered)
         self._known[key] = found
@@ -77,7 +77,7 @@ class LoggedTables:
         if not all(names):
             raise SourceChanged(
                 f"{place}: its rows were logged without a description of their columns",
-                thing=place,
+                subject=place,
                 hint="SET GLOBAL binlog_row_metadata = FULL at the server and in its configuration; then "
                 + RELOAD_HINT,
             )
@@ -92,7 +92,7 @@ class LoggedTables:
                 now = "is gone" if logged is None else f"is no longer {column.declared}"
                 raise SourceChanged(
                     f"{place}: its column {column.name} {now}",
-                    thing=f"{place}.{column.name}",
+                    subject=f"{place}.{column.name}",
                     hint=RELOAD_HINT,
                 )
             convert.append(found)

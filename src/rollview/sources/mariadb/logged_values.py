@@ -18,10 +18,10 @@ import pyarrow as pa
 from rollview.rows import arrow_type
 from rollview.sources.mariadb import table_map as log
 from rollview.sources.mariadb.charsets import BINARY, Charsets
-from rollview.sources.mariadb.misfit import exactly
 from rollview.sources.mariadb.row_image import decimal_bytes
 from rollview.sources.mariadb.table_map import LoggedColumn
 from rollview.sources.mariadb.types import base_type
+from rollview.sources.mariadb.unrepresentable import exactly
 
 Convert = Callable[[list[Any]], pa.Array]
 _Numbers = npt.NDArray[np.int64]

@@ -30,7 +30,7 @@ class Position:
     created: int = 0
 
     @property
-    def mark(self) -> int:
+    def ordinal(self) -> int:
         """The place as a number that grows along the log."""
         return first_mark(self.file) + self.offset
 
@@ -39,7 +39,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Bookmark:
+class LogPosition:
     """How far capture has looked, and where it must begin to read in order to go on from there.
 
     The two differ while a transaction is prepared but not decided: its rows were written at its PREPARE.
@@ -62,13 +62,13 @@ def parse_position(text: str) -> Position:
     try:
         file, offset, created = text.rsplit(":", 2)
         position = Position(file, int(offset), int(created))
-        assert position.mark > 0
+        assert position.ordinal > 0
     except (ValueError, AssertionError):
-        raise InputError(f"not a place in a binary log: {text}", thing=text) from None
+        raise InputError(f"not a place in a binary log: {text}", subject=text) from None
     return position
 
 
-def parse_bookmark(text: str) -> Bookmark:
+def parse_log_position(text: str) -> LogPosition:
     """The inverse of `str`."""
     reached, _, prepared = text.partition("<")
-    return Bookmark(parse_position(reached), parse_position(prepared) if prepared else None)
+    return LogPosition(parse_position(reached), parse_position(prepared) if prepared else None)

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from rollview.sources.mariadb.structure import OURS, Structure
-from rollview.sources.mariadb.types import Column
+from rollview.sources.mariadb.types import MariaDBColumn
 
 TABLES_TABLE = f"{OURS}_tables"
 GLOBAL_TABLE = f"{OURS}_global"
@@ -35,7 +35,7 @@ class Registered:
     """A captured table as it was declared at setup, captured from the mark `since` on."""
 
     name: str
-    columns: tuple[tuple[Column, str], ...]
+    columns: tuple[tuple[MariaDBColumn, str], ...]
     key_name: str
     since: int = 0
 
@@ -45,7 +45,7 @@ class Registered:
         return {column.name: kind for column, kind in self.columns}
 
     @cached_property
-    def declared(self) -> dict[str, Column]:
+    def declared(self) -> dict[str, MariaDBColumn]:
         """The columns by name."""
         return {column.name: column for column, _ in self.columns}
 
@@ -67,7 +67,7 @@ def read_registered(cursor: Any, database: str) -> dict[str, Registered] | None:
     found = {}
     for name, text, since in cursor.fetchall():
         described = json.loads(text)
-        columns = tuple((Column(*column), kind) for column, kind in described["columns"])
+        columns = tuple((MariaDBColumn(*column), kind) for column, kind in described["columns"])
         found[name] = Registered(name, columns, described["key_name"], since)
     return found
 

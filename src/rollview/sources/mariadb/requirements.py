@@ -46,12 +46,14 @@ def check_version(source: str, cursor: Any) -> str:
     if "mariadb" not in version.lower():
         raise CaptureRefused(
             f"source {source} is MySQL {version}, which does not tell what a consistent snapshot sees",
-            thing=source,
+            subject=source,
             hint="only MariaDB is supported: tested with 10.11",
         )
     if numbers < _OLDEST:
         raise CaptureRefused(
-            f"source {source} is MariaDB {version}, which is too old", thing=source, hint="use 10.5 or newer"
+            f"source {source} is MariaDB {version}, which is too old",
+            subject=source,
+            hint="use 10.5 or newer",
         )
     return str(version)
 

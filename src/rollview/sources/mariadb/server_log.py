@@ -30,7 +30,7 @@ def snapshot_position(cursor: Any) -> Position:
     return Position(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))
 
 
-def undecided(cursor: Any) -> frozenset[Xid]:
+def in_doubt(cursor: Any) -> frozenset[Xid]:
     """The XA transactions that are prepared, or whose decision has not come into effect yet."""
     cursor.execute("XA RECOVER")
     found = set()

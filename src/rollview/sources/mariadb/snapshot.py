@@ -26,8 +26,8 @@ from typing import Any
 
 from rollview.sources.mariadb.connection import Server
 from rollview.sources.mariadb.position import Position
-from rollview.sources.mariadb.server_log import Xid, snapshot_position, undecided, written_position, xa_events
-from rollview.sources.server.errors import SourceAway
+from rollview.sources.mariadb.server_log import Xid, in_doubt, snapshot_position, written_position, xa_events
+from rollview.sources.server.errors import SourceUnavailable
 
 _LOCK = "rollview snapshot"
 _SCAN_BYTES = 1 << 20
@@ -84,10 +84,10 @@ class Snapshots:
             while (position := self._attempt(cursor)) is None:
                 cursor.execute("ROLLBACK")
                 if time.monotonic() > deadline:
-                    raise SourceAway(
+                    raise SourceUnavailable(
                         f"source {self._server.source}: XA transactions are decided so often that no snapshot"
                         f" was exact in {self._server.timeout_seconds:.0f} s",
-                        thing=self._server.source,
+                        subject=self._server.source,
                         hint="try again, or raise the source's option `timeout` (seconds)",
                     )
                 time.sleep(_MOMENT_SECONDS)
@@ -100,7 +100,7 @@ class Snapshots:
         """A snapshot whose place is certain; None if XA transactions were just being decided."""
         with self._lock, self._alone(cursor):
             before = written_position(cursor)
-            listed = undecided(cursor)
+            listed = in_doubt(cursor)
             cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
             position = self._stable_position(cursor)
             return position if self._is_certain(cursor, before, listed, position) else None
@@ -109,9 +109,9 @@ class Snapshots:
     def _alone(self, cursor: Any) -> Iterator[None]:
         cursor.execute("SELECT GET_LOCK(%s, %s)", (_LOCK, self._server.timeout_seconds / 2))
         if cursor.fetchone() != (1,):
-            raise SourceAway(
+            raise SourceUnavailable(
                 f"source {self._server.source}: other readers kept the lock `{_LOCK}` for too long",
-                thing=self._server.source,
+                subject=self._server.source,
                 hint="try again, or raise the source's option `timeout` (seconds)",
             )
         try:
@@ -126,9 +126,9 @@ class Snapshots:
             if now == last:
                 return now
             last = now
-        raise SourceAway(
+        raise SourceUnavailable(
             f"source {self._server.source}: the place of a snapshot in the binary log does not stand still",
-            thing=self._server.source,
+            subject=self._server.source,
             hint="try again",
         )
 

@@ -1,7 +1,8 @@
 """A MariaDB database as a source. The parts are in the modules beside this one; here they are put together.
 
-The mark of a transaction is the place in the binary log at which its commit ends, as a number. A bookmark is
-the place up to which capture has looked. A sight is the place of the last transaction that a reading saw.
+The source txid of a transaction is the place in the binary log at which its commit ends, as a number. A log
+position is the place up to which capture has looked. A read point is the place of the last transaction that a
+reading saw.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from rollview.sources.mariadb.connection import RELOAD_HINT, Server, parse_addre
 from rollview.sources.mariadb.install import clear_markers, install, uninstall
 from rollview.sources.mariadb.load import load
 from rollview.sources.mariadb.look_up import LookUp, comparable, pushed
-from rollview.sources.mariadb.position import Bookmark, Position, parse_bookmark, parse_position
+from rollview.sources.mariadb.position import LogPosition, Position, parse_log_position, parse_position
 from rollview.sources.mariadb.registered import Registered, read_registered
 from rollview.sources.mariadb.requirements import check_version
-from rollview.sources.mariadb.server_log import undecided, written_position
+from rollview.sources.mariadb.server_log import in_doubt, written_position
 from rollview.sources.mariadb.snapshot import Snapshots
 from rollview.sources.mariadb.structure import structures_of
 from rollview.sources.server.errors import CaptureRefused, NotSetUp, SourceChanged
 from rollview.sources.server.sub_query import plan
-from rollview.sources.source import Batch, Found, Marks, Prepared
+from rollview.sources.source import Batch, ReadResult, SetupResult, SourceTxids
 
 _TIMEOUT_SECONDS = 60.0
 _UNDECIDED_SECONDS = 10.0
@@ -65,7 +66,7 @@ class MariaDBSource:
             structures = structures_of(cursor, self._server.address.database, single_byte)
         return tuple(structure.as_table(self.name) for structure in structures.values())
 
-    def setup(self, tables: Sequence[Table]) -> Prepared:
+    def setup(self, tables: Sequence[Table]) -> SetupResult:
         """Checks the server and writes down, in the database, which tables are captured."""
         # Privileges that were granted since count for new connections only.
         self._server.close()
@@ -75,7 +76,7 @@ class MariaDBSource:
             self._capture.restart()
         return prepared
 
-    def remove(self) -> Prepared:
+    def remove(self) -> SetupResult:
         """Drops the two tables that setup made."""
         self._capture.restart()
         self._tables = {}
@@ -104,7 +105,7 @@ class MariaDBSource:
             "tables": "not set up" if tables is None else ", ".join(tables) or "none",
         }
 
-    def origin(self, site: str) -> str:
+    def current_position(self, site: str) -> str:
         """The end of the log now.
 
         An XA transaction that is undecided now may be decided later, but its rows are already in the log. So
@@ -113,39 +114,39 @@ class MariaDBSource:
         self._expect(site)
         with self._server.session() as connection, connection.cursor() as cursor:
             start = written_position(cursor)
-            earlier = undecided(cursor)
+            earlier = in_doubt(cursor)
             deadline = time.monotonic() + _UNDECIDED_SECONDS
-            while earlier and (earlier := earlier & undecided(cursor)):
+            while earlier and (earlier := earlier & in_doubt(cursor)):
                 if time.monotonic() > deadline:
                     shown = ", ".join(gtrid.decode(errors="replace") for _, gtrid, _ in sorted(earlier))
                     raise CaptureRefused(
                         f"source {self.name}: XA transactions stay undecided, and their rows are in the past"
                         f" of the binary log: {shown}",
-                        thing=self.name,
+                        subject=self.name,
                         hint="decide them (XA RECOVER, XA COMMIT, XA ROLLBACK), then run `rollview setup`",
                     )
                 time.sleep(_MOMENT_SECONDS)
             reached = written_position(cursor)
         prepared = self._capture.begin_at(start) if reached != start else None
-        return str(Bookmark(self._capture.begin_at(reached), prepared))
+        return str(LogPosition(self._capture.begin_at(reached), prepared))
 
     def capture(self, site: str, after: str, limit: int) -> Batch:
-        """The transactions after a bookmark, up to what is written now."""
+        """The transactions after a log position, up to what is written now."""
         self._expect(site)
         return self._capture.take(after, limit)
 
-    def again(self, site: str, after: str, marks: Sequence[int], upto: str) -> Batch:
+    def replay(self, site: str, after: str, source_txids: Sequence[int], upto: str) -> Batch:
         """The same from the log once more."""
         self._expect(site)
-        return self._capture.again(after, marks, upto)
+        return self._capture.replay(after, source_txids, upto)
 
-    def forget(self, site: str, upto: str) -> None:
+    def acknowledge(self, site: str, upto: str) -> None:
         """The server deletes its log by its own rules; what lies beside it is deleted here."""
         self._expect(site)
-        self._capture.forget(upto)
+        self._capture.acknowledge(upto)
         clear_markers(self._server)
 
-    def ask(self, question: Question[pa.Table]) -> Found:
+    def ask(self, question: Question[pa.Table]) -> ReadResult:
         """The sub-query's rows, all from one snapshot."""
         wanted = plan(question, comparable, pushed)
         with self._server.session() as connection:
@@ -154,22 +155,22 @@ class MariaDBSource:
                 LookUp(self._server, connection, tables, wanted) as look_up,
                 self._snapshots.opened(connection) as position,
             ):
-                return Found(look_up.answers(), _sight(position))
+                return ReadResult(look_up.answers(), _read_point(position))
 
-    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> Found:
+    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:
         """Whole tables, all from one snapshot."""
         with self._server.session() as connection:
             known = [(self._registered(connection, table), columns) for table, columns in tables.items()]
             with self._snapshots.opened(connection) as position:
-                return Found(load(self._server, connection, known, scratch), _sight(position))
+                return ReadResult(load(self._server, connection, known, scratch), _read_point(position))
 
-    def seen(self, site: str, sight: str, marks: Marks) -> Seen | None:
+    def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
         """All transactions that end at the place of the snapshot or before."""
         self._expect(site)
-        position = parse_position(json.loads(sight))
-        if parse_bookmark(marks.bookmark).reached.mark < position.mark:
+        position = parse_position(json.loads(read_point))
+        if parse_log_position(source_txids.log_position).reached.ordinal < position.ordinal:
             return None
-        return Seen(marks.latest(position.mark))
+        return Seen(source_txids.latest(position.ordinal))
 
     def close(self) -> None:
         """Ends the stream and closes all connections."""
@@ -187,12 +188,14 @@ class MariaDBSource:
             known = self._tables.get(table.name)
         if known is None:
             raise NotSetUp(
-                f"table {table.qualified} is not captured", thing=table.qualified, hint="run `rollview setup`"
+                f"table {table.qualified} is not captured",
+                subject=table.qualified,
+                hint="run `rollview setup`",
             )
         if known.types != types:
             raise SourceChanged(
                 f"table {table.qualified} is not captured with the columns that it had",
-                thing=table.qualified,
+                subject=table.qualified,
                 hint=RELOAD_HINT,
             )
         return known
@@ -200,24 +203,24 @@ class MariaDBSource:
     def _expect(self, site: str) -> None:
         if site != self.name:
             raise InputError(
-                f"source {self.name} has no site {site}", thing=site, hint="its site is its name"
+                f"source {self.name} has no site {site}", subject=site, hint="its site is its name"
             )
 
 
-def _sight(position: Position) -> str:
+def _read_point(position: Position) -> str:
     return json.dumps(str(position))
 
 
 def _options(name: str, options: Mapping[str, str]) -> tuple[int | None, float]:
     for option in sorted(options.keys() - set(_OPTIONS)):
         hint = f"the options are {' and '.join(f'`{known}`' for known in _OPTIONS)}"
-        raise OptionError(f"source {name}: unknown option {option}", thing=option, hint=hint)
+        raise OptionError(f"source {name}: unknown option {option}", subject=option, hint=hint)
     numbers: list[float | None] = []
     for option in _OPTIONS:
         text = options.get(option)
         try:
             numbers.append(None if text is None else int(text) if option == "server_id" else float(text))
         except ValueError:
-            raise OptionError(f"source {name}: {option} is not a number: {text}", thing=option) from None
+            raise OptionError(f"source {name}: {option} is not a number: {text}", subject=option) from None
     server_id, timeout = numbers
     return None if server_id is None else int(server_id), timeout or _TIMEOUT_SECONDS

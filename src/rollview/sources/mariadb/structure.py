@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from rollview.algebra.bag import COUNT
+from rollview.algebra.history import CSN
 from rollview.algebra.view import ForeignKey, Table
-from rollview.sources.mariadb.types import Column, spark_type_of
+from rollview.sources.mariadb.types import MariaDBColumn, spark_type_of
 
 OURS = "_rollview"
 """How the name of everything begins that setup leaves in a database."""
 
-_RESERVED = ("_count", "_csn")
+_RESERVED = (COUNT, CSN)
 _SILENT_ACTIONS = ("CASCADE", "SET NULL", "SET DEFAULT")
 _EXACT_KEYS = (
     "tinyint",
@@ -37,7 +39,7 @@ class Structure:
     """
 
     name: str
-    columns: tuple[tuple[Column, str], ...]
+    columns: tuple[tuple[MariaDBColumn, str], ...]
     key: tuple[str, ...]
     key_name: str
     foreign_keys: tuple[ForeignKey, ...]
@@ -96,7 +98,7 @@ def structures_of(cursor: Any, database: str, single_byte: frozenset[str]) -> di
 def _structure(
     name: str,
     engine: tuple[str, bool],
-    columns: Mapping[Column, bool],
+    columns: Mapping[MariaDBColumn, bool],
     keys: Mapping[str, tuple[str, tuple[str, ...]]],
     parents: list[_ForeignKey],
     single_byte: frozenset[str],
@@ -129,16 +131,16 @@ def _structure(
     return Structure(name, mapped, key, key_name, tuple(foreign_keys), unmapped, tuple(obstacles))
 
 
-def _columns(cursor: Any, database: str) -> dict[str, dict[Column, bool]]:
+def _columns(cursor: Any, database: str) -> dict[str, dict[MariaDBColumn, bool]]:
     """By table the columns in order, each with whether it may be NULL."""
     cursor.execute(
         "SELECT table_name, column_name, column_type, character_set_name, is_nullable"
         " FROM information_schema.columns WHERE table_schema = %s ORDER BY table_name, ordinal_position",
         (database,),
     )
-    found: dict[str, dict[Column, bool]] = defaultdict(dict)
+    found: dict[str, dict[MariaDBColumn, bool]] = defaultdict(dict)
     for table, name, declared, charset, nullable in cursor.fetchall():
-        found[table][Column(name, declared, charset or "")] = nullable == "YES"
+        found[table][MariaDBColumn(name, declared, charset or "")] = nullable == "YES"
     return found
 
 
@@ -156,7 +158,7 @@ def _unique_keys(cursor: Any, database: str) -> dict[str, dict[str, tuple[str, .
 
 
 def _key(
-    columns: Mapping[Column, bool], unique: Mapping[str, tuple[str, ...]], single_byte: frozenset[str]
+    columns: Mapping[MariaDBColumn, bool], unique: Mapping[str, tuple[str, ...]], single_byte: frozenset[str]
 ) -> tuple[str, tuple[str, ...]]:
     """The first unique index of mapped columns that are never NULL, the primary key before all others."""
     usable = {

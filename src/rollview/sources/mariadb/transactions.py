@@ -18,14 +18,14 @@ from rollview.sources.mariadb.connection import RELOAD_HINT
 from rollview.sources.mariadb.events import Event
 from rollview.sources.mariadb.groups import Group, Prepared
 from rollview.sources.mariadb.logged_tables import LoggedTable, LoggedTables
-from rollview.sources.mariadb.position import Bookmark, Position
+from rollview.sources.mariadb.position import LogPosition, Position
 from rollview.sources.mariadb.registered import GLOBAL_TABLE, TABLES_TABLE
 from rollview.sources.mariadb.row_image import UnknownImage, Values
 from rollview.sources.mariadb.statements import Meaning, meaning_of
 from rollview.sources.mariadb.table_map import table_id
 from rollview.sources.server.changed_rows import ChangedRows
 from rollview.sources.server.errors import LogLost, SourceChanged
-from rollview.sources.source import Captured
+from rollview.sources.source import CapturedTransaction
 
 Xid = tuple[int, bytes, bytes]
 _MARK = "rollview"
@@ -42,7 +42,7 @@ class Transactions:
     """Takes events one by one. `reached` is where the last group ended; `rows` are counted per batch."""
 
     def __init__(
-        self, source: str, database: str, tables: LoggedTables, after: Bookmark, spill: Callable[[], Path]
+        self, source: str, database: str, tables: LoggedTables, after: LogPosition, spill: Callable[[], Path]
     ) -> None:
         self.reached = after.start
         self.rows = 0
@@ -55,7 +55,7 @@ class Transactions:
         self._maps: dict[int, LoggedTable | None] = {}
         self._own_maps: set[int] = set()
         self._group: Group | None = None
-        self._undecided: dict[Xid, Prepared] = {}
+        self._in_doubt: dict[Xid, Prepared] = {}
         self._changed: dict[LoggedTable, ChangedRows] = {}
         self._found: list[tuple[_Parts, dict[str, Any]]] = []
 
@@ -65,26 +65,28 @@ class Transactions:
         return self._group is None
 
     @property
-    def bookmark(self) -> Bookmark:
+    def log_position(self) -> LogPosition:
         """From where to go on behind the last group."""
         # Until the floor is reached nothing new has been read, and the first undecided group may be unread.
-        if self.reached.mark < self._floor.mark:
-            raise AssertionError("asked for a bookmark before the one that reading began with")
-        first = next(iter(self._undecided.values()), None)
-        return Bookmark(self.reached, first.start if first else None)
+        if self.reached.ordinal < self._floor.ordinal:
+            raise AssertionError("asked for a log position before the one that reading began with")
+        first = next(iter(self._in_doubt.values()), None)
+        return LogPosition(self.reached, first.start if first else None)
 
-    def take_batch(self) -> tuple[Captured, ...]:
+    def take_batch(self) -> tuple[CapturedTransaction, ...]:
         """The transactions since the last call, their rows converted."""
         changed, found = self._changed, self._found
         self._changed, self._found, self.rows = {}, [], 0
         for each in changed.values():
             each.finish()
-        return tuple(Captured(rows={name: rows() for name, rows in parts}, **head) for parts, head in found)
+        return tuple(
+            CapturedTransaction(rows={name: rows() for name, rows in parts}, **head) for parts, head in found
+        )
 
     def close(self) -> None:
         """Forgets what was kept of undecided transactions."""
         self.drop_open()
-        for prepared in self._undecided.values():
+        for prepared in self._in_doubt.values():
             prepared.close()
 
     def drop_open(self) -> None:
@@ -105,7 +107,7 @@ class Transactions:
             # After a crash a file may end within a group, which then was never committed.
             self.drop_open()
             self._maps.clear()
-            if kind == events.INCIDENT and self.reached.mark >= self._floor.mark:
+            if kind == events.INCIDENT and self.reached.ordinal >= self._floor.ordinal:
                 raise self._lost("the server tells of changes that it could not write to its binary log")
         elif group is None:
             pass
@@ -124,9 +126,11 @@ class Transactions:
 
     def _open(self, event: Event) -> None:
         gtid, begin = events.parse_gtid(event), self.reached
-        undoable = not gtid.transactional
-        prepared = Prepared(begin, undoable) if gtid.prepares else None
-        self._group = Group(gtid, begin, begin.mark < self._floor.mark, undoable, prepared)
+        has_nontransactional_writes = not gtid.transactional
+        prepared = Prepared(begin, has_nontransactional_writes) if gtid.prepares else None
+        self._group = Group(
+            gtid, begin, begin.ordinal < self._floor.ordinal, has_nontransactional_writes, prepared
+        )
 
     def _map(self, event: Event, group: Group) -> None:
         number = table_id(event.body)
@@ -137,7 +141,7 @@ class Transactions:
             else:
                 self._own_maps.discard(number)
         elif not group.skipped:
-            self._maps[number] = self._tables.known(event.body, group.start.mark)
+            self._maps[number] = self._tables.known(event.body, group.start.ordinal)
 
     def _change(self, event: Event, group: Group) -> None:
         number = table_id(event.body)
@@ -192,14 +196,14 @@ class Transactions:
 
     def _look_at(self, text: str, database: str, group: Group) -> Meaning:
         """Stops at a statement that changes a captured table in a way that rows do not tell."""
-        mark = group.start.mark
-        tables = {name: each for name, each in self._tables.tables.items() if each.since <= mark}
+        ordinal = group.start.ordinal
+        tables = {name: each for name, each in self._tables.tables.items() if each.since <= ordinal}
         meaning, table = meaning_of(text, database, self._database, tables)
         place = f"{self._source}.{table}" if table else self._source
         if group.skipped or not tables:
             return meaning
         if meaning == Meaning.CHANGED:
-            raise SourceChanged(f"{place} was changed: {_short(text)}", thing=place, hint=RELOAD_HINT)
+            raise SourceChanged(f"{place} was changed: {_short(text)}", subject=place, hint=RELOAD_HINT)
         if meaning == Meaning.EMPTIED:
             raise self._lost(f"{place} was emptied at once: {_short(text)}")
         if meaning == Meaning.UNLOGGED:
@@ -208,22 +212,22 @@ class Transactions:
 
     def _prepare(self, group: Group) -> None:
         if group.prepared is not None and group.gtid.xid is not None:
-            self._undecided[group.gtid.xid] = group.prepared
+            self._in_doubt[group.gtid.xid] = group.prepared
             self._own_maps.clear()
         self._group = None
 
     def _decide(self, group: Group, text: str, timestamp: int, end: Position) -> None:
         xid = group.gtid.xid
         assert xid is not None
-        prepared = self._undecided.pop(xid, None)
+        prepared = self._in_doubt.pop(xid, None)
         if not group.skipped and text.split()[1].upper() == "COMMIT":
             if prepared is None:
                 # The log of MariaDB 10.11 is not safe for XA when the server crashes during a PREPARE.
                 raise self._lost(f"{_short(text)}: its rows are not in the log, or from before capture began")
-            group.undoable = prepared.undoable
+            group.has_nontransactional_writes = prepared.has_nontransactional_writes
             self._replay(prepared, group, end)
-            mark, _, rest = xid[1].decode(errors="replace").partition(":")
-            if mark == _MARK and ":" in rest:
+            ordinal, _, rest = xid[1].decode(errors="replace").partition(":")
+            if ordinal == _MARK and ":" in rest:
                 group.mark_global(*rest.rsplit(":", 1))
             self._commit(group, timestamp, end)
         if prepared is not None:
@@ -253,9 +257,9 @@ class Transactions:
         ]
         if parts or group.global_id:
             head = {
-                "mark": end.mark,
+                "source_txid": end.ordinal,
                 "commit_time": float(timestamp),
-                "bookmark": str(self.bookmark),
+                "log_position": str(self.log_position),
                 "transaction_id": group.gtid.text,
                 "global_id": group.global_id,
                 "participants": group.participants,
@@ -263,7 +267,7 @@ class Transactions:
             self._found.append((parts, head))
 
     def _lost(self, reason: str) -> LogLost:
-        return LogLost(f"source {self._source}: {reason}", thing=self._source, hint=RELOAD_HINT)
+        return LogLost(f"source {self._source}: {reason}", subject=self._source, hint=RELOAD_HINT)
 
 
 def _short(text: str) -> str:

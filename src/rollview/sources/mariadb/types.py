@@ -58,7 +58,7 @@ _REFUSED_WORDS = ("compressed", "mariadb-5.3")
 
 
 @dataclass(frozen=True)
-class Column:
+class MariaDBColumn:
     """A column as it is declared; `charset` is empty for all but text."""
 
     name: str
@@ -72,7 +72,7 @@ def base_type(declared: str) -> str:
     return found[1] if found else ""
 
 
-def spark_type_of(column: Column, single_byte: frozenset[str]) -> str | None:
+def spark_type_of(column: MariaDBColumn, single_byte: frozenset[str]) -> str | None:
     """The Spark SQL type of a column; None if there is none. `single_byte` are character sets."""
     found = _DECLARED.fullmatch(column.declared.lower())
     if found is None or any(word in found[3] for word in _REFUSED_WORDS):
@@ -93,7 +93,7 @@ def spark_type_of(column: Column, single_byte: frozenset[str]) -> str | None:
     return None
 
 
-def selected(column: Column, quoted: str) -> str:
+def selected(column: MariaDBColumn, quoted: str) -> str:
     """What to select so that the text that comes back is the exact value."""
     name = base_type(column.declared)
     if name == "float":

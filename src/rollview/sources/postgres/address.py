@@ -64,7 +64,7 @@ def address_of(source: str, dsn: str, options: Mapping[str, str]) -> Address:
     if unknown:
         raise OptionError(
             f"source {source}: unknown option {unknown[0]}",
-            thing=unknown[0],
+            subject=unknown[0],
             hint=f"options are {', '.join(_KNOWN)}; those of the connection, such as sslmode, go into `dsn`",
         )
     embedded = None
@@ -76,7 +76,7 @@ def address_of(source: str, dsn: str, options: Mapping[str, str]) -> Address:
         # The parser's own words may repeat a part of the address, and with it a password.
         raise InputError(
             f"source {source}: `dsn` is no address of a PostgreSQL database",
-            thing=source,
+            subject=source,
             hint="dsn: postgresql://user:${PASSWORD}@host:5432/database?sslmode=require",
         ) from None
     timeout = _timeout(source, options)
@@ -93,7 +93,7 @@ def address_of(source: str, dsn: str, options: Mapping[str, str]) -> Address:
     if not re.fullmatch(f"[a-z0-9_]{{1,{_MOST_NAME}}}", slot):
         raise OptionError(
             f"source {source}: {slot} cannot name a replication slot",
-            thing="slot",
+            subject="slot",
             hint=f"up to {_MOST_NAME} small letters, digits and underscores",
         )
     return Address(source, parameters, options.get("schema", "public"), slot, timeout, secrets, embedded)
@@ -113,5 +113,5 @@ def _timeout(source: str, options: Mapping[str, str]) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise OptionError(f"source {source}: timeout is not a number of seconds: {given}", thing="timeout")
+        raise OptionError(f"source {source}: timeout is not a number of seconds: {given}", subject="timeout")
     return seconds

@@ -1,7 +1,7 @@
 """What came from the log, put together: rows by table, transactions in order of commit, batches of them.
 
 A prepared transaction is sent when it is prepared and decided later: until then its rows wait here, and every
-bookmark points back to it.
+log position points back to it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from rollview.errors import RollviewError
 from rollview.rows import Rows
 from rollview.sources.postgres.pgoutput import End, Relation, Values
-from rollview.sources.postgres.position import Bookmark
+from rollview.sources.postgres.position import LogPosition
 from rollview.sources.postgres.registration import Registered
 from rollview.sources.postgres.types import from_log
 from rollview.sources.server.changed_rows import ChangedRows
-from rollview.sources.source import Captured
+from rollview.sources.source import CapturedTransaction
 
 GLOBAL_PREFIX = "rollview"
 """Of messages that make a transaction a part of a global one: `GLOBAL_ID:source,source`."""
@@ -97,7 +97,7 @@ class Transaction:
 class _Finished(NamedTuple):
     transaction: Transaction
     end: End
-    bookmark: Bookmark
+    log_position: LogPosition
 
 
 class Collector:
@@ -114,11 +114,11 @@ class Collector:
         """How many transactions the batch has so far."""
         return len(self._finished)
 
-    def start_at(self, position: int) -> Bookmark:
-        """The bookmark of a position: it begins where the oldest undecided transaction was prepared."""
+    def start_at(self, position: int) -> LogPosition:
+        """The log position of a position: it begins where the oldest undecided transaction was prepared."""
         if not self.prepared:
-            return Bookmark(position, position)
-        return Bookmark(position, min(position, *(each.commit for each in self.prepared.values())))
+            return LogPosition(position, position)
+        return LogPosition(position, min(position, *(each.commit for each in self.prepared.values())))
 
     def end_rows(self, transaction: Transaction) -> None:
         """All rows of a transaction have come."""
@@ -131,12 +131,12 @@ class Collector:
         if transaction.rows or transaction.global_id:
             self._finished.append(_Finished(transaction, end, self.start_at(end.end)))
 
-    def end_batch(self, mark_of: Callable[[int], int]) -> tuple[Captured, ...]:
+    def end_batch(self, source_txid_of: Callable[[int], int]) -> tuple[CapturedTransaction, ...]:
         """The batch's transactions; `mark_of` widens a transaction id. All rows are converted at once."""
         for table in self.tables.values():
             if table is not None:
                 table.changed.finish()
-        captured = tuple(self._captured(each, mark_of) for each in self._finished)
+        captured = tuple(self._captured(each, source_txid_of) for each in self._finished)
         for transaction in self.prepared.values():
             transaction.rows = {name: _held(rows()) for name, rows in transaction.rows.items()}
         for table in self.tables.values():
@@ -145,15 +145,15 @@ class Collector:
         self._finished = []
         return captured
 
-    def _captured(self, each: _Finished, mark_of: Callable[[int], int]) -> Captured:
+    def _captured(self, each: _Finished, source_txid_of: Callable[[int], int]) -> CapturedTransaction:
         transaction = each.transaction
-        mark = mark_of(transaction.xid)
-        return Captured(
-            mark,
+        source_txid = source_txid_of(transaction.xid)
+        return CapturedTransaction(
+            source_txid,
             each.end.time,
             {name: rows() for name, rows in transaction.rows.items()},
-            str(each.bookmark),
-            str(mark),
+            str(each.log_position),
+            str(source_txid),
             transaction.global_id,
             transaction.participants,
         )

@@ -7,13 +7,12 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from rollview.algebra.expression import Call, Expression, Literal
-from rollview.algebra.expression import Column as Named
+from rollview.algebra.expression import Call, Column, Expression, Literal
 from rollview.algebra.view import Relation
 from rollview.sources.postgres.connections import quote, text_literal
 from rollview.sources.postgres.keys import comparable
 from rollview.sources.postgres.registration import Registered
-from rollview.sources.postgres.structure import Column
+from rollview.sources.postgres.structure import PostgresColumn
 from rollview.sources.server.sub_query import Pushed
 
 _COMPARISONS = {"=", "<", "<=", ">", ">="}
@@ -27,7 +26,7 @@ def pushed_to(tables: Mapping[str, Registered]) -> Pushed:
     def pushed(relation: Relation, condition: Expression) -> str | None:
         table = tables.get(relation.table.name)
         match condition:
-            case Call(function=operator, arguments=(Named(name=name), *arguments)) if table is not None:
+            case Call(function=operator, arguments=(Column(name=name), *arguments)) if table is not None:
                 own = dict(zip(relation.columns, relation.table.columns, strict=True)).get(name, "")
                 column = table.by_name.get(own)
             case _:
@@ -52,7 +51,7 @@ def _decimal(value: Decimal) -> str:
     return f"decimal({max(len(digits) + max(int(exponent), 0), scale)},{scale})"
 
 
-def _literal(column: Column, operator: str, value: Any) -> str | None:
+def _literal(column: PostgresColumn, operator: str, value: Any) -> str | None:
     """A constant that the column's values are compared with alike in Spark; None otherwise."""
     if type(value) is int and column.kind in _NUMBERS and comparable("bigint", column.type):
         return f"({value})" if abs(value) < 1 << 63 else None

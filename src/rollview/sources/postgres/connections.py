@@ -11,7 +11,7 @@ import psycopg
 
 from rollview.errors import RollviewError
 from rollview.sources.postgres.address import Address
-from rollview.sources.server.errors import SourceAway, SourceFailed
+from rollview.sources.server.errors import SourceFailed, SourceUnavailable
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -85,13 +85,13 @@ def explain(address: Address, error: psycopg.Error) -> RollviewError:
     state = error.sqlstate or ""
     lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not state
     if lost or state.startswith(_AWAY):
-        return SourceAway(
+        return SourceUnavailable(
             f"source {address.source} cannot be reached: {reason}",
-            thing=address.source,
+            subject=address.source,
             hint="is the server running, and is `dsn` right? what was begun is done again from where it was",
         )
     hint = "`rollview setup` says what its administrator must grant" if state == "42501" else ""
-    return SourceFailed(f"source {address.source}: {reason}", thing=address.source, hint=hint)
+    return SourceFailed(f"source {address.source}: {reason}", subject=address.source, hint=hint)
 
 
 @contextmanager

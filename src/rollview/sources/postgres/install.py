@@ -23,7 +23,7 @@ from rollview.sources.postgres.registration import (
 from rollview.sources.postgres.slot import create_slot, drop_slot, slot_obstacles, slot_of
 from rollview.sources.postgres.structure import GENERATED_SINCE, Structure, structures
 from rollview.sources.server.errors import CaptureRefused, SourceFailed
-from rollview.sources.source import Prepared
+from rollview.sources.source import SetupResult
 
 OLDEST_VERSION = 130000
 _LOCK_SECONDS = 3
@@ -48,7 +48,7 @@ class _Plan:
         self.ours = self.ours and ours
 
 
-def install(connection: Connection, address: Address, names: Sequence[str]) -> Prepared:
+def install(connection: Connection, address: Address, names: Sequence[str]) -> SetupResult:
     """Makes exactly these tables captured."""
     _check_server(connection, address)
     known = structures(connection, address.schema)
@@ -66,21 +66,21 @@ def install(connection: Connection, address: Address, names: Sequence[str]) -> P
     if not plan.ours:
         plan.needed += ["BEGIN;", *(f"{statement};" for statement in plan.statements), "COMMIT;"]
     if plan.needed:
-        return Prepared(warnings=tuple(plan.warnings), needed=tuple(plan.needed))
+        return SetupResult(warnings=tuple(plan.warnings), needed=tuple(plan.needed))
     if plan.statements:
         _run(connection, address, plan.statements)
     done = plan.done + create_slot(connection, address)
     if (slot := slot_of(connection, address)) is not None and slot.warning:
         plan.warnings.append(slot.warning)
-    return Prepared(tuple(done), tuple(plan.warnings))
+    return SetupResult(tuple(done), tuple(plan.warnings))
 
 
-def uninstall(connection: Connection, address: Address) -> Prepared:
+def uninstall(connection: Connection, address: Address) -> SetupResult:
     """Takes back all of it: first the slot, because of which the server keeps its log."""
     done = drop_slot(connection, address)
     publication = read_publication(connection, address)
     if publication is None:
-        return Prepared(done=tuple(done))
+        return SetupResult(done=tuple(done))
     plan = _Plan()
     known = {each.id: each for each in structures(connection, address.schema).values()}
     for table in publication.tables.values():
@@ -89,9 +89,9 @@ def uninstall(connection: Connection, address: Address) -> Prepared:
         f"DROP PUBLICATION {quote(address.slot)}", f"dropped publication {address.slot}", publication.is_ours
     )
     if not plan.ours:
-        return Prepared(done=tuple(done), needed=tuple(f"{statement};" for statement in plan.statements))
+        return SetupResult(done=tuple(done), needed=tuple(f"{statement};" for statement in plan.statements))
     _run(connection, address, plan.statements)
-    return Prepared(done=(*done, *plan.done))
+    return SetupResult(done=(*done, *plan.done))
 
 
 def _check_server(connection: Connection, address: Address) -> None:
@@ -110,7 +110,7 @@ def _check_server(connection: Connection, address: Address) -> None:
         reason = f"the database's encoding is {encoding}; only UTF8 has all texts that Spark has"
     if reason:
         raise CaptureRefused(
-            f"source {address.source} cannot be captured: {reason}", thing=address.source, hint=hint
+            f"source {address.source} cannot be captured: {reason}", subject=address.source, hint=hint
         )
 
 
@@ -119,13 +119,13 @@ def _capturable(address: Address, name: str, known: dict[str, Structure]) -> Str
     if name not in known:
         raise CaptureRefused(
             f"source {address.source} has no table {name} in schema {address.schema}",
-            thing=place,
+            subject=place,
             hint="check the views' FROM; another schema is chosen by the option `schema`",
         )
     if known[name].obstacles:
         raise CaptureRefused(
             f"table {place} cannot be captured: {'; '.join(known[name].obstacles)}",
-            thing=place,
+            subject=place,
             hint="change the table at the source, or leave it out of the views",
         )
     return known[name]
@@ -216,6 +216,6 @@ def _run(connection: Connection, address: Address, statements: Iterable[str]) ->
                 raise SourceFailed(
                     f"source {address.source}: a table stayed locked for {_ATTEMPTS * _LOCK_SECONDS} s by a"
                     " transaction that has written it and is still open",
-                    thing=address.source,
+                    subject=address.source,
                     hint="end that transaction (see pg_stat_activity and pg_prepared_xacts), then try again",
                 ) from None

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from rollview.rows import arrow_type
 from rollview.sources.postgres.connections import quote
-from rollview.sources.postgres.structure import Column
+from rollview.sources.postgres.structure import PostgresColumn
 from rollview.sources.postgres.types import ARRAY, ENUM
 
 _DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 20}
@@ -62,7 +62,7 @@ class Shipped:
     exact: bool
 
 
-def ship(keys: pa.Table, columns: Mapping[str, Column]) -> Shipped | None:
+def ship(keys: pa.Table, columns: Mapping[str, PostgresColumn]) -> Shipped | None:
     """The keys as they are sent, named by the columns that they are looked up in; None: they cannot be."""
     usable = [columns[name] for name in keys.column_names if columns[name].kind not in _NEVER]
     if not usable:
@@ -86,7 +86,7 @@ def ship(keys: pa.Table, columns: Mapping[str, Column]) -> Shipped | None:
     )
 
 
-def _possible(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+def _possible(values: pa.ChunkedArray, column: PostgresColumn) -> pa.ChunkedArray:
     """Which keys can be values of the column at all."""
     kind = column.kind
     if kind == "uuid":
@@ -103,7 +103,7 @@ def _possible(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     return pc.is_valid(values)
 
 
-def _texts(values: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+def _texts(values: pa.ChunkedArray, column: PostgresColumn) -> pa.ChunkedArray:
     """Keys as texts that the server reads as the same values."""
     if column.type == "binary":
         found = ["\\x" + value.hex() for value in values.to_pylist()]

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from pyarrow import parquet
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.view import Table
 from rollview.rows import FileScan, Rows, ScanFile
 from rollview.sources.postgres.copied_rows import chunks, fetch, select_list
 from rollview.sources.postgres.reading import Reading, Share
-from rollview.sources.postgres.structure import Column
-from rollview.sources.source import COUNT
+from rollview.sources.postgres.structure import PostgresColumn
 
 LARGE_BYTES = 32 << 20
 """Tables of up to this size, about 200,000 rows, are read into memory."""
@@ -31,7 +31,7 @@ class _Partition:
     """A part of a table, as a task."""
 
     query: str
-    columns: tuple[Column, ...]
+    columns: tuple[PostgresColumn, ...]
     place: str
     path: Path
     share: Share

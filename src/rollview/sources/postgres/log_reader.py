@@ -1,7 +1,7 @@
 """Reads the log: keeps the stream open from batch to batch, and begins it anew wherever it must.
 
-The bookmark alone says where to go on, so a batch that was not kept, a restart of either side or a broken
-connection all end in the same way: the stream is opened again, from the last bookmark.
+The log position alone says where to go on, so a batch that was not kept, a restart of either side or a broken
+connection all end in the same way: the stream is opened again, from the last log position.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from rollview.errors import RollviewError
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection, Connections, explained
 from rollview.sources.postgres.log_stream import LogStream
-from rollview.sources.postgres.position import Bookmark, bookmark_of
+from rollview.sources.postgres.position import LogPosition, log_position_of
+from rollview.sources.postgres.read_point import nudge, present
 from rollview.sources.postgres.registration import Registered, registered_tables
 from rollview.sources.postgres.replication import MESSAGES_SINCE, Replication
-from rollview.sources.postgres.sight import nudge, present
 from rollview.sources.postgres.slot import end_reader, expect_log, log_lost
 from rollview.sources.postgres.spill import SpillFiles
-from rollview.sources.server.errors import SourceAway
-from rollview.sources.source import Batch, Captured
+from rollview.sources.server.errors import SourceUnavailable
+from rollview.sources.source import Batch, CapturedTransaction
 
 HOLD_SECONDS = 10.0
 """A stream that nobody reads is closed after so long: a server that is shut down waits for its readers."""
@@ -55,22 +55,22 @@ class LogReader:
         self._timer: threading.Timer | None = None
 
     def take(self, after: str, limit: int) -> Batch:
-        """What was committed after a bookmark, at least up to the present if there is not too much of it."""
+        """What was committed after a log position, up to the present if there is not too much of it."""
         return self._persistently(lambda: self._take(after, limit))
 
-    def again(self, after: str, marks: Sequence[int], upto: str) -> Batch:
+    def replay(self, after: str, source_txids: Sequence[int], upto: str) -> Batch:
         """The same transactions once more."""
-        if not marks:
+        if not source_txids:
             return Batch((), upto)
-        return self._persistently(lambda: self._again(after, marks, upto))
+        return self._persistently(lambda: self._replay(after, source_txids, upto))
 
-    def forget(self, upto: str) -> None:
+    def acknowledge(self, upto: str) -> None:
         """Lets the server drop its log. Without a stream it is told when the next one is opened."""
-        bookmark = bookmark_of(upto)
+        log_position = log_position_of(upto)
         with self._lock:
-            self._spill.drop(bookmark.position)
-            if bookmark.start > self._confirmed:
-                self._confirmed = bookmark.start
+            self._spill.drop(log_position.position)
+            if log_position.start > self._confirmed:
+                self._confirmed = log_position.start
                 self._confirm()
 
     def close(self) -> None:
@@ -103,43 +103,43 @@ class LogReader:
                 if not stream.collector.size:
                     raise
                 captured = self._captured(stream)
-                return Batch(captured, captured[-1].bookmark)
+                return Batch(captured, captured[-1].log_position)
         captured = self._captured(stream)
-        bookmark = stream.collector.start_at(stream.position)
-        if not captured and not self._is_worth(stream, bookmark, bookmark_of(after)):
+        log_position = stream.collector.start_at(stream.position)
+        if not captured and not self._is_worth(stream, log_position, log_position_of(after)):
             return Batch((), after)
         stream.is_awaited = False
-        self._place, self._moved_at = str(bookmark), time.monotonic()
+        self._place, self._moved_at = str(log_position), time.monotonic()
         return Batch(captured, self._place)
 
-    def _again(self, after: str, marks: Sequence[int], upto: str) -> Batch:
-        found: list[Captured] = []
+    def _replay(self, after: str, source_txids: Sequence[int], upto: str) -> Batch:
+        found: list[CapturedTransaction] = []
         with self._connections.connection() as connection:
             self._next_xid = present(connection).next_xid
             self.release()
             stream = self._stream_at(connection, after)
-            target = bookmark_of(upto).position
-            while len(found) < len(marks) and stream.position < target:
+            target = log_position_of(upto).position
+            while len(found) < len(source_txids) and stream.position < target:
                 deadline = time.monotonic() + _CATCH_UP_SECONDS
-                most = len(marks) - len(found)
+                most = len(source_txids) - len(found)
                 stream.fill(sys.maxsize, target, deadline, lambda: nudge(connection), most)
                 found += self._captured(stream)
-        if [each.mark for each in found] != list(marks):
+        if [each.source_txid for each in found] != list(source_txids):
             self.release()
             raise log_lost(self._address, "it tells of other transactions than before")
-        # What lies between the last of them and the bookmark concerned nobody.
+        # What lies between the last of them and the log position concerned nobody.
         self._place = upto
         return Batch(tuple(found), upto)
 
-    def _is_worth(self, stream: LogStream, bookmark: Bookmark, after: Bookmark) -> bool:
+    def _is_worth(self, stream: LogStream, log_position: LogPosition, after: LogPosition) -> bool:
         """Whether to tell that nothing happened. Each time costs the warehouse a step, so not always."""
         if stream.is_awaited or stream.replication.version < MESSAGES_SINCE:
-            return bookmark != after
-        is_far = bookmark.start - after.start > _IDLE_MOVE_BYTES
+            return log_position != after
+        is_far = log_position.start - after.start > _IDLE_MOVE_BYTES
         is_late = time.monotonic() - self._moved_at > _IDLE_MOVE_SECONDS
-        return bookmark != after and (is_far or is_late)
+        return log_position != after and (is_far or is_late)
 
-    def _captured(self, stream: LogStream) -> tuple[Captured, ...]:
+    def _captured(self, stream: LogStream) -> tuple[CapturedTransaction, ...]:
         captured = stream.collector.end_batch(self._widened)
         self._spill.hold(captured)
         return captured
@@ -150,23 +150,23 @@ class LogReader:
         return self._next_xid - (distance if distance < _HALF else distance - (1 << 32))
 
     def _stream_at(self, connection: Connection, after: str) -> LogStream:
-        """The stream, if it stands at this bookmark; else a new one."""
+        """The stream, if it stands at this log position; else a new one."""
         if self._stream is not None and self._place == after:
             return self._stream
         self.release()
-        bookmark = bookmark_of(after)
-        expect_log(connection, self._address, bookmark.start)
+        log_position = log_position_of(after)
+        expect_log(connection, self._address, log_position.start)
         deadline = time.monotonic() + _TAKE_OVER_SECONDS
         while True:
             try:
                 end_reader(connection, self._address)
-                replication = Replication(self._address, bookmark.start)
+                replication = Replication(self._address, log_position.start)
                 break
             except psycopg.errors.ObjectInUse:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
-        self._stream = LogStream(self._address, replication, bookmark, self._registered, self._spill)
+        self._stream = LogStream(self._address, replication, log_position, self._registered, self._spill)
         self._place = after
         self._confirm()
         return self._stream
@@ -193,7 +193,7 @@ class LogReader:
             try:
                 try:
                     batch = action()
-                except SourceAway:
+                except SourceUnavailable:
                     if not was_held:
                         raise
                     self.release()

@@ -19,10 +19,10 @@ from rollview.sources.postgres.collector import (
     global_part,
 )
 from rollview.sources.postgres.pgoutput import DELETE, INSERT, OLD, UPDATE, End, ValueNotLogged, tuple_at
-from rollview.sources.postgres.position import Bookmark
+from rollview.sources.postgres.position import LogPosition
+from rollview.sources.postgres.read_point import MARKER_PREFIX
 from rollview.sources.postgres.registration import RELOAD_HINT, Registered
 from rollview.sources.postgres.replication import HEADER_BYTES, KEEPALIVE, Replication
-from rollview.sources.postgres.sight import MARK_PREFIX
 from rollview.sources.postgres.slot import log_lost
 from rollview.sources.postgres.spill import SpillFiles
 from rollview.sources.server.errors import SourceChanged
@@ -45,7 +45,7 @@ class LogStream:
         self,
         address: Address,
         replication: Replication,
-        after: Bookmark,
+        after: LogPosition,
         registered: Callable[[], Mapping[int, Registered]],
         spill: SpillFiles,
     ) -> None:
@@ -202,7 +202,7 @@ class LogStream:
         self.collector.tables[relation.id] = logged
 
     def _marker(self, is_part: bool, prefix: str, content: bytes) -> None:
-        if prefix == MARK_PREFIX:
+        if prefix == MARKER_PREFIX:
             self.is_awaited = True
         elif prefix == GLOBAL_PREFIX and is_part:
             self._take_part(content.decode(errors="replace"))
@@ -237,4 +237,4 @@ class _Patience:
 
 
 def _changed(address: Address, reason: str) -> SourceChanged:
-    return SourceChanged(f"source {address.source}: {reason}", thing=address.source, hint=RELOAD_HINT)
+    return SourceChanged(f"source {address.source}: {reason}", subject=address.source, hint=RELOAD_HINT)

@@ -22,7 +22,7 @@ from rollview.sources.postgres.copied_rows import fetch, select_list
 from rollview.sources.postgres.keys import Shipped, comparable, ship
 from rollview.sources.postgres.reading import Reading, Share
 from rollview.sources.postgres.registration import Registered
-from rollview.sources.postgres.structure import Column
+from rollview.sources.postgres.structure import PostgresColumn
 from rollview.sources.server.sub_query import Wanted, distinct_keys, plan
 
 FEW_KEYS = 1000
@@ -66,7 +66,7 @@ class _Looking:
     place: int
     table: str
     query: str
-    columns: tuple[Column, ...]
+    columns: tuple[PostgresColumn, ...]
     conditions: tuple[str, ...]
     keys: Shipped | None
     share: Share | None = None

@@ -1,8 +1,8 @@
-"""Positions in the server's log, and the bookmarks that are made of them.
+"""Positions in the server's log, and the log positions that are made of them.
 
-A bookmark is a position before which every commit has been captured. Where transactions were prepared
+A log position is a position before which every commit has been captured. Where transactions were prepared
 before it and not yet finished, it also says where to begin reading, so that they are met again:
-`0/1A2B3C4 from 0/1A00000`. So no state needs to be kept but the bookmark.
+`0/1A2B3C4 from 0/1A00000`. So no state needs to be kept but the log position.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def position_text(position: int) -> str:
     return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
 
 
-class Bookmark(NamedTuple):
+class LogPosition(NamedTuple):
     """All commits before `position` are captured; reading goes on from `start`, which is not after it."""
 
     position: int
@@ -32,7 +32,7 @@ class Bookmark(NamedTuple):
         return text if self.start == self.position else f"{text} from {position_text(self.start)}"
 
 
-def bookmark_of(text: str) -> Bookmark:
+def log_position_of(text: str) -> LogPosition:
     """The inverse of `str`."""
     position, _, start = text.partition(" from ")
-    return Bookmark(position_of(position), position_of(start or position))
+    return LogPosition(position_of(position), position_of(start or position))

@@ -17,8 +17,8 @@ from rollview.sources.postgres.connections import (
     text_literal,
     transaction,
 )
+from rollview.sources.postgres.read_point import read_point_of, snapshot_text, write_marker
 from rollview.sources.postgres.registration import Registered, expect_intact
-from rollview.sources.postgres.sight import mark, sight_of, snapshot_text
 from rollview.sources.server.errors import NotSetUp
 from rollview.sources.workers import Workers
 
@@ -46,7 +46,7 @@ class Reading:
         if name not in self.tables:
             raise NotSetUp(
                 f"table {self.source}.{name} is not captured",
-                thing=f"{self.source}.{name}",
+                subject=f"{self.source}.{name}",
                 hint="run `rollview setup`",
             )
         return self.tables[name]
@@ -80,19 +80,19 @@ class Share:
             yield connection
 
 
-class Sighted:
+class ReadOutcome:
     """What a reading saw; known when it is over."""
 
-    sight = ""
+    read_point = ""
 
 
 @contextmanager
-def reading(connections: Connections, workers: Workers) -> Iterator[tuple[Reading, Sighted]]:
+def reading(connections: Connections, workers: Workers) -> Iterator[tuple[Reading, ReadOutcome]]:
     """A reading. Its marker is put into the log at the end, when nothing else is to be done."""
-    sighted = Sighted()
+    outcome = ReadOutcome()
     with connections.connection() as connection:
         with transaction(connection, _MODES):
             snapshot = snapshot_text(connection)
             tables = expect_intact(connection, connections.address)
-            yield Reading(connections, connection, tables, snapshot, workers), sighted
-        sighted.sight = sight_of(snapshot, mark(connection))
+            yield Reading(connections, connection, tables, snapshot, workers), outcome
+        outcome.read_point = read_point_of(snapshot, write_marker(connection))

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection, quote
-from rollview.sources.postgres.structure import Column, Structure
+from rollview.sources.postgres.structure import PostgresColumn, Structure
 from rollview.sources.server.errors import NotSetUp, SourceChanged
 
 RELOAD_HINT = "run `rollview setup --reload`: views that read it are loaded anew"
@@ -28,7 +28,7 @@ class Registered:
     id: int
     schema: str
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[PostgresColumn, ...]
     identity: str
 
     @cached_property
@@ -37,7 +37,7 @@ class Registered:
         return f"{quote(self.schema)}.{quote(self.name)}"
 
     @cached_property
-    def by_name(self) -> dict[str, Column]:
+    def by_name(self) -> dict[str, PostgresColumn]:
         """The columns by name."""
         return {column.name: column for column in self.columns}
 
@@ -71,7 +71,7 @@ def registered_tables(connection: Connection, address: Address) -> Mapping[str, 
     if publication is None:
         raise NotSetUp(
             f"source {address.source} is not set up for capture",
-            thing=address.source,
+            subject=address.source,
             hint="run `rollview setup`",
         )
     return publication.tables
@@ -96,7 +96,7 @@ def expect_intact(connection: Connection, address: Address) -> Mapping[str, Regi
         if reason := _damage(table, identities, columns):
             raise SourceChanged(
                 f"source {address.source}: {reason}",
-                thing=f"{address.source}.{table.name}",
+                subject=f"{address.source}.{table.name}",
                 hint=RELOAD_HINT,
             )
     return tables
@@ -138,6 +138,6 @@ def _decode(comment: str) -> dict[str, Registered]:
         return {}
     found = {}
     for each in json.loads(comment.removeprefix(_HEADER)):
-        columns = tuple(Column(**column) for column in each.pop("columns"))
+        columns = tuple(PostgresColumn(**column) for column in each.pop("columns"))
         found[each["name"]] = Registered(columns=columns, **each)
     return found

@@ -54,7 +54,7 @@ def slot_of(connection: Connection, address: Address) -> Slot | None:
     if plugin != "pgoutput" or not here:
         raise CaptureRefused(
             f"source {address.source}: replication slot {address.slot} serves another purpose",
-            thing=address.slot,
+            subject=address.slot,
             hint="choose another name by the option `slot`",
         )
     return Slot(position_of(confirmed or "0/0"), active_pid, is_lost, kept_bytes, is_bounded)
@@ -106,7 +106,7 @@ def create_slot(connection: Connection, address: Address) -> list[str]:
         raise SourceFailed(
             f"source {address.source}: a replication slot could not be made within {address.timeout:.0f} s,"
             " because transactions that have written are still open",
-            thing=address.slot,
+            subject=address.slot,
             hint="end them (see pg_stat_activity and pg_prepared_xacts), or wait longer: option `timeout`",
         ) from None
     connection.execute("SELECT set_config('statement_timeout', '0', false)")
@@ -148,7 +148,7 @@ def expect_log(connection: Connection, address: Address, start: int) -> None:
         if published.fetchone() is None:
             raise NotSetUp(
                 f"source {address.source} is not set up for capture",
-                thing=address.source,
+                subject=address.source,
                 hint="run `rollview setup`",
             )
         raise log_lost(address, f"its replication slot {address.slot} was dropped")
@@ -166,6 +166,6 @@ def log_lost(address: Address, reason: str) -> LogLost:
     """What was committed since the last capture cannot be had any more."""
     return LogLost(
         f"source {address.source} cannot be captured from where it was: {reason}",
-        thing=address.source,
+        subject=address.source,
         hint="run `rollview setup --reload`, which begins anew",
     )

@@ -1,7 +1,7 @@
 """A PostgreSQL database as a source. The parts are in the modules beside this one, put together here.
 
-The mark of a transaction is its id in 64 bits, and a bookmark is a position in the log. A sight is a snapshot
-with the position of a marker that was put into the log after it.
+The source txid of a transaction is its id in 64 bits, and a log position is a position in the log. A read
+point is a snapshot with the position of a marker that was put into the log after it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from rollview.algebra.history import Seen
 from rollview.algebra.view import Table
 from rollview.algorithms.effects import Question
 from rollview.errors import InputError
-from rollview.sources.postgres import sight as sights
+from rollview.sources.postgres import read_point as read_points
 from rollview.sources.postgres.address import address_of
 from rollview.sources.postgres.connections import Connection, Connections
 from rollview.sources.postgres.install import install, uninstall
 from rollview.sources.postgres.load import load
 from rollview.sources.postgres.log_reader import LogReader
 from rollview.sources.postgres.look_up import look_up
-from rollview.sources.postgres.position import Bookmark
+from rollview.sources.postgres.position import LogPosition
 from rollview.sources.postgres.reading import reading
 from rollview.sources.postgres.registration import expect_intact, read_publication
 from rollview.sources.postgres.slot import expect_log, slot_of
 from rollview.sources.postgres.structure import structures
-from rollview.sources.server.errors import SourceAway, SourceFailed
-from rollview.sources.source import Batch, Found, Marks, Prepared
+from rollview.sources.server.errors import SourceFailed, SourceUnavailable
+from rollview.sources.source import Batch, ReadResult, SetupResult, SourceTxids
 from rollview.sources.workers import Threads, Workers
 
 _ORIGIN_SECONDS = 1.0
@@ -59,13 +59,13 @@ class PostgresSource:
             found = structures(connection, self._address.schema)
         return tuple(structure.as_table(self.name) for structure in found.values())
 
-    def setup(self, tables: Sequence[Table]) -> Prepared:
+    def setup(self, tables: Sequence[Table]) -> SetupResult:
         """Replica identities and the publication in one transaction, then the slot."""
         self._log.release()
         with self._connections.connection() as connection:
             return install(connection, self._address, [table.name for table in tables])
 
-    def remove(self) -> Prepared:
+    def remove(self) -> SetupResult:
         """Drops the slot and the publication, and gives tables the replica identity that they had."""
         self._log.release()
         with self._connections.connection() as connection:
@@ -79,7 +79,7 @@ class PostgresSource:
                 publication = read_publication(connection, self._address)
                 slot = slot_of(connection, self._address)
                 version = connection.info.parameter_status("server_version") or "unknown"
-        except (SourceAway, SourceFailed) as error:
+        except (SourceUnavailable, SourceFailed) as error:
             return {**how, "server": f"away: {error.message}"}
         kept = "not set up"
         if slot is not None:
@@ -91,12 +91,12 @@ class PostgresSource:
             "tables": ", ".join(publication.tables if publication is not None else ()) or "not set up",
         }
 
-    def origin(self, site: str) -> str:
+    def current_position(self, site: str) -> str:
         """The end of the log, once all that was logged before it can be seen."""
         self._expect(site)
         with self._connections.connection() as connection:
             expect_intact(connection, self._address)
-            position = sights.present(connection).position
+            position = read_points.present(connection).position
             expect_log(connection, self._address, position)
             self._await_visible(connection)
             slot = slot_of(connection, self._address)
@@ -104,7 +104,7 @@ class PostgresSource:
         assert row is not None
         # What was prepared before the origin and is committed after it must be read again.
         start = min(slot.confirmed, position) if slot is not None and row[0] else position
-        return str(Bookmark(position, start))
+        return str(LogPosition(position, start))
 
     def _await_visible(self, connection: Connection) -> None:
         """Waits for transactions that have logged their commit and are not visible yet.
@@ -112,53 +112,53 @@ class PostgresSource:
         They would be neither captured nor seen by the first reading. Which those are cannot be told from
         outside, but it takes them no longer than an instant, unless they wait for a standby.
         """
-        running = sights.snapshot_of(sights.snapshot_text(connection)).in_progress
+        running = read_points.snapshot_of(read_points.snapshot_text(connection)).in_progress
         deadline = time.monotonic() + _ORIGIN_SECONDS
         while running and time.monotonic() < deadline:
             time.sleep(0.005)
-            running &= sights.snapshot_of(sights.snapshot_text(connection)).in_progress
+            running &= read_points.snapshot_of(read_points.snapshot_text(connection)).in_progress
         waiting = connection.execute(
             "SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND backend_xid::text::int8 = ANY(%s)",
             ([xid % (1 << 32) for xid in running],),
         ).fetchone()
         if waiting is not None:
-            raise SourceAway(
+            raise SourceUnavailable(
                 f"source {self.name}: committed transactions wait for a synchronous standby",
-                thing=self.name,
+                subject=self.name,
                 hint="try again when the standby is back",
             )
 
     def capture(self, site: str, after: str, limit: int) -> Batch:
-        """The transactions after a bookmark, from the stream."""
+        """The transactions after a log position, from the stream."""
         self._expect(site)
         return self._log.take(after, limit)
 
-    def again(self, site: str, after: str, marks: Sequence[int], upto: str) -> Batch:
+    def replay(self, site: str, after: str, source_txids: Sequence[int], upto: str) -> Batch:
         """The same from the server's log, which keeps it until it may be forgotten."""
         self._expect(site)
-        return self._log.again(after, marks, upto)
+        return self._log.replay(after, source_txids, upto)
 
-    def forget(self, site: str, upto: str) -> None:
+    def acknowledge(self, site: str, upto: str) -> None:
         """Confirms the position to the server."""
         self._expect(site)
-        self._log.forget(upto)
+        self._log.acknowledge(upto)
 
-    def ask(self, question: Question[pa.Table]) -> Found:
+    def ask(self, question: Question[pa.Table]) -> ReadResult:
         """The sub-query's rows, all from one snapshot."""
-        with reading(self._connections, self._workers) as (opened, sighted):
+        with reading(self._connections, self._workers) as (opened, outcome):
             rows = look_up(opened, question)
-        return Found(rows, sighted.sight)
+        return ReadResult(rows, outcome.read_point)
 
-    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> Found:
+    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:
         """Whole tables, all from one snapshot."""
-        with reading(self._connections, self._workers) as (opened, sighted):
+        with reading(self._connections, self._workers) as (opened, outcome):
             rows = load(opened, tables, scratch)
-        return Found(rows, sighted.sight)
+        return ReadResult(rows, outcome.read_point)
 
-    def seen(self, site: str, sight: str, marks: Marks) -> Seen | None:
+    def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
         """What a snapshot saw, once its marker has been captured."""
         self._expect(site)
-        return sights.seen(sight, marks)
+        return read_points.seen(read_point, source_txids)
 
     def close(self) -> None:
         """Ends the stream and the idle connections."""
@@ -168,5 +168,5 @@ class PostgresSource:
     def _expect(self, site: str) -> None:
         if site != self.name:
             raise InputError(
-                f"source {self.name} has no site {site}", thing=site, hint="its site is its name"
+                f"source {self.name} has no site {site}", subject=site, hint="its site is its name"
             )

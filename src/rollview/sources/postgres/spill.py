@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rollview.rows import FileScan
-from rollview.sources.postgres.position import bookmark_of
-from rollview.sources.source import Captured
+from rollview.sources.postgres.position import log_position_of
+from rollview.sources.source import CapturedTransaction
 
 
 class SpillFiles:
@@ -26,12 +26,12 @@ class SpillFiles:
             self._folder = Path(tempfile.mkdtemp(prefix="rollview-spill-"))
         return self._folder / f"{uuid.uuid4().hex}.parquet"
 
-    def hold(self, captured: Iterable[Captured]) -> None:
+    def hold(self, captured: Iterable[CapturedTransaction]) -> None:
         """Notes which files hold rows of these transactions."""
         for transaction in captured:
             for rows in transaction.rows.values():
                 if isinstance(rows, FileScan):
-                    end = bookmark_of(transaction.bookmark).position
+                    end = log_position_of(transaction.log_position).position
                     self._held += [(end, Path(file.path)) for file in rows.files]
 
     def drop(self, upto: int) -> None:

@@ -6,11 +6,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
+from rollview.algebra.bag import COUNT
+from rollview.algebra.history import CSN
 from rollview.algebra.view import ForeignKey, Table
 from rollview.sources.postgres.connections import Connection, quote
 from rollview.sources.postgres.types import ARRAY, spark_type_of
 
-_RESERVED = ("_count", "_csn")
+_RESERVED = (COUNT, CSN)
 _KINDS = {"r": "", "p": "it is partitioned", "f": "it is a foreign table"}
 GENERATED_SINCE = 180000
 """From this version on the log has generated columns that are stored; before, it never has any."""
@@ -19,7 +21,7 @@ _COARSE = ("citext", "bpchar")
 
 
 @dataclass(frozen=True)
-class Column:
+class PostgresColumn:
     """A column that has an equal in Spark. `type_id`, `modifier` and `number` tell it from any later one.
 
     `exact` says that two values are equal at the server if and only if they are equal in Spark.
@@ -45,7 +47,7 @@ class Structure:
     id: int
     schema: str
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[PostgresColumn, ...]
     unmapped: tuple[tuple[str, str], ...]
     key: tuple[str, ...]
     foreign_keys: tuple[ForeignKey, ...]
@@ -155,7 +157,7 @@ def structures(connection: Connection, schema: str) -> dict[str, Structure]:
     return found
 
 
-_Columns = dict[int, list[Column]]
+_Columns = dict[int, list[PostgresColumn]]
 
 
 def _columns(
@@ -176,7 +178,7 @@ def _columns(
             unmapped[table].append((name, f"{shown}, generated" if generated else shown))
             continue
         exact = is_exact and kind not in _COARSE
-        mapped[table].append(Column(name, spark, kind, type_id, modifier, number, exact))
+        mapped[table].append(PostgresColumn(name, spark, kind, type_id, modifier, number, exact))
         if not_null:
             required.add((table, name))
     return mapped, unmapped, required

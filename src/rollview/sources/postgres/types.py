@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollview.rows import arrow_type
-from rollview.sources.server.errors import ValueMisfit
+from rollview.sources.server.errors import UnrepresentableValue
 
 _PLAIN = {
     "bool": "boolean",
@@ -121,13 +121,13 @@ def _bytes(value: str | None) -> bytes | None:
     return None if value is None else bytes.fromhex(value[2:])
 
 
-def _misfit(texts: pa.Array | pa.ChunkedArray, kind: str, place: str) -> ValueMisfit:
+def _misfit(texts: pa.Array | pa.ChunkedArray, kind: str, place: str) -> UnrepresentableValue:
     value = next((each for each in texts.to_pylist() if not _fits(each, kind)), None)
     shown = repr(value)
     shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    return ValueMisfit(
+    return UnrepresentableValue(
         f"{place} is read as {kind}, but holds {shown}, which has no equal there",
-        thing=place,
+        subject=place,
         hint="change the value at the source, then `rollview setup --reload`: the log keeps what was",
     )
 

@@ -13,7 +13,7 @@ class NotSetUp(InputError):
     """The server, or a table of it, has not been prepared for capture."""
 
 
-class SourceAway(RollviewError):
+class SourceUnavailable(RollviewError):
     """The server cannot be reached, or the connection broke: trying again may help."""
 
 
@@ -29,5 +29,5 @@ class SourceFailed(RollviewError):
     """The server reported an error that is none of the others."""
 
 
-class ValueMisfit(RollviewError):
+class UnrepresentableValue(RollviewError):
     """A value that has no equal in Spark, such as the date infinity."""

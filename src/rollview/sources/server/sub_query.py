@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollview.algebra.expression import Expression
-from rollview.algebra.join_graph import Reach
+from rollview.algebra.join_graph import JoinStep
 from rollview.algebra.view import Block, Relation, Table
 from rollview.algorithms.effects import Question
 from rollview.rows import spark_type
@@ -49,31 +49,33 @@ def plan(question: Question[pa.Table], comparable: Comparable, pushed: Pushed) -
     block, shipped = question.block, iter(question.keys)
     places: dict[int, int] = {}
     wanted: list[Wanted] = []
-    for reach in question.sub_query.reaches:
-        keys = next(shipped) if reach.shipped else None
-        places[reach.relation] = len(wanted)
+    for join_step in question.sub_query.join_steps:
+        keys = next(shipped) if join_step.shipped else None
+        places[join_step.relation] = len(wanted)
         if keys is not None:
-            wanted.append(_shipped(block, reach, keys, comparable, pushed))
-        elif reach.parent is not None:
-            wanted.append(_found(block, reach, places[reach.parent], comparable, pushed))
+            wanted.append(_shipped(block, join_step, keys, comparable, pushed))
+        elif join_step.parent is not None:
+            wanted.append(_found(block, join_step, places[join_step.parent], comparable, pushed))
         else:
-            wanted.append(_whole(block, reach, pushed))
+            wanted.append(_whole(block, join_step, pushed))
     return tuple(wanted)
 
 
-def _whole(block: Block, reach: Reach, pushed: Pushed) -> Wanted:
-    relation = block.relations[reach.relation]
-    conditions = [pushed(relation, condition) for condition in block.local[reach.relation]]
-    columns = columns_to_read(block, reach.relation)
-    return Wanted(reach.relation, relation.table, columns, tuple(text for text in conditions if text))
+def _whole(block: Block, join_step: JoinStep, pushed: Pushed) -> Wanted:
+    relation = block.relations[join_step.relation]
+    conditions = [pushed(relation, condition) for condition in block.local[join_step.relation]]
+    columns = columns_to_read(block, join_step.relation)
+    return Wanted(join_step.relation, relation.table, columns, tuple(text for text in conditions if text))
 
 
-def _shipped(block: Block, reach: Reach, keys: pa.Table, comparable: Comparable, pushed: Pushed) -> Wanted:
-    whole = _whole(block, reach, pushed)
-    own_names, types = _own_names(block, reach.relation), _types(whole.table)
+def _shipped(
+    block: Block, join_step: JoinStep, keys: pa.Table, comparable: Comparable, pushed: Pushed
+) -> Wanted:
+    whole = _whole(block, join_step, pushed)
+    own_names, types = _own_names(block, join_step.relation), _types(whole.table)
     usable = {
         own_names[own]: parent
-        for parent, own in reach.on
+        for parent, own in join_step.on
         if comparable(spark_type(keys.schema.field(parent).type), types[own_names[own]])
     }
     if not usable:
@@ -87,14 +89,17 @@ def _shipped(block: Block, reach: Reach, keys: pa.Table, comparable: Comparable,
     )
 
 
-def _found(block: Block, reach: Reach, place: int, comparable: Comparable, pushed: Pushed) -> Wanted:
-    whole = _whole(block, reach, pushed)
-    assert reach.parent is not None
-    own_names, types = _own_names(block, reach.relation), _types(whole.table)
-    parent_names, parent_types = _own_names(block, reach.parent), _types(block.relations[reach.parent].table)
+def _found(block: Block, join_step: JoinStep, place: int, comparable: Comparable, pushed: Pushed) -> Wanted:
+    whole = _whole(block, join_step, pushed)
+    assert join_step.parent is not None
+    own_names, types = _own_names(block, join_step.relation), _types(whole.table)
+    parent_names, parent_types = (
+        _own_names(block, join_step.parent),
+        _types(block.relations[join_step.parent].table),
+    )
     usable = tuple(
         (parent_names[parent], own_names[own])
-        for parent, own in reach.on
+        for parent, own in join_step.on
         if comparable(parent_types[parent_names[parent]], types[own_names[own]])
     )
     if not usable:

@@ -6,7 +6,7 @@ from rollview.sources.sqlite.errors import (
     SourceBusy,
     SourceChanged,
     SourceFailed,
-    ValueMisfit,
+    UnrepresentableValue,
 )
 from rollview.sources.sqlite.source import SQLiteSource
 
@@ -17,5 +17,5 @@ __all__ = [
     "SourceBusy",
     "SourceChanged",
     "SourceFailed",
-    "ValueMisfit",
+    "UnrepresentableValue",
 ]

@@ -1,6 +1,6 @@
-"""The change log as transactions: records of every captured table, split at given marks.
+"""The change log as transactions: records of every captured table, split at given source txids.
 
-The result depends on nothing but the records and the marks, so it can be had again after any crash.
+The result depends on nothing but the records and the source txids, so it can be had again after any crash.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from rollview.algebra.bag import COUNT
 from rollview.rows import Rows
-from rollview.sources.source import COUNT, Captured
+from rollview.sources.source import CapturedTransaction
 from rollview.sources.sqlite.connection import quote
 from rollview.sources.sqlite.install import CapturedTable
 from rollview.sources.sqlite.triggers import DELETED, INSERTED, log_name
@@ -38,19 +39,22 @@ def transactions(
     source: str,
     tables: Mapping[str, CapturedTable],
     after: int,
-    marks: Sequence[int],
-) -> tuple[Captured, ...]:
-    """What was logged after a counter up to the last mark, one transaction per mark."""
-    if not marks:
+    source_txids: Sequence[int],
+) -> tuple[CapturedTransaction, ...]:
+    """What was logged after a counter up to the last source txid, one transaction per source txid."""
+    if not source_txids:
         return ()
     changes = {
         f"{source}.{table.name}": found
         for table in tables.values()
-        if (found := _changes(connection, source, table, after, marks[-1])).versions
+        if (found := _changes(connection, source, table, after, source_txids[-1])).versions
     }
-    places = {name: [bisect_right(found.versions, mark) for mark in marks] for name, found in changes.items()}
+    places = {
+        name: [bisect_right(found.versions, source_txid) for source_txid in source_txids]
+        for name, found in changes.items()
+    }
     result = []
-    for i, mark in enumerate(marks):
+    for i, source_txid in enumerate(source_txids):
         rows: dict[str, Rows] = {}
         newest, julian_day = 0, None
         for name, found in changes.items():
@@ -59,14 +63,14 @@ def transactions(
                 rows[name] = found.rows.slice(start, end - start)
                 if found.versions[end - 1] > newest:
                     newest, julian_day = found.versions[end - 1], found.times[end - 1]
-        result.append(Captured(mark, _commit_time(mark, julian_day), rows))
+        result.append(CapturedTransaction(source_txid, _commit_time(source_txid, julian_day), rows))
     return tuple(result)
 
 
-def _commit_time(mark: int, julian_day: float | None) -> float:
+def _commit_time(source_txid: int, julian_day: float | None) -> float:
     if julian_day is None:
         # All that the transaction changed has been let go since. Counters start as microseconds.
-        return mark / 1e6
+        return source_txid / 1e6
     return round((julian_day - _UNIX_EPOCH_AS_JULIAN_DAY) * _SECONDS_PER_DAY, 3)
 
 

@@ -27,7 +27,7 @@ def connect(path: Path, timeout: float) -> sqlite3.Connection:
     if not path.is_file():
         raise InputError(
             f"there is no SQLite database at {path}",
-            thing=str(path),
+            subject=str(path),
             hint="check `path` of the source in the project file",
         )
     connection = sqlite3.connect(
@@ -80,17 +80,17 @@ def _explain(path: Path, error: sqlite3.Error) -> RollviewError:
     if any(name.startswith(busy) for busy in _BUSY):
         return SourceBusy(
             f"{path} stayed locked by another program: {error}",
-            thing=str(path),
+            subject=str(path),
             hint="try again, or raise the source's option `timeout` (seconds)",
         )
     if name == "SQLITE_NOTADB":
         return InputError(
-            f"{path} is not a SQLite database", thing=str(path), hint="check `path` of the source"
+            f"{path} is not a SQLite database", subject=str(path), hint="check `path` of the source"
         )
     if "Could not decode to UTF-8" in str(error):
         return SourceFailed(
             f"{path} holds text that is not UTF-8: {error}",
-            thing=str(path),
+            subject=str(path),
             hint="store such values as BLOB, or repair them at the source",
         )
-    return SourceFailed(f"{path}: SQLite says: {error}", thing=str(path))
+    return SourceFailed(f"{path}: SQLite says: {error}", subject=str(path))

@@ -22,7 +22,7 @@ _CUT_TIMEOUT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class DatabaseSnapshot:
     """A connection inside a transaction, and what the transaction sees of the capture."""
 
     connection: sqlite3.Connection
@@ -62,19 +62,19 @@ class Database:
         with self._lock:
             self._identity = self._checked = None
 
-    def begin(self, connection: sqlite3.Connection) -> Snapshot:
+    def begin(self, connection: sqlite3.Connection) -> DatabaseSnapshot:
         """A read transaction, begun on an idle connection, with the capture checked."""
         connection.execute("BEGIN")
         return self.look(connection)
 
-    def look(self, connection: sqlite3.Connection) -> Snapshot:
+    def look(self, connection: sqlite3.Connection) -> DatabaseSnapshot:
         """What the transaction that a connection is in sees; it begins to see with this."""
         state = state_of(connection, self.source)
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-        return Snapshot(connection, state, self._intact(connection, state), mode == "wal")
+        return DatabaseSnapshot(connection, state, self._intact(connection, state), mode == "wal")
 
     @contextmanager
-    def snapshot(self, watched: bool) -> Iterator[Snapshot]:
+    def snapshot(self, watched: bool) -> Iterator[DatabaseSnapshot]:
         """A snapshot for an answer. `watched` says that capture here sees every commit as it happens."""
         with self.opened() as connection:
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
@@ -122,7 +122,7 @@ class Database:
             if self._identity != identity:
                 raise SourceChanged(
                     f"the file {self.path} of source {self.source} was replaced by another one",
-                    thing=str(self.path),
+                    subject=str(self.path),
                     hint="run `rollview setup`; views that read the source must then be loaded anew",
                 )
 

@@ -25,5 +25,5 @@ class SourceFailed(RollviewError):
     """SQLite reported an error that is none of the others, such as a damaged file or a full disk."""
 
 
-class ValueMisfit(RollviewError):
+class UnrepresentableValue(RollviewError):
     """A column holds a value that its declared type does not allow. SQLite lets anything in."""

@@ -5,7 +5,7 @@ their columns as they were at setup. Whatever capture needs can be derived from 
 check is simple: derive it again and compare. It is done when SQLite's schema version has changed.
 
 The counter starts at the time of setup in microseconds. A capture that was set up anew thus never repeats
-a number, and a bookmark of an earlier *generation* is recognized.
+a number, and a log position of an earlier *generation* is recognized.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ def state_of(connection: sqlite3.Connection, source: str) -> State:
     ).fetchone()
     if root is None:
         raise NotSetUp(
-            f"source {source} is not set up for capture", thing=source, hint="run `rollview setup`"
+            f"source {source} is not set up for capture", subject=source, hint="run `rollview setup`"
         )
     row = connection.execute(f"SELECT generation, version FROM {VERSION_TABLE} WHERE id = 0").fetchone()
     if row is None:
-        raise SourceChanged(f"the counter of source {source} is gone", thing=VERSION_TABLE, hint=SETUP_HINT)
+        raise SourceChanged(f"the counter of source {source} is gone", subject=VERSION_TABLE, hint=SETUP_HINT)
     return State(*row, *root)
 
 
@@ -107,7 +107,9 @@ def check(connection: sqlite3.Connection, source: str) -> dict[str, CapturedTabl
     tables = captured_tables(connection)
     for table in tables.values():
         if reason := damage(connection, table):
-            raise SourceChanged(f"source {source}: {reason}", thing=f"{source}.{table.name}", hint=SETUP_HINT)
+            raise SourceChanged(
+                f"source {source}: {reason}", subject=f"{source}.{table.name}", hint=SETUP_HINT
+            )
     return tables
 
 
@@ -154,12 +156,12 @@ def _create(connection: sqlite3.Connection, source: str, name: str) -> None:
     structure = structure_of(connection, name)
     if structure is None:
         raise CaptureRefused(
-            f"source {source} has no table {name}", thing=f"{source}.{name}", hint="check the views' FROM"
+            f"source {source} has no table {name}", subject=f"{source}.{name}", hint="check the views' FROM"
         )
     if structure.obstacles:
         raise CaptureRefused(
             f"table {source}.{name} cannot be captured: {'; '.join(structure.obstacles)}",
-            thing=f"{source}.{name}",
+            subject=f"{source}.{name}",
             hint="change the table at the source, or leave it out of the views",
         )
     for statement in statements(structure).values():

@@ -20,12 +20,12 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.view import Table
 from rollview.rows import FileScan, Rows, ScanFile
-from rollview.sources.source import COUNT
 from rollview.sources.sqlite.change_log import rows_of
 from rollview.sources.sqlite.connection import quote
-from rollview.sources.sqlite.database import Database, Snapshot
+from rollview.sources.sqlite.database import Database, DatabaseSnapshot
 from rollview.sources.sqlite.install import CapturedTable
 from rollview.sources.sqlite.look_up import captured
 from rollview.sources.sqlite.structure import structure_of
@@ -49,7 +49,7 @@ class _Partition:
 
 
 def load(
-    database: Database, snapshot: Snapshot, tables: Mapping[Table, Sequence[str]], scratch: Path
+    database: Database, snapshot: DatabaseSnapshot, tables: Mapping[Table, Sequence[str]], scratch: Path
 ) -> tuple[Rows, ...]:
     """The tables with the given columns and `_count`, as the snapshot sees them."""
     partitions: list[_Partition] = []
@@ -89,7 +89,7 @@ def _partitions(
         yield _Partition(table, columns, identity, start, end, scratch / f"{run}-{i}.parquet")
 
 
-def _write_all(database: Database, snapshot: Snapshot, partitions: Sequence[_Partition]) -> None:
+def _write_all(database: Database, snapshot: DatabaseSnapshot, partitions: Sequence[_Partition]) -> None:
     work: SimpleQueue[_Partition] = SimpleQueue()
     for partition in partitions:
         work.put(partition)

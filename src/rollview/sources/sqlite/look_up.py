@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from rollview.algebra.expression import Call, Column, Expression, Literal
-from rollview.algebra.join_graph import Reach
+from rollview.algebra.join_graph import JoinStep
 from rollview.algebra.view import Relation
 from rollview.algorithms.effects import Question
 from rollview.rows import spark_type
@@ -42,28 +42,28 @@ def look_up(
     shipped = iter(question.keys)
     stored: dict[int, tuple[Sequence[str], list[Key]]] = {}
     answers = []
-    for reach in question.sub_query.reaches:
-        relation = block.relations[reach.relation]
+    for join_step in question.sub_query.join_steps:
+        relation = block.relations[join_step.relation]
         table = captured(tables, relation.table.name, source)
-        keys = next(shipped) if reach.shipped else None
-        filters = [_pushed(relation, table, condition) for condition in block.local[reach.relation]]
+        keys = next(shipped) if join_step.shipped else None
+        filters = [_pushed(relation, table, condition) for condition in block.local[join_step.relation]]
         wanted = [text for text in filters if text]
         parameters: list[Any] = [value for text in wanted for value in text[1]]
         conditions = [text for text, _ in wanted]
-        if reach.parent is not None:
+        if join_step.parent is not None:
             if keys is not None:
-                pairs, values = _shipped_keys(relation, table, reach, keys)
+                pairs, values = _shipped_keys(relation, table, join_step, keys)
             else:
-                parent = block.relations[reach.parent]
+                parent = block.relations[join_step.parent]
                 parent_table = captured(tables, parent.table.name, source)
                 pairs, values = _found_keys(
-                    relation, table, reach, parent, parent_table, stored[reach.parent]
+                    relation, table, join_step, parent, parent_table, stored[join_step.parent]
                 )
             if pairs:
-                conditions.append(_semi_join(connection, f"keys_of_{reach.relation}", pairs, values))
-        columns = columns_to_read(block, reach.relation)
+                conditions.append(_semi_join(connection, f"keys_of_{join_step.relation}", pairs, values))
+        columns = columns_to_read(block, join_step.relation)
         rows = _select(connection, table, columns, conditions, parameters)
-        stored[reach.relation] = (columns, rows)
+        stored[join_step.relation] = (columns, rows)
         answers.append(rows_of(source, table, columns, rows))
     return tuple(answers)
 
@@ -72,17 +72,17 @@ def captured(tables: Mapping[str, CapturedTable], name: str, source: str) -> Cap
     """A captured table; only of those it is known what a reading saw."""
     if name not in tables:
         raise NotSetUp(
-            f"table {source}.{name} is not captured", thing=f"{source}.{name}", hint="run `rollview setup`"
+            f"table {source}.{name} is not captured", subject=f"{source}.{name}", hint="run `rollview setup`"
         )
     return tables[name]
 
 
 def _shipped_keys(
-    relation: Relation, table: CapturedTable, reach: Reach, keys: pa.Table
+    relation: Relation, table: CapturedTable, join_step: JoinStep, keys: pa.Table
 ) -> tuple[list[str], Iterable[Key]]:
     """The columns that can be looked up, and the values to look for."""
     own_names = _own_names(relation)
-    pairs = [(parent, own_names[own]) for parent, own in reach.on]
+    pairs = [(parent, own_names[own]) for parent, own in join_step.on]
     usable = [
         (parent, own)
         for parent, own in pairs
@@ -95,7 +95,7 @@ def _shipped_keys(
 def _found_keys(
     relation: Relation,
     table: CapturedTable,
-    reach: Reach,
+    join_step: JoinStep,
     parent: Relation,
     parent_table: CapturedTable,
     found: tuple[Sequence[str], list[Key]],
@@ -105,7 +105,7 @@ def _found_keys(
     columns, rows = found
     usable = [
         (columns.index(parent_names[theirs]), own_names[own])
-        for theirs, own in reach.on
+        for theirs, own in join_step.on
         if _comparable(parent_table.types[parent_names[theirs]], table.types[own_names[own]])
     ]
     places = [place for place, _ in usable]

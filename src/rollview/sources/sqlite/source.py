@@ -1,7 +1,7 @@
 """A SQLite database as a source. The parts are in the modules beside this one; here they are put together.
 
-The mark of a transaction is the counter at its commit, and a bookmark is the counter up to which capture has
-looked. A sight is the counter that a reading saw.
+The source txid of a transaction is the counter at its commit, and a log position is the counter up to which
+capture has looked. A read point is the counter that a reading saw.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from rollview.algebra.history import Seen
 from rollview.algebra.view import Table
 from rollview.algorithms.effects import Question
 from rollview.errors import InputError, OptionError
-from rollview.sources.source import Batch, Found, Marks, Prepared, SightLost
+from rollview.sources.source import Batch, ReadPointLost, ReadResult, SetupResult, SourceTxids
 from rollview.sources.sqlite.change_log import transactions
 from rollview.sources.sqlite.connection import opened, quote, transaction
-from rollview.sources.sqlite.database import Database, Snapshot, cut
+from rollview.sources.sqlite.database import Database, DatabaseSnapshot, cut
 from rollview.sources.sqlite.errors import SourceChanged
 from rollview.sources.sqlite.install import (
     CUTS_TABLE,
@@ -64,7 +64,7 @@ class SQLiteSource:
             structures = [structure_of(connection, name) for name in table_names(connection)]
         return tuple(structure.as_table(self.name) for structure in structures if structure is not None)
 
-    def setup(self, tables: Sequence[Table]) -> Prepared:
+    def setup(self, tables: Sequence[Table]) -> SetupResult:
         """Puts the change logs and triggers in place, in one transaction."""
         self._watch.release()
         self._database.start_afresh()
@@ -72,14 +72,14 @@ class SQLiteSource:
             with transaction(connection, "IMMEDIATE"):
                 done = install(connection, self.name, [table.name for table in tables])
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-        return Prepared(done=tuple(done), warnings=() if mode == "wal" else (_NO_WAL,))
+        return SetupResult(done=tuple(done), warnings=() if mode == "wal" else (_NO_WAL,))
 
-    def remove(self) -> Prepared:
+    def remove(self) -> SetupResult:
         """Drops the change logs and triggers, in one transaction."""
         self._watch.release()
         self._database.start_afresh()
         with self._database.opened() as connection, transaction(connection, "IMMEDIATE"):
-            return Prepared(done=tuple(uninstall(connection)))
+            return SetupResult(done=tuple(uninstall(connection)))
 
     def describe(self) -> Mapping[str, str]:
         """The file, the journal mode, and so whether transactions are told apart."""
@@ -95,7 +95,7 @@ class SQLiteSource:
             "tables": ", ".join(tables) or "not set up",
         }
 
-    def origin(self, site: str) -> str:
+    def current_position(self, site: str) -> str:
         """The counter now. It is kept at the source, so that `seen` can tell it from a state passed over."""
         self._expect(site)
         with self._watch.snapshot() as snapshot:
@@ -110,11 +110,11 @@ class SQLiteSource:
         start = int(after)
         with self._watch.snapshot() as snapshot:
             self._expect_log(snapshot.connection, snapshot.state, start, start)
-            marks = self._marks(snapshot, start, limit)
-            found = transactions(snapshot.connection, self.name, snapshot.tables, start, marks)
-        return Batch(found, str(marks[-1] if marks else start))
+            source_txids = self._source_txids(snapshot, start, limit)
+            found = transactions(snapshot.connection, self.name, snapshot.tables, start, source_txids)
+        return Batch(found, str(source_txids[-1] if source_txids else start))
 
-    def _marks(self, snapshot: Snapshot, after: int, limit: int) -> list[int]:
+    def _source_txids(self, snapshot: DatabaseSnapshot, after: int, limit: int) -> list[int]:
         """Where to end transactions. Counters number changes, so their difference says how many there are."""
         present = snapshot.state.version
         cuts = snapshot.connection.execute(
@@ -126,16 +126,16 @@ class SQLiteSource:
         ordered = sorted(ends)
         return ordered[:1] + [end for end in ordered[1:] if end - after <= limit]
 
-    def again(self, site: str, after: str, marks: Sequence[int], upto: str) -> Batch:
+    def replay(self, site: str, after: str, source_txids: Sequence[int], upto: str) -> Batch:
         """The same from the change log alone, whatever has happened to the tables since."""
         self._expect(site)
         with self._database.opened() as connection, transaction(connection):
             state = state_of(connection, self.name)
             self._expect_log(connection, state, int(after), int(upto))
             tables = captured_tables(connection)
-            return Batch(transactions(connection, self.name, tables, int(after), marks), upto)
+            return Batch(transactions(connection, self.name, tables, int(after), source_txids), upto)
 
-    def forget(self, site: str, upto: str) -> None:
+    def acknowledge(self, site: str, upto: str) -> None:
         """Deletes log records, some at a time, so that no writer waits long. The counter stays as it is."""
         self._expect(site)
         with self._database.opened() as connection:
@@ -148,33 +148,33 @@ class SQLiteSource:
                 connection.execute(f"DELETE FROM {quote(old_name(name))}")
                 _delete_records(connection, log_name(name), limit)
 
-    def ask(self, question: Question[pa.Table]) -> Found:
+    def ask(self, question: Question[pa.Table]) -> ReadResult:
         """The sub-query's rows, all from one snapshot."""
         with self._database.snapshot(self._watch.watching) as snapshot:
             rows = look_up(snapshot.connection, self.name, snapshot.tables, question)
-            return Found(rows, json.dumps(snapshot.state.version))
+            return ReadResult(rows, json.dumps(snapshot.state.version))
 
-    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> Found:
+    def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:
         """Whole tables, all from one snapshot."""
         with self._database.snapshot(self._watch.watching) as snapshot:
             rows = load(self._database, snapshot, tables, scratch)
-            return Found(rows, json.dumps(snapshot.state.version))
+            return ReadResult(rows, json.dumps(snapshot.state.version))
 
-    def seen(self, site: str, sight: str, marks: Marks) -> Seen | None:
+    def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
         """What a counter saw: all transactions up to the one that ended with it."""
         self._expect(site)
-        counter: int = json.loads(sight)
-        if int(marks.bookmark) < counter:
+        counter: int = json.loads(read_point)
+        if int(source_txids.log_position) < counter:
             return None
-        versions = marks.versions([counter])
+        versions = source_txids.versions([counter])
         if counter in versions:
             return Seen(versions[counter])
-        if marks.latest(counter) == 0 and self._is_origin(counter):
+        if source_txids.latest(counter) == 0 and self._is_origin(counter):
             return Seen(0)
-        raise SightLost(
+        raise ReadPointLost(
             f"source {self.name}: an answer saw the state {counter}, which capture passed over because the"
             " WAL no longer told where transactions ended",
-            thing=self.name,
+            subject=self.name,
             hint="ask again; keep capture running while views are propagated",
         )
 
@@ -192,7 +192,7 @@ class SQLiteSource:
     def _expect(self, site: str) -> None:
         if site != self.name:
             raise InputError(
-                f"source {self.name} has no site {site}", thing=site, hint="its site is its name"
+                f"source {self.name} has no site {site}", subject=site, hint="its site is its name"
             )
 
     def _expect_log(self, connection: sqlite3.Connection, state: State, after: int, upto: int) -> None:
@@ -208,7 +208,7 @@ class SQLiteSource:
             return
         raise SourceChanged(
             f"source {self.name} cannot be captured from {after} on: {reason}",
-            thing=self.name,
+            subject=self.name,
             hint=SETUP_HINT,
         )
 
@@ -227,12 +227,12 @@ def _timeout(name: str, options: Mapping[str, str]) -> float:
     if unknown:
         raise OptionError(
             f"source {name}: unknown option {unknown[0]}",
-            thing=unknown[0],
+            subject=unknown[0],
             hint="the only option is `timeout`",
         )
     try:
         return float(options.get("timeout", _TIMEOUT_SECONDS))
     except ValueError:
         raise OptionError(
-            f"source {name}: timeout is not a number of seconds: {options['timeout']}", thing="timeout"
+            f"source {name}: timeout is not a number of seconds: {options['timeout']}", subject="timeout"
         ) from None

@@ -11,6 +11,8 @@ import sqlite3
 from dataclasses import dataclass
 from functools import cached_property
 
+from rollview.algebra.bag import COUNT
+from rollview.algebra.history import CSN
 from rollview.algebra.view import ForeignKey, Table
 from rollview.sources.sqlite.connection import quote
 from rollview.sources.sqlite.types import spark_type_of
@@ -18,7 +20,7 @@ from rollview.sources.sqlite.types import spark_type_of
 OURS = "_rollview"
 """How the name of everything begins that setup leaves in a database."""
 
-_RESERVED = ("_count", "_csn")
+_RESERVED = (COUNT, CSN)
 _MOST_COLUMNS = 900
 _TOKEN = re.compile(
     r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/|\w+|.", re.DOTALL
@@ -26,7 +28,7 @@ _TOKEN = re.compile(
 
 
 @dataclass(frozen=True)
-class Column:
+class SQLiteColumn:
     """A column: `absent` is what NULL turns into when a row is written by REPLACE, as SQL; mostly empty."""
 
     name: str
@@ -54,7 +56,7 @@ class Structure:
     """
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[SQLiteColumn, ...]
     key: tuple[str, ...]
     unique: tuple[UniqueKey, ...]
     foreign_keys: tuple[ForeignKey, ...]
@@ -106,7 +108,8 @@ def structure_of(connection: sqlite3.Connection, name: str) -> Structure | None:
         'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_xinfo(?) WHERE hidden <> 1', (name,)
     ).fetchall()
     columns = tuple(
-        Column(each[0], spark_type_of(each[1]), each[3] if each[2] and each[3] else "") for each in described
+        SQLiteColumn(each[0], spark_type_of(each[1]), each[3] if each[2] and each[3] else "")
+        for each in described
     )
     key = tuple(each[0] for each in sorted(described, key=lambda each: int(each[4])) if each[4])
     unique, obstacles = _unique_keys(connection, name, columns, bool(without_rowid))
@@ -118,7 +121,7 @@ def structure_of(connection: sqlite3.Connection, name: str) -> Structure | None:
 
 
 def _unique_keys(
-    connection: sqlite3.Connection, name: str, columns: tuple[Column, ...], without_rowid: bool
+    connection: sqlite3.Connection, name: str, columns: tuple[SQLiteColumn, ...], without_rowid: bool
 ) -> tuple[tuple[UniqueKey, ...], tuple[str, ...]]:
     keys: list[UniqueKey] = []
     obstacles: list[str] = []
@@ -185,7 +188,7 @@ def _foreign_keys(connection: sqlite3.Connection, name: str) -> tuple[tuple[Fore
     return tuple(found), moved
 
 
-def _name_obstacles(columns: tuple[Column, ...]) -> tuple[str, ...]:
+def _name_obstacles(columns: tuple[SQLiteColumn, ...]) -> tuple[str, ...]:
     clashing = [
         column.name
         for column in columns

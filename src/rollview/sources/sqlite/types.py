@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 
 from rollview.rows import arrow_type
-from rollview.sources.sqlite.errors import ValueMisfit
+from rollview.sources.sqlite.errors import UnrepresentableValue
 
 _WHOLE_NAMES = {
     "BOOL": "boolean",
@@ -133,9 +133,9 @@ def arrow_column(values: Sequence[Any], kind: str, place: str, required: bool = 
     except _MISFITS as error:
         raise _misfit(_first_misfit(values, convert, arrow), kind, place) from error
     if required and column.null_count:
-        raise ValueMisfit(
+        raise UnrepresentableValue(
             f"{place} belongs to the primary key but holds NULL",
-            thing=place,
+            subject=place,
             hint="declare the column NOT NULL at the source and repair the row",
         )
     return column
@@ -150,11 +150,11 @@ def _first_misfit(values: Sequence[Any], convert: Callable[[Any], Any], arrow: p
     return None
 
 
-def _misfit(value: Any, kind: str, place: str) -> ValueMisfit:
+def _misfit(value: Any, kind: str, place: str) -> UnrepresentableValue:
     shown = repr(value)
     shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    return ValueMisfit(
+    return UnrepresentableValue(
         f"{place} is read as {kind}, but holds {shown}, which is not",
-        thing=place,
+        subject=place,
         hint="repair the value at the source, or declare the column by what it holds",
     )

@@ -107,7 +107,7 @@ class WalReader:
     def commits(self, root_page: int, generation: int) -> list[int]:
         """The counters at the commits since the last call, or since the WAL began.
 
-        `root_page` is the page of the counter, `generation` the number that marks it as ours.
+        `root_page` is the page of the counter, `generation` the number that source txids it as ours.
         """
         for _ in range(_ATTEMPTS):
             before = read_index_header(self._database)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from rollview.sources.sqlite.connection import explained
-from rollview.sources.sqlite.database import Database, Snapshot
+from rollview.sources.sqlite.database import Database, DatabaseSnapshot
 from rollview.sources.sqlite.wal import WalReader
 
 HOLD_SECONDS = 60.0
@@ -54,7 +54,7 @@ class CommitWatch:
         return self._held is not None
 
     @contextmanager
-    def snapshot(self) -> Iterator[Snapshot]:
+    def snapshot(self) -> Iterator[DatabaseSnapshot]:
         """The next snapshot. If its use fails, the one before stays."""
         with self._lock, explained(self._database.path):
             connection = self._database.connect()

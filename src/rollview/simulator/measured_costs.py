@@ -40,7 +40,7 @@ class Burst:
 
 
 @dataclass(frozen=True)
-class Price:
+class MeasuredCost:
     """Averages per transaction."""
 
     algorithm: str
@@ -66,7 +66,7 @@ def chain(relations: int, sources: int) -> Shape:
     return Shape(tables, (parse_view(sql, tables, "v"),))
 
 
-def measure_price(name: str, relations: int, concurrent: int, worlds: int = 20) -> Price:
+def measure_cost(name: str, relations: int, concurrent: int, worlds: int = 20) -> MeasuredCost:
     """One update that meets `concurrent` others, averaged over worlds and over the updates."""
     algorithm = ALGORITHMS[name]
     shape = chain(relations, 1 if algorithm.single_source else 0)
@@ -79,7 +79,7 @@ def measure_price(name: str, relations: int, concurrent: int, worlds: int = 20) 
         most = max(most, found.executions)
         costs.add(found)
     count = worlds * (concurrent + 1)
-    return Price(
+    return MeasuredCost(
         name,
         relations,
         concurrent,
@@ -92,12 +92,12 @@ def measure_price(name: str, relations: int, concurrent: int, worlds: int = 20) 
     )
 
 
-def measure_prices(
+def measure_costs(
     algorithms: Iterable[str], relations: Iterable[int], concurrent: Iterable[int]
-) -> list[Price]:
+) -> list[MeasuredCost]:
     """Every combination."""
     return [
-        measure_price(name, number, others)
+        measure_cost(name, number, others)
         for name in algorithms
         for number in relations
         for others in concurrent

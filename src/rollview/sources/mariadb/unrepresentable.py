@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rollview.sources.server.errors import ValueMisfit
+from rollview.sources.server.errors import UnrepresentableValue
 
 MISFITS = (ValueError, TypeError, OverflowError, ArithmeticError, pa.ArrowInvalid, pa.ArrowTypeError)
 _SHOWN_CHARACTERS = 80
@@ -37,12 +37,12 @@ def first_misfit(values: Sequence[Any], convert: Callable[[list[Any]], pa.Array]
     return None
 
 
-def misfit(value: Any, kind: str, place: str, shown: Callable[[Any], str] = repr) -> ValueMisfit:
+def misfit(value: Any, kind: str, place: str, shown: Callable[[Any], str] = repr) -> UnrepresentableValue:
     """The error for a value of a column."""
     text = shown(value)
     text = text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
-    return ValueMisfit(
+    return UnrepresentableValue(
         f"{place} is read as {kind}, but holds {text}, which is not one",
-        thing=place,
+        subject=place,
         hint="repair the value at the source, then run `rollview setup --reload`",
     )

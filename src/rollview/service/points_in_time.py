@@ -31,13 +31,13 @@ def resolve(catalog: Catalog, text: str | int, latest: int) -> int:
     prefix, _, number = word.partition(":")
     if prefix.lower() == "csn":
         if not number.strip().isdigit():
-            raise PointError(f"`{text}` is no csn", thing=text, hint="for example csn:42")
+            raise PointError(f"`{text}` is no csn", subject=text, hint="for example csn:42")
         return int(number)
     try:
         moment = datetime.fromisoformat(word)
     except ValueError:
         hint = "csn:N, an ISO time such as 2026-01-31T12:00:00, or latest"
-        raise PointError(f"`{text}` is no point in time", thing=text, hint=hint) from None
+        raise PointError(f"`{text}` is no point in time", subject=text, hint=hint) from None
     if moment.tzinfo is None:
         # A time without a zone is the reader's own, as their clock on the wall shows it.
         moment = moment.astimezone()
@@ -52,7 +52,7 @@ def check_covered(catalog: Catalog, name: str, csn: int, covered: Covered, what:
     side = "before" if csn < covered.oldest else "after"
     message = f"view {name} cannot be {what} csn {csn}: that is {side} what its view delta covers"
     hint = f"possible: {show(catalog, covered.oldest)} to {show(catalog, covered.newest)}"
-    raise PointError(message, thing=name, hint=hint)
+    raise PointError(message, subject=name, hint=hint)
 
 
 def _refuse_condensed(catalog: Catalog, name: str, csn: int, what: str) -> None:
@@ -60,7 +60,7 @@ def _refuse_condensed(catalog: Catalog, name: str, csn: int, what: str) -> None:
         if after < csn < upto:
             message = f"view {name} cannot be {what} csn {csn}: its delta is condensed there"
             hint = f"possible nearby: {show(catalog, after)} and {show(catalog, upto)}"
-            raise PointError(message, thing=name, hint=hint)
+            raise PointError(message, subject=name, hint=hint)
 
 
 def show(catalog: Catalog, csn: int) -> str:

@@ -15,7 +15,7 @@ FIRST = 1000
 _LEAST, _MOST = 1, 1_000_000
 
 
-class Pace:
+class IntervalSizing:
     """The present interval of every forward query that is paced by itself."""
 
     def __init__(self) -> None:

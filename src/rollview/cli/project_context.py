@@ -59,9 +59,9 @@ def opened(path: Path, what: str = "", may_be_new: bool = False) -> Iterator[Ope
     debug = bool(root.meta.get("rollview.debug"))
     with silent_logs(debug), working(what) as tell:
         # Not at the top: help and wrong arguments should not wait for Spark.
-        from rollview.cli.telling_warehouse import Project, TellingWarehouse  # noqa: PLC0415
+        from rollview.cli.cli_warehouse import CliWarehouse, Project  # noqa: PLC0415
 
-        warehouse = TellingWarehouse(path, root.obj, tell, debug)
+        warehouse = CliWarehouse(path, root.obj, tell, debug)
         if warehouse.is_new and not may_be_new:
             raise _not_set_up(warehouse.project.name)
         with Project(warehouse) as project:
@@ -69,4 +69,4 @@ def opened(path: Path, what: str = "", may_be_new: bool = False) -> Iterator[Ope
 
 
 def _not_set_up(name: str) -> InputError:
-    return InputError(f"project {name}: no view is set up", thing=name, hint="run `rollview setup` first")
+    return InputError(f"project {name}: no view is set up", subject=name, hint="run `rollview setup` first")

@@ -8,15 +8,15 @@ from math import factorial
 
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.simulator.costs import Costs
+from rollview.simulator.measured_costs import measure_cost
 from rollview.simulator.network import NETWORKS
-from rollview.simulator.price import measure_price
 from rollview.simulator.schedule import Recorded, Schedule, Scripted
 from rollview.simulator.simulation import simulate_run
 from rollview.simulator.world import World, from_json
 
 
 @dataclass(frozen=True)
-class CountedClaim:
+class PaperClaim:
     """A number in a paper, and the number measured."""
 
     source: str
@@ -26,25 +26,25 @@ class CountedClaim:
     holds: bool
 
 
-def counted_claims() -> list[CountedClaim]:
+def paper_claims() -> list[PaperClaim]:
     """All of them."""
     return [*_expansions(), *_sub_queries(), *_compensating_queries()]
 
 
-def _expansions() -> Iterator[CountedClaim]:
+def _expansions() -> Iterator[PaperClaim]:
     for relations in range(2, 7):
-        one = round(measure_price("equation-1", relations, 0, worlds=1).queries)
-        two = round(measure_price("equation-2", relations, 0, worlds=1).queries)
+        one = round(measure_cost("equation-1", relations, 0, worlds=1).queries)
+        two = round(measure_cost("equation-2", relations, 0, worlds=1).queries)
         says = 2**relations - 1
         what = f"queries for a delta of {relations} relations"
-        yield CountedClaim("salem2000 eq. 1", what, f"2ⁿ − 1 = {says}", str(one), one == says)
-        yield CountedClaim("salem2000 eq. 2", what, f"n = {relations}", str(two), two == relations)
+        yield PaperClaim("salem2000 eq. 1", what, f"2ⁿ − 1 = {says}", str(one), one == says)
+        yield PaperClaim("salem2000 eq. 2", what, f"n = {relations}", str(two), two == relations)
 
 
-def _sub_queries() -> Iterator[CountedClaim]:
+def _sub_queries() -> Iterator[PaperClaim]:
     shared = _costs("version-numbers", join_graph_world(), Recorded([])).questions
     scans = _costs("agrawal-sweep", join_graph_world(), Recorded([])).questions
-    yield CountedClaim(
+    yield PaperClaim(
         "sze2000 Example 5",
         "sub-queries along the join graph, against left and right scans",
         "3 instead of 5",
@@ -53,12 +53,12 @@ def _sub_queries() -> Iterator[CountedClaim]:
     )
 
 
-def _compensating_queries() -> Iterator[CountedClaim]:
+def _compensating_queries() -> Iterator[PaperClaim]:
     for relations in (2, 3, 4):
         world = star_world(relations, deletions=3)
         most = _costs("c-strobe", world, in_turn(world)).executions - 1
         bound = factorial(relations - 1)
-        yield CountedClaim(
+        yield PaperClaim(
             "zhuge1996 §6",
             f"compensating queries of C-Strobe for {relations} relations, grouped",
             f"at most (n − 1)! = {bound}",

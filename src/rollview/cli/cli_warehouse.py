@@ -11,10 +11,10 @@ from rollview.service.project import Project
 from rollview.service.project_file import read_project_file
 from rollview.service.warehouse import Warehouse
 
-__all__ = ["Project", "TellingWarehouse"]
+__all__ = ["CliWarehouse", "Project"]
 
 
-class TellingWarehouse(Warehouse):
+class CliWarehouse(Warehouse):
     """Says when Spark is being started, which takes seconds, and keeps it quiet."""
 
     def __init__(self, path: Path, spark: Any, tell: Working, debug: bool) -> None:

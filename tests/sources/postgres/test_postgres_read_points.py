@@ -14,7 +14,7 @@ import pytest
 from postgres_history import Bag, Database, History, add, bag, net, read
 
 from rollview.algebra.history import Seen
-from rollview.sources.postgres.position import bookmark_of
+from rollview.sources.postgres.position import log_position_of
 from servers.postgres import PostgresServer, binaries
 
 pytestmark = pytest.mark.slow
@@ -63,24 +63,26 @@ def test_oracle_every_reading_equals_the_replay_of_what_it_saw(durable: Database
     while running.poll() is None:
         origin = ""
         if chance.random() < 0.1:
-            origin = source.origin("s")
+            origin = source.current_position("s")
         found = source.read({accounts: accounts.columns, notes: notes.columns}, tmp_path)
         if origin:
-            origins.append((bookmark_of(origin).position, found.sight))
-        readings.append((bag(found.rows[0]), bag(found.rows[1]), found.sight))
+            origins.append((log_position_of(origin).position, found.read_point))
+        readings.append((bag(found.rows[0]), bag(found.rows[1]), found.read_point))
         if chance.random() < 0.3:
-            taken = source.capture("s", history.bookmark, chance.choice([1, 50, 100_000]))
-            history.keep(taken.transactions, taken.bookmark)
-            source.forget("s", taken.bookmark)
+            taken = source.capture("s", history.log_position, chance.choice([1, 50, 100_000]))
+            history.keep(taken.transactions, taken.log_position)
+            source.acknowledge("s", taken.log_position)
     assert running.returncode == 0
-    history.capture(forget=True)
+    history.capture(acknowledge=True)
     first = history.seen(readings[0][2])
     bases = []
     for place, name in enumerate(("account", "note")):
         base = Counter(readings[0][place])
         add(base, history.changes(name, first), -1)
         bases.append(net(base))
-    told = sorted((history.seen(sight).upto, number) for number, (_, _, sight) in enumerate(readings))
+    told = sorted(
+        (history.seen(read_point).upto, number) for number, (_, _, read_point) in enumerate(readings)
+    )
     assert len(told) > 20 and len(history.transactions) > 500
     with_holes = 0
     for place, name in enumerate(("account", "note")):
@@ -97,10 +99,12 @@ def test_oracle_every_reading_equals_the_replay_of_what_it_saw(durable: Database
             assert net(shown) == readings[number][place], f"reading {number} saw something else than {seen}"
     assert all(sum(row[1] * n for row, n in reading[0].items()) == 6000 for reading in readings)
     assert with_holes, "the writers never met: this run shows nothing"
-    for position, sight in origins:
-        seen = history.seen(sight)
-        unseen = [history.transactions[hole - 1].bookmark for hole in seen.holes]
-        assert all(bookmark_of(bookmark).position > position for bookmark in unseen), "lost by an origin"
+    for position, read_point in origins:
+        seen = history.seen(read_point)
+        unseen = [history.transactions[hole - 1].log_position for hole in seen.holes]
+        assert all(log_position_of(log_position).position > position for log_position in unseen), (
+            "lost by an origin"
+        )
 
 
 def changes_of(history: History, name: str, version: int) -> Bag:
@@ -108,14 +112,14 @@ def changes_of(history: History, name: str, version: int) -> Bag:
     return Counter() if rows is None else bag(rows)
 
 
-def test_a_sight_is_told_only_when_all_of_it_is_captured(database: Database) -> None:
+def test_a_read_point_is_told_only_when_all_of_it_is_captured(database: Database) -> None:
     bank(database)
     source, history = database.ready()
     database.execute("UPDATE account SET balance = balance + 1 WHERE id = 1")
-    sight = read(source, "account").sight
-    assert source.seen("s", sight, history) is None
+    read_point = read(source, "account").read_point
+    assert source.seen("s", read_point, history) is None
     history.capture()
-    assert source.seen("s", sight, history) == Seen(1)
+    assert source.seen("s", read_point, history) == Seen(1)
 
 
 def test_a_commit_that_a_snapshot_missed_is_a_hole(database: Database) -> None:
@@ -126,15 +130,15 @@ def test_a_commit_that_a_snapshot_missed_is_a_hole(database: Database) -> None:
     early.execute("BEGIN")
     early.execute("UPDATE account SET balance = 1 WHERE id = 1")
     late.execute("UPDATE account SET balance = 2 WHERE id = 2")
-    before = read(source, "account").sight
+    before = read(source, "account").read_point
     early.execute("COMMIT")
-    after = read(source, "account").sight
+    after = read(source, "account").read_point
     late.execute("UPDATE account SET balance = 3 WHERE id = 3")
     assert history.seen(before) == Seen(1)
     assert history.seen(after) == Seen(2)
     history.capture()
     assert len(history.transactions) == 3
-    assert history.transactions[0].mark > history.transactions[1].mark
+    assert history.transactions[0].source_txid > history.transactions[1].source_txid
     assert history.seen(before) == Seen(1)
 
 

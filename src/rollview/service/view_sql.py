@@ -17,7 +17,7 @@ _numbers = count(1)
 
 
 @contextmanager
-def original(spark: SparkSession, sql: str, relations: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
+def view_sql(spark: SparkSession, sql: str, relations: Mapping[str, DataFrame]) -> Iterator[DataFrame]:
     """The view's query as a frame; `relations` gives the frame for each name after FROM, in lower case.
 
     The frame is good inside the block only, because its temporary views are dropped at the end.

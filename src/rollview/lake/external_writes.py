@@ -13,7 +13,7 @@ from rollview.lake.errors import LakeError
 from rollview.lake.log import DeltaLog
 
 
-def check_untouched(log: DeltaLog, since: int) -> None:
+def check_no_external_writes(log: DeltaLog, since: int) -> None:
     """Refuses a table that somebody else changed after this version, or that has lost data files."""
     name = log.folder.name
     for version in range(since + 1, log.version() + 1):
@@ -21,7 +21,7 @@ def check_untouched(log: DeltaLog, since: int) -> None:
         if actions and log.commit_at(version) is None and _changes(actions):
             raise LakeError(
                 f"{name} was changed by another program: version {version}, {_operation(actions)}",
-                thing=name,
+                subject=name,
                 hint="rollview cannot follow such changes: delete the table's folder and load it again",
             )
     there = {path.name for path in log.folder.glob("*.parquet")}
@@ -29,7 +29,7 @@ def check_untouched(log: DeltaLog, since: int) -> None:
     if missing:
         raise LakeError(
             f"{name} has lost {len(missing)} of its data files, {missing[0]} for one",
-            thing=name,
+            subject=name,
             hint="put the files back, or delete the table's folder and load it again",
         )
 

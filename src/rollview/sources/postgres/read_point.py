@@ -13,17 +13,17 @@ from dataclasses import dataclass
 
 from rollview.algebra.history import Seen
 from rollview.sources.postgres.connections import Connection
-from rollview.sources.postgres.position import bookmark_of, position_of
-from rollview.sources.source import Marks
+from rollview.sources.postgres.position import log_position_of, position_of
+from rollview.sources.source import SourceTxids
 
-MARK_PREFIX = "rollview.mark"
+MARKER_PREFIX = "rollview.mark"
 """Of messages in the log that somebody waits for."""
 
 _NUDGE_PREFIX = "rollview.nudge"
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class TransactionSnapshot:
     """The transactions that a reading sees: all below `xmax` but those `in_progress`; all below `xmin`."""
 
     xmin: int
@@ -59,15 +59,15 @@ def snapshot_text(connection: Connection) -> str:
     return str(row[0])
 
 
-def snapshot_of(text: str) -> Snapshot:
+def snapshot_of(text: str) -> TransactionSnapshot:
     """The snapshot that PostgreSQL writes so: `xmin:xmax:xid,xid`."""
     xmin, xmax, running = text.split(":")
-    return Snapshot(int(xmin), int(xmax), frozenset(int(xid) for xid in running.split(",") if xid))
+    return TransactionSnapshot(int(xmin), int(xmax), frozenset(int(xid) for xid in running.split(",") if xid))
 
 
-def mark(connection: Connection) -> str:
+def write_marker(connection: Connection) -> str:
     """Puts a marker into the log, on the disk when this returns; its position."""
-    return _emit(connection, MARK_PREFIX)
+    return _emit(connection, MARKER_PREFIX)
 
 
 def nudge(connection: Connection) -> None:
@@ -81,19 +81,19 @@ def _emit(connection: Connection, prefix: str) -> str:
     return str(row[0])
 
 
-def sight_of(snapshot: str, marker: str) -> str:
-    """A sight as JSON text."""
+def read_point_of(snapshot: str, marker: str) -> str:
+    """A read point as JSON text."""
     return json.dumps({"snapshot": snapshot, "marker": marker})
 
 
-def seen(sight: str, marks: Marks) -> Seen | None:
+def seen(read_point: str, source_txids: SourceTxids) -> Seen | None:
     """The versions that a reading saw; None while capture has not reached its marker."""
-    told = json.loads(sight)
-    if bookmark_of(marks.bookmark).position < position_of(told["marker"]):
+    told = json.loads(read_point)
+    if log_position_of(source_txids.log_position).position < position_of(told["marker"]):
         return None
     snapshot = snapshot_of(told["snapshot"])
-    recent = marks.since(snapshot.xmin)
+    recent = source_txids.since(snapshot.xmin)
     visible = [version for xid, version in recent.items() if snapshot.sees(xid)]
-    upto = max([marks.latest(snapshot.xmin - 1), *visible])
+    upto = max([source_txids.latest(snapshot.xmin - 1), *visible])
     hidden = [version for xid, version in recent.items() if not snapshot.sees(xid) and version <= upto]
     return Seen(upto, frozenset(hidden))
