@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rollview.algebra.block import Block
 from rollview.algebra.dependencies import closure, determines, keeps_keys, refers, view_key
-from rollview.algebra.view import Block, ForeignKey, Table
+from rollview.algebra.relation import ForeignKey, Table
 from rollview.planning import parse_view
 
 # sze2000 report, Example 6: R1(A, B, C), R2(C, D, E), R3(E, F, G); keys A, C and E.

@@ -20,7 +20,8 @@ from spark_values import computed, frame, same
 
 from rollview.algebra.expression import compile_expression, rename, to_sql
 from rollview.algebra.functions import FUNCTIONS
-from rollview.algebra.view import Aggregate, Table
+from rollview.algebra.relation import Table
+from rollview.operators.aggregate import Aggregate
 from rollview.planning import parse_view
 
 COLUMNS = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from rollview.algebra.block import Block
 from rollview.algebra.join_graph import access_path
-from rollview.algebra.view import Block, Table
+from rollview.algebra.relation import Table
 from rollview.planning import parse_view
 
 

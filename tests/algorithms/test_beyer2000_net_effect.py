@@ -11,17 +11,15 @@ from hypothesis import strategies as st
 
 from rollview.algebra.bag import MemoryBag, keep
 from rollview.algebra.evaluate import evaluate_blocks
-from rollview.algebra.lift import initial_state, present, roll
 from rollview.algebra.net_effect import (
     Range,
     check_roll,
     condense,
     deletions_and_insertions,
     in_order,
-    net_effect,
-    stored_columns,
 )
-from rollview.algebra.view import Table, View
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
 from rollview.algorithms.beyer2000.ipda_effects import TIMESTAMP, XID
 from rollview.errors import OptionError
 from rollview.planning import parse_view
@@ -60,13 +58,13 @@ PATTY = MemoryBag.of(("custId", "name"), [(52, "Patty's Petunias")])
 
 
 def _delta(view: View, pairs: list[Pair]) -> MemoryBag:
-    return MemoryBag.of_pairs((*stored_columns(view.root), XID, TIMESTAMP), pairs)
+    return MemoryBag.of_pairs((*view.root.state_columns, XID, TIMESTAMP), pairs)
 
 
 def _apply(view: View, state: MemoryBag, *pieces: MemoryBag) -> MemoryBag:
     """Applies pieces one after the other, as a database with a unique index does."""
     for piece in pieces:
-        state = roll(view.root, state, piece)
+        state = view.root.roll(state, piece)
         check_integrity(view, state)
     return state
 
@@ -82,7 +80,7 @@ def test_petunias_one_by_one_need_their_order() -> None:
 
 
 def test_the_net_effect_of_the_petunias_is_the_first_and_the_last_record() -> None:
-    net = net_effect(WI_CUST.root, _delta(WI_CUST, PETUNIAS))
+    net = WI_CUST.root.net_effect(_delta(WI_CUST, PETUNIAS))
     assert net.counts == {(52, "Paul's Petunias"): -1, (52, "Patty's Petunias"): 1}
     deletions, insertions = in_order(WI_CUST.root, net)
     assert (deletions, insertions) == (PAUL.negate(), PATTY)
@@ -94,12 +92,12 @@ def test_the_net_effect_of_the_petunias_is_the_first_and_the_last_record() -> No
 def test_state_count_drops_by_two() -> None:
     """§5: five sales in Wisconsin inserted and seven deleted, in one transaction."""
     delta = _delta(STATE_COUNT, [(("WI", 5, 5, 10), 1), (("WI", -7, 5, 20), 1)])
-    net = net_effect(STATE_COUNT.root, delta)
+    net = STATE_COUNT.root.net_effect(delta)
     assert net.counts == {("WI", -2): 1}
-    nine = MemoryBag.of(stored_columns(STATE_COUNT.root), [("WI", 9), ("MN", 1)])
-    two = MemoryBag.of(stored_columns(STATE_COUNT.root), [("WI", 2), ("MN", 1)])
+    nine = MemoryBag.of(STATE_COUNT.root.state_columns, [("WI", 9), ("MN", 1)])
+    two = MemoryBag.of(STATE_COUNT.root.state_columns, [("WI", 2), ("MN", 1)])
     after = _apply(STATE_COUNT, nine, *in_order(STATE_COUNT.root, net))
-    assert present(STATE_COUNT.root, after).counts == {("WI", 7): 1, ("MN", 1): 1}
+    assert STATE_COUNT.root.present(after).counts == {("WI", 7): 1, ("MN", 1): 1}
     assert _apply(STATE_COUNT, two, net).counts == {("MN", 1): 1}
 
 
@@ -107,14 +105,14 @@ def test_appended_summary_deltas_do_not_conflict() -> None:
     """§1.2: x1 and x2 both count one more sale in Wisconsin; each appends a record of its own."""
     delta = _delta(STATE_COUNT, [(("WI", 1, 1, 10), 1), (("WI", 1, 2, 11), 1)])
     assert len(delta.counts) == 2
-    assert net_effect(STATE_COUNT.root, delta).counts == {("WI", 2): 1}
+    assert STATE_COUNT.root.net_effect(delta).counts == {("WI", 2): 1}
 
 
 def test_a_zero_count_of_a_summary_delta_stays() -> None:
     """§5: customer 3 takes the place of customer 1, so the count stays and the sum does not."""
-    measures = len(stored_columns(STATE_TOTAL.root)) - 2
+    measures = len(STATE_TOTAL.root.state_columns) - 2
     pairs: list[Pair] = [(("WI", 1, *[3] * measures, 1, 1), 1), (("WI", -1, *[-1] * measures, 1, 1), 1)]
-    net = net_effect(STATE_TOTAL.root, _delta(STATE_TOTAL, pairs))
+    net = STATE_TOTAL.root.net_effect(_delta(STATE_TOTAL, pairs))
     assert [row[:2] for row in net.counts] == [("WI", 0)]
     assert all(value == 2 for row in net.counts for value in row[2:])
 
@@ -162,7 +160,7 @@ def test_lemmas_10_and_11_under_a_key(
     assert in_turn.counts == dict.fromkeys(after.items(), 1)
 
     order.shuffle(records)
-    net = net_effect(WI_CUST.root, _delta(WI_CUST, records))
+    net = WI_CUST.root.net_effect(_delta(WI_CUST, records))
     deletions, insertions = in_order(WI_CUST.root, net)
     assert deletions.plus(insertions) == net
     assert _apply(WI_CUST, state, deletions, insertions) == in_turn
@@ -194,7 +192,7 @@ def test_lemma_10_without_a_key(steps: list[tuple[str, bool]], order: random.Ran
         pairs.append(((name, time, time), 1 if insert else -1))
     order.shuffle(pairs)
     nothing = MemoryBag.of(("name",), [])
-    pieces = in_order(NAMES.root, net_effect(NAMES.root, _delta(NAMES, pairs)))
+    pieces = in_order(NAMES.root, NAMES.root.net_effect(_delta(NAMES, pairs)))
     assert len(pieces) == 1
     assert _apply(NAMES, nothing, *pieces) == MemoryBag.of(("name",), [(name,) for name in held])
 
@@ -211,20 +209,18 @@ def test_lemma_9_summary_deltas(
     """The net effect of several summary deltas is as good as applying each of them, and as recomputing."""
     root = STATE_TOTAL.root
     contents = [
-        evaluate_blocks(root, {CUSTOMER.qualified: {(key, *rest): 1 for key, rest in state.items()}})
+        next(evaluate_blocks(root, {CUSTOMER.qualified: {(key, *rest): 1 for key, rest in state.items()}}))
         for state in (first, *states)
     ]
-    deltas = [initial_state(root, new.plus(old.negate())) for old, new in pairwise(contents)]
-    state = initial_state(root, contents[0])
+    deltas = [root.lift(0, new.plus(old.negate())) for old, new in pairwise(contents)]
+    state = root.lift(0, contents[0])
     together = deltas[0]
     for delta in deltas[1:]:
         together = together.plus(delta)
-    net = net_effect(root, together)
+    net = root.net_effect(together)
     assert len({row[0] for row in net.counts}) == len(net.counts)
     assert (
-        _apply(STATE_TOTAL, state, net)
-        == _apply(STATE_TOTAL, state, *deltas)
-        == initial_state(root, contents[-1])
+        _apply(STATE_TOTAL, state, net) == _apply(STATE_TOTAL, state, *deltas) == root.lift(0, contents[-1])
     )
 
 

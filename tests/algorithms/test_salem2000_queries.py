@@ -9,7 +9,7 @@ from test_salem2000_server import Server, between, clocks, points, record_execut
 
 from rollview.algebra.bag import MemoryBag
 from rollview.algebra.history import Change
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery, Interval
 from rollview.algorithms.salem2000 import compute_delta, execute, propagate
 from rollview.algorithms.salem2000.compute_delta import view_delta

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from rollview.algebra.bag import Bag
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, Expression, call
 from rollview.algebra.levels import Level, Scenario
-from rollview.algebra.view import Block, View
+from rollview.algebra.view import View
 from rollview.algorithms import sweep
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.effects import Process

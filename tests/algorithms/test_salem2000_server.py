@@ -18,9 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollview.algebra.bag import MemoryBag
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Row
 from rollview.algebra.history import CSN, Change, History, Transaction, UnitOfWork
-from rollview.algebra.view import Block, Table, View
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
 from rollview.algorithms.effects import (
     Ask,
     Await,

@@ -13,10 +13,10 @@ import pytest
 from sze2000_worlds import judge
 
 from rollview.algebra.bag import MemoryBag
+from rollview.algebra.block import Block
 from rollview.algebra.dependencies import refers
 from rollview.algebra.history import Transaction
 from rollview.algebra.levels import Level, Scenario
-from rollview.algebra.view import Block
 from rollview.algorithms.effects import Pause, RowsOf
 from rollview.algorithms.sze2000 import (
     compensate,

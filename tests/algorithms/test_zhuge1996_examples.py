@@ -10,9 +10,9 @@ import pytest
 from zhuge1996_family import FAMILY
 
 from rollview.algebra.bag import Bag, MemoryBag
+from rollview.algebra.block import Block
 from rollview.algebra.history import Seen
 from rollview.algebra.levels import Level
-from rollview.algebra.view import Block
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.effects import Answer, Ask
 from rollview.algorithms.registry import ALGORITHMS

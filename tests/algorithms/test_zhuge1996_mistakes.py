@@ -13,9 +13,9 @@ import pytest
 from zhuge1996_family import FAMILY
 
 from rollview.algebra.bag import MemoryBag, keep
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, call, conjunction
 from rollview.algebra.levels import Scenario
-from rollview.algebra.view import Block
 from rollview.algorithms.key_delete import key_delete_star, unprojected
 from rollview.algorithms.zhuge1996 import (
     action_list,

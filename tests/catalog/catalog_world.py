@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rollview.algebra.history import Change, History, Transaction, UnitOfWork
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import Catalog, Part, Sequenced, Unit, ViewRecord
 

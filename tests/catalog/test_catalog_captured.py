@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from catalog_world import NAMES, ORIGINS, TABLES, Both, Plan, capture
 
-from rollview.algebra.view import ForeignKey, Table
+from rollview.algebra.relation import ForeignKey, Table
 from rollview.catalog import Catalog, CatalogError, Part, SchemaChanged, Site, Unit
 
 

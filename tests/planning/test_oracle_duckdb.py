@@ -17,7 +17,9 @@ import duckdb
 import pytest
 
 from rollview.algebra.evaluate import evaluate
-from rollview.algebra.view import Aggregate, Table, UnionAll
+from rollview.algebra.relation import Table
+from rollview.operators.aggregate import Aggregate
+from rollview.operators.union_all import UnionAll
 from rollview.planning import parse_view
 
 TABLES = (

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rollview import errors
-from rollview.algebra.view import ForeignKey, Table
+from rollview.algebra.relation import ForeignKey, Table
 from rollview.planning import parse_view, referenced_names, view_name
 from rollview.planning.render import render
 

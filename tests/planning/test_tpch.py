@@ -19,9 +19,13 @@ import duckdb
 import pytest
 import sqlglot
 
+from rollview.algebra.block import Block
 from rollview.algebra.evaluate import evaluate
 from rollview.algebra.expression import Column, to_sql
-from rollview.algebra.view import Aggregate, Block, Node, Table, View
+from rollview.algebra.node import Node
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
+from rollview.operators.aggregate import Aggregate
 from rollview.planning import parse_view, referenced_names
 
 COLUMNS = {

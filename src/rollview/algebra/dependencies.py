@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from rollview.algebra.expression import Call, Column, Literal
-from rollview.algebra.view import Block
+
+if TYPE_CHECKING:
+    from rollview.algebra.block import Block
 
 Dependency = tuple[frozenset[str], frozenset[str]]
 """The first columns fix the second ones."""

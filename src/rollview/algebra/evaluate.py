@@ -6,10 +6,11 @@ but conditions are tested as soon as their columns are there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from rollview.algebra.bag import MemoryBag
+from rollview.algebra.block import Block
 from rollview.algebra.expression import (
     Column,
     Compiled,
@@ -19,8 +20,7 @@ from rollview.algebra.expression import (
     compile_expression,
     conjunction,
 )
-from rollview.algebra.lift import initial_state, present
-from rollview.algebra.view import Block, Node, blocks_of
+from rollview.algebra.node import Node
 
 State = Mapping[str, Mapping[Row, int]]
 """For every table (`source.table`) its rows with counts."""
@@ -28,27 +28,29 @@ State = Mapping[str, Mapping[Row, int]]
 
 def evaluate(root: Node, state: State) -> MemoryBag:
     """What a reader of the view sees when the sources are in this state."""
-    return present(root, initial_state(root, evaluate_blocks(root, state)))
+    return root.rows_of(evaluate_blocks(root, state))
 
 
-def evaluate_blocks(root: Node, state: State) -> MemoryBag:
-    """The sum of the contents of the blocks below a node, with the first block's column names."""
-    blocks = tuple(blocks_of(root))
+def evaluate_blocks(root: Node, state: State) -> Iterator[MemoryBag]:
+    """The contents of the blocks below a node, left to right."""
+    return (_evaluate_block(block, state) for block in root.blocks)
+
+
+def _evaluate_block(block: Block, state: State) -> MemoryBag:
     counts: dict[Row, int] = {}
-    for block in blocks:
-        stages, outputs = _stages(block)
-        rows: list[tuple[Row, int]] = [((), 1)]
-        for table, holds in stages:
-            rows = [
-                (candidate, count * more)
-                for row, count in rows
-                for added, more in state[table].items()
-                if holds(candidate := row + added) is True
-            ]
-        for row, count in rows:
-            projected = tuple([output(row) for output in outputs])
-            counts[projected] = counts.get(projected, 0) + count
-    return MemoryBag(blocks[0].output_columns, {row: count for row, count in counts.items() if count})
+    stages, outputs = _stages(block)
+    rows: list[tuple[Row, int]] = [((), 1)]
+    for table, holds in stages:
+        rows = [
+            (candidate, count * more)
+            for row, count in rows
+            for added, more in state[table].items()
+            if holds(candidate := row + added) is True
+        ]
+    for row, count in rows:
+        projected = tuple([output(row) for output in outputs])
+        counts[projected] = counts.get(projected, 0) + count
+    return MemoryBag(block.output_columns, {row: count for row, count in counts.items() if count})
 
 
 @lru_cache(maxsize=1024)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, Expression, call, columns_of
-from rollview.algebra.view import Block
 
 
 @dataclass(frozen=True)

@@ -16,27 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rollview.algebra.bag import COUNT, Bag, Output, keep
-from rollview.algebra.dependencies import view_key
+from rollview.algebra.bag import COUNT, Bag, keep
 from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
-from rollview.algebra.view import Aggregate, Block, Node
+from rollview.algebra.node import Node
 from rollview.errors import OptionError
 
 B = TypeVar("B", bound=Bag)
-
-
-def stored_columns(root: Node) -> tuple[str, ...]:
-    """The columns of a view's stored state, and so of its delta: groups with measures for an aggregate."""
-    if isinstance(root, Aggregate):
-        return (*root.keys, *(name for name, _ in root.measures))
-    return root.output_columns
-
-
-def net_effect(root: Node, records: B) -> B:
-    """The records added up per row, or per group of a summary delta; xid and timestamp are gone."""
-    if isinstance(root, Aggregate):
-        return records.summarize(root.keys, _sums(root))
-    return records.project(keep(stored_columns(root))).net_effect()
 
 
 def in_order(root: Node, net: B) -> tuple[B, ...]:
@@ -44,8 +29,7 @@ def in_order(root: Node, net: B) -> tuple[B, ...]:
 
     A summary delta has one record per group, and without a key nothing can be violated: one piece.
     """
-    key = view_key(root) if isinstance(root, Block) else None
-    return (net,) if key is None else deletions_and_insertions(key, net)
+    return (net,) if root.row_key is None else deletions_and_insertions(root.row_key, net)
 
 
 def deletions_and_insertions(key: Sequence[str], net: B) -> tuple[B, B]:
@@ -69,10 +53,6 @@ def _rows_in(key: Sequence[str], net: B, chosen: B) -> B:
     return joined.project(keep(net.columns))
 
 
-def _sums(root: Aggregate) -> list[Output]:
-    return [(name, Column(name)) for name, _ in root.measures]
-
-
 @dataclass(frozen=True, slots=True)
 class Range:
     """Commit times with after < time ≤ upto."""
@@ -87,15 +67,15 @@ def condense(root: Node, records: B, span: Range, time: str) -> B:
     `time` names the column that holds each record's commit time. Views may no longer be rolled to a time
     inside the range: `check_roll`.
     """
-    columns = (*stored_columns(root), time)
+    columns = (*root.state_columns, time)
     inside = conjunction(
         (
             call(">", Column(time), Literal(span.after)),
             call("<=", Column(time), Literal(span.upto)),
         )
     )
-    net = net_effect(root, records.select(inside))
-    labelled = net.project((*keep(stored_columns(root)), (time, Literal(span.upto))))
+    net = root.net_effect(records.select(inside))
+    labelled = net.project((*keep(root.state_columns), (time, Literal(span.upto))))
     return records.project(keep(columns)).select(call("NOT", inside)).plus(labelled)
 
 

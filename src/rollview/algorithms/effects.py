@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rollview.algebra.bag import Bag
+from rollview.algebra.block import Block
 from rollview.algebra.history import Seen
 from rollview.algebra.join_graph import SubQuery
-from rollview.algebra.view import Block
 
 B = TypeVar("B", bound=Bag)
 

@@ -18,8 +18,8 @@ from functools import lru_cache
 from typing import TypeVar
 
 from rollview.algebra.bag import Bag, keep
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, call, columns_of, conjunction
-from rollview.algebra.view import Block
 
 B = TypeVar("B", bound=Bag)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rollview.algebra.dependencies import keeps_keys
 from rollview.algebra.levels import Level, Scenario
-from rollview.algebra.view import Block, View
+from rollview.algebra.view import View
 from rollview.algorithms import sweep
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.baselines import agrawal_sweep, conventional, eca, eca_key, nested_sweep
@@ -31,9 +31,9 @@ def _serves_all(_: View) -> str:
 
 
 def _needs_keys(view: View) -> str:
-    if not isinstance(view.root, Block):
+    if view.block is None:
         return "it maintains select-project-join views only"
-    if not keeps_keys(view.root):
+    if not keeps_keys(view.block):
         return "the view does not keep the key of every relation"
     return ""
 

@@ -14,9 +14,9 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from rollview.algebra.bag import Bag, keep
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Literal, conjunction
 from rollview.algebra.join_graph import JoinStep, SubQuery, access_path
-from rollview.algebra.view import Block
 from rollview.algorithms.effects import Answer, Ask, Effect, Execute, Question
 
 Steps = Generator[Effect, Any, Bag]

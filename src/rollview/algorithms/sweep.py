@@ -27,11 +27,11 @@ from typing import Any
 
 from rollview.algebra.align import FROM, UNTIL, align, window
 from rollview.algebra.bag import Bag, Output, keep
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
 from rollview.algebra.history import CSN, Seen
 from rollview.algebra.join_graph import JoinStep, SubQuery, access_path
-from rollview.algebra.lift import lift
-from rollview.algebra.view import Block, View
+from rollview.algebra.view import View
 from rollview.algorithms.effects import (
     Answer,
     Ask,
@@ -79,7 +79,7 @@ def propagate(view: View, query: ForwardQuery) -> Process:
     while True:
         interval: Interval = yield NextInterval(query)
         delta = yield from evaluate_forward(Forward(block, query.relation or 0, interval))
-        yield Publish(((query, interval.upto),), lift(view.root, delta))
+        yield Publish(((query, interval.upto),), view.root.lift(query.block, delta, CSN))
 
 
 def evaluate_forward(query: Forward) -> Steps:

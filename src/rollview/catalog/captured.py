@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from rollview.algebra.view import ForeignKey, Table
+from rollview.algebra.relation import ForeignKey, Table
 from rollview.catalog import schema
 from rollview.catalog.errors import CatalogError, SchemaChanged
 from rollview.catalog.records import Site

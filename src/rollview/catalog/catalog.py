@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import select
 
 from rollview.algebra.history import Seen
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import captured, global_transactions, history, schema, steps, views
 from rollview.catalog.database import Database

@@ -13,12 +13,14 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
-from rollview.algebra.view import Table, View, blocks_of
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
 from rollview.errors import ViewError
-from rollview.planning.grammar import check_supported
-from rollview.planning.place import DIALECT, NodeError, Text, mistake, place_at, refusal
+from rollview.operators.registry import OPERATORS
+from rollview.operators.translation import Translation
 from rollview.planning.properties import read_properties
-from rollview.planning.select import Translation
+from rollview.sql.grammar import check_supported, whole_syntax
+from rollview.sql.place import DIALECT, NodeError, Text, mistake, place_at, refusal
 
 _CREATE_ARGUMENTS = {"this", "kind", "expression", "properties", "replace", "refresh", "exists"}
 """What CREATE may carry. All of OR REPLACE, OR REFRESH and IF NOT EXISTS define the same view."""
@@ -32,11 +34,11 @@ def parse_view(sql: str, tables: Iterable[Table], name: str = "") -> View:
     statement = _statement(sql)
     try:
         query = _query(statement)
-        check_supported(query)
-        root = Translation(tables).node(query)
+        _check(query)
+        root = Translation(tables, OPERATORS).node(query)
         if not isinstance(statement, exp.Create):
             return View(name or "view", root, sql.strip())
-        properties = read_properties(statement, blocks_of(root))
+        properties = read_properties(statement, root.blocks)
         return View(statement.this.name, root, sql.strip(), properties)
     except NodeError as fault:
         raise Text(sql).located(fault) from None
@@ -49,7 +51,7 @@ def referenced_names(sql: str) -> tuple[str, ...]:
     """
     try:
         query = _query(_statement(sql))
-        check_supported(query)
+        _check(query)
     except NodeError as fault:
         raise Text(sql).located(fault) from None
     tables = query.find_all(exp.Table, bfs=False)
@@ -123,6 +125,11 @@ def _query(statement: exp.Expr) -> exp.Expr:
         raise mistake(statement, "the view has no AS SELECT ...")
     query: exp.Expr = statement.expression
     return query
+
+
+def _check(query: exp.Expr) -> None:
+    """Refuses what no operator knows."""
+    check_supported(query, whole_syntax(operator.syntax for operator in OPERATORS))
 
 
 def _is_materialized_view(create: exp.Create) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from sqlglot import exp
 
-from rollview.algebra.view import Block
-from rollview.planning.place import DIALECT, did_you_mean, mistake, refusal
+from rollview.algebra.block import Block
+from rollview.sql.place import DIALECT, did_you_mean, mistake, refusal
 
 KEYS = ("policy", "consistency", "algorithm", "interval", "refresh")
 """What may follow `rollview.`; `interval` may itself be followed by a relation."""

@@ -14,7 +14,6 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 
 from rollview.algebra.bag import COUNT
-from rollview.algebra.lift import roll
 from rollview.catalog import Lease, Materialized, Refresh, Refreshed, Step
 from rollview.errors import RollviewError
 from rollview.lake import Commit, LakeFile
@@ -89,7 +88,7 @@ def _roll(warehouse: Warehouse, name: str, step: int, after: int, upto: int) -> 
     if delta.is_empty():
         return stored.record.lake_version, 0
     files = _affected(stored, delta)
-    rolled = roll(stored.view.root, stored.state(files), delta)
+    rolled = stored.view.root.roll(stored.state(files), delta)
     rows = _checked(name, layout.to_stored(rolled))
     when = warehouse.catalog.commit_time(upto) or 0.0
     order = [layout.stored_name[column] for column in layout.order]

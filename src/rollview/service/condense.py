@@ -7,8 +7,9 @@ States strictly inside the range can then no longer be read, so nothing may stan
 from __future__ import annotations
 
 from rollview.algebra.bag import keep
-from rollview.algebra.expression import Column, Literal, call
 from rollview.algebra.history import CSN
+from rollview.algebra.net_effect import Range
+from rollview.algebra.net_effect import condense as net_effect_of_range
 from rollview.catalog import Condensed
 from rollview.errors import InputError
 from rollview.lake import Commit
@@ -37,15 +38,9 @@ def condense(warehouse: Warehouse, name: str, after: int, upto: int) -> int:
             return 0
         stored = StoredView.open(warehouse, name)
         names = [column for column, _ in stored.layout.state]
-        rows = read_files(warehouse, table, files).project((*keep(names), (CSN, Column(CSN))))
-        inside = call("AND", call(">", Column(CSN), Literal(after)), call("<=", Column(CSN), Literal(upto)))
-        outside = rows.select(call("NOT", inside))
-        net = rows.select(inside).project((*keep(names), (CSN, Literal(upto))))
-        if stored.layout.is_aggregate:
-            keys = (*stored.layout.order_keys, CSN)
-            net = net.summarize(keys, [(each, Column(each)) for each in names if each not in keys])
-            net = net.project((*keep(names), (CSN, Column(CSN))))
-        total = stored.layout.typed(outside.plus(net), CSN).materialized()
+        rows = read_files(warehouse, table, files).project(keep((*names, CSN)))
+        condensed = net_effect_of_range(view.root, rows, Range(after, upto), CSN)
+        total = stored.layout.typed(condensed, CSN).materialized()
         step = catalog.begin(lease, "condense", name, {"after": after, "upto": upto})
         catalog.finish(lease, step, Condensed(name, after, upto))
         when = catalog.commit_time(upto) or 0.0

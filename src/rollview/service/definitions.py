@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from rollview.algebra.view import Table, View
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.errors import InputError, RollviewError, UnsupportedError, ViewError

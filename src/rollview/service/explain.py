@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rollview.algebra.block import Block
 from rollview.algebra.expression import to_sql
 from rollview.algebra.join_graph import access_path
-from rollview.algebra.view import Block, View
+from rollview.algebra.view import View
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.planning import render
 from rollview.service.definitions import SERVED, algorithm_of, policy_of

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rollview.algebra.view import Table, View
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery
 
 FIRST = 1000

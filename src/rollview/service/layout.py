@@ -1,14 +1,15 @@
-"""How a view is stored: the reader's columns, `_count`, and what an aggregate must remember besides.
+"""How a view is stored: the reader's columns, `_count`, and what its operator must remember besides.
 
-The state of a block or UNION ALL is its rows. The state of an aggregate is its keys and sums, from which
-the reader's columns follow; keys and counts that a reader sees anyway are stored once, all others as extra
-columns whose names begin with `_`. The types are those that Spark itself gives the view's SQL, so that a
-stored view is what a recomputation would have written.
+Where each row of the operator's state is shown as one row, the table has the reader's columns; columns of the
+state that a reader sees anyway are stored once, all others as extra columns whose names begin with `_`. Where
+that is not so, the table has the columns of the state, and readers get what the operator shows of it. The
+types are those that Spark itself gives the view's SQL, so that a stored view is what a recomputation would
+have written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,12 +20,12 @@ from pyspark.sql import functions as f
 from rollview.algebra.bag import COUNT
 from rollview.algebra.expression import Column, to_sql
 from rollview.algebra.history import CSN
-from rollview.algebra.lift import initial_state
-from rollview.algebra.view import Aggregate, Node, View
+from rollview.algebra.node import Node
+from rollview.algebra.view import View
 from rollview.catalog import ViewRecord
 from rollview.errors import UnsupportedError
 from rollview.rows import Rows, arrow_schema
-from rollview.service.content import content
+from rollview.service.content import block_contents
 from rollview.service.view_sql import view_sql
 from rollview.spark import SparkBag
 
@@ -45,52 +46,47 @@ class Layout:
         return cls(view.root, record.columns, record.stored)
 
     @property
-    def is_aggregate(self) -> bool:
-        """Whether the state is one of groups."""
-        return isinstance(self.root, Aggregate)
+    def shows_rows(self) -> bool:
+        """Whether the table has the reader's columns."""
+        return self.root.shown is not None
 
     @cached_property
     def stored_name(self) -> dict[str, str]:
         """For each column of the state the column of the stored table that holds it."""
-        if not isinstance(self.root, Aggregate):
-            return {name: name for name, _ in self.state}
         types = dict(self.columns)
         shown = {
             expression.name: name
-            for name, expression in self.root.output
+            for name, expression in self.root.shown or ()
             if isinstance(expression, Column) and (expression.name, types[name]) in self.state
         }
+        if not self.shows_rows:
+            return {name: name for name, _ in self.state}
         return {name: shown.get(name, f"_{name.lstrip('_')}") for name, _ in self.state}
 
     @cached_property
     def stored(self) -> Columns:
         """The columns of the view's table."""
+        shown = self.columns if self.shows_rows else self.state
+        names = {name for name, _ in shown}
         hidden = [(self.stored_name[name], kind) for name, kind in self.state]
-        shown = {name for name, _ in self.columns}
-        return (*self.columns, (COUNT, "bigint"), *((n, kind) for n, kind in hidden if n not in shown))
+        return (*shown, (COUNT, "bigint"), *((name, kind) for name, kind in hidden if name not in names))
 
     @cached_property
     def delta(self) -> Columns:
         """The columns of the view's delta table: the state's, with the csn."""
         return (*self.state, (COUNT, "bigint"), (CSN, "bigint"))
 
-    @property
-    def order_keys(self) -> tuple[str, ...]:
-        """The keys of an aggregate's groups."""
-        return self.root.keys if isinstance(self.root, Aggregate) else ()
-
     @cached_property
     def order(self) -> tuple[str, ...]:
         """The state's columns that the stored table is sorted by; the first one prunes files."""
-        keys = self.root.keys if isinstance(self.root, Aggregate) else tuple(name for name, _ in self.columns)
-        return keys[:3]
+        return self.root.key[:3]
 
     def to_stored(self, state: SparkBag) -> DataFrame:
         """The table's rows for a state."""
         typed = self.typed(state).frame
-        if not isinstance(self.root, Aggregate):
+        if self.root.is_linear or not self.shows_rows:
             return typed.select(*[_named(name) for name, _ in self.stored])
-        outputs = dict(self.root.output)
+        outputs = dict(self.root.shown or ())
         columns: list[SparkColumn] = [
             f.expr(to_sql(outputs[name])).cast(kind).alias(name) for name, kind in self.columns
         ]
@@ -127,26 +123,18 @@ def layout_of(spark: SparkSession, view: View) -> Layout:
     frames = {name: bag.frame.drop(COUNT) for name, bag in empty.items()}
     with view_sql(spark, view.sql, frames) as shown:
         columns = tuple((name, kind) for name, (_, kind) in zip(names, shown.dtypes, strict=True))
-    rows = content(
-        view.root, [tuple(empty[r.table.qualified] for r in block.relations) for block in view.blocks]
-    )
-    if not isinstance(view.root, Aggregate):
+    if view.root.is_linear:
         return Layout(view.root, columns, columns)
-    groups = initial_state(view.root, rows)
-    types = dict(groups.frame.dtypes)
-    sums = {name: f.sum(f.expr(to_sql(expression))).alias(name) for name, expression in view.root.measures}
-    types |= dict(rows.frame.agg(*sums.values()).dtypes)
-    _refuse_inexact(view, types)
-    return Layout(view.root, columns, tuple((name, types[name]) for name in groups.columns))
-
-
-def _refuse_inexact(view: View, types: Mapping[str, str]) -> None:
-    """Sums of floating-point numbers depend on the order of addition, so no delta keeps them true."""
-    for name, kind in types.items():
-        if name.startswith("sum_") and kind in ("double", "float"):
-            message = f"view {view.name}: SUM or AVG of a {kind} cannot be maintained exactly"
-            hint = "sum a decimal instead: SUM(CAST(x AS DECIMAL(18, 2)))"
-            raise UnsupportedError(message, subject=view.name, hint=hint)
+    contents = block_contents(view.root, empty)
+    inputs = [each.rows_of(contents) for each in view.root.inputs]
+    state = view.root.state_from(inputs)
+    types = dict(state.frame.dtypes)
+    if exact := [f.expr(sql).alias(name) for name, sql in view.root.state_types.items()]:
+        types |= dict(inputs[0].frame.agg(*exact).dtypes)
+    reason, hint = view.root.refusal(types)
+    if reason:
+        raise UnsupportedError(f"view {view.name}: {reason}", subject=view.name, hint=hint)
+    return Layout(view.root, columns, tuple((name, types[name]) for name in view.root.state_columns))
 
 
 def _empty(spark: SparkSession, names: Sequence[str], types: Sequence[str]) -> SparkBag:

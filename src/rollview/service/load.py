@@ -8,16 +8,14 @@ content, the old one and its delta stay as they were, or the view is not there a
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 from rollview.algebra.history import CSN
-from rollview.algebra.lift import initial_state
 from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import Lease, Refresh, Refreshed, ViewAdded, ViewDropped, ViewRecord
 from rollview.lake import Commit
 from rollview.service.apply import LEASE as APPLY
-from rollview.service.content import content
+from rollview.service.content import block_contents
 from rollview.service.definitions import algorithm_of, digest, is_full, policy_of
 from rollview.service.layout import Layout
 from rollview.service.snapshot import Reading, at_csn, read_tables, scratch
@@ -40,7 +38,7 @@ def load(
         readings = read_tables(warehouse, view.tables, folder)
         csn = _common_csn(warehouse, view)
         state = state_at(warehouse, view, readings, csn)
-        rows = SparkBag(layout.to_stored(state if layout.is_aggregate else state.net_effect())).computed()
+        rows = SparkBag(layout.to_stored(state)).computed()
         commit = Commit(
             warehouse.writer(f"load:{name}"), step.id, csn, catalog.commit_time(csn) or 0.0, f"load: {reason}"
         )
@@ -103,10 +101,7 @@ def _record(view: View, layout: Layout, csn: int, version: int) -> ViewRecord:
 def state_at(warehouse: Warehouse, view: View, readings: dict[str, Reading], csn: int) -> SparkBag:
     """The view's state at a csn, computed from its relations."""
     tables = {name: at_csn(warehouse, reading, csn) for name, reading in readings.items()}
-    relations: Sequence[Sequence[SparkBag]] = [
-        [tables[relation.table.qualified] for relation in block.relations] for block in view.blocks
-    ]
-    return initial_state(view.root, content(view.root, relations))
+    return view.root.state_of(block_contents(view.root, tables))
 
 
 def _common_csn(warehouse: Warehouse, view: View) -> int:

@@ -123,7 +123,7 @@ class Project:
         """The view's rows as they are stored, or as of any time that its delta covers."""
         stored = StoredView.open(self._warehouse, view)
         if as_of is None:
-            return stored.layout.present(stored.rows().frame)
+            return stored.layout.present(stored.shown_rows().frame)
         csn = self._covered_csn(stored, as_of, "read as of")
         return stored.layout.present(stored.rows_at(csn).frame)
 

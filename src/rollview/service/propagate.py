@@ -15,7 +15,8 @@ from functools import reduce
 from typing import Any
 
 from rollview.algebra.history import CSN
-from rollview.algebra.view import Table, View
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
 from rollview.algorithms.effects import (
     Ask,
     Await,

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from rollview.algebra.bag import COUNT
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.errors import ViewError
 from rollview.planning import referenced_names
 from rollview.service.definitions import is_full

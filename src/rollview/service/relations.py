@@ -13,9 +13,11 @@ from contextlib import suppress
 import pyarrow as pa
 
 from rollview.algebra.bag import COUNT, keep
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, conjunction
 from rollview.algebra.history import Seen
-from rollview.algebra.view import Block, Table, View
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
 from rollview.algorithms.effects import Answer, Question
 from rollview.catalog import Catalog, HistoryPruned, LeaseHeld, UnitSplit
 from rollview.errors import RollviewError
@@ -72,8 +74,7 @@ class Relations:
         first = block.relations[question.sub_query.join_steps[0].relation].table
         if not first.source:
             stored = StoredView.open(self._warehouse, first.name)
-            names = [name for name, _ in stored.layout.columns]
-            whole = stored.rows().project(keep(names))
+            whole = stored.shown_rows()
             bags = [whole for _ in question.sub_query.join_steps]
             saw = Seen(stored.record.materialized_csn)
         else:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
-from rollview.algebra.view import Table, View
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
 from rollview.catalog import Lease, Step, ViewDropped
 from rollview.errors import InputError, RollviewError, UnsupportedError
 from rollview.service.capture import LEASE as CAPTURE

@@ -17,7 +17,7 @@ from rollview.algebra.align import FROM, UNTIL, align, window
 from rollview.algebra.bag import keep
 from rollview.algebra.expression import Column, Literal, call
 from rollview.algebra.history import Seen
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.service.relations import read_and_resolve
 from rollview.service.stored_view import StoredView, read_range
 from rollview.service.warehouse import Warehouse
@@ -54,7 +54,7 @@ def read_tables(warehouse: Warehouse, tables: Sequence[Table], folder: Path) -> 
             sites.setdefault(table.site, []).append(table)
         else:
             stored = StoredView.open(warehouse, table.name)
-            rows = stored.rows().project(keep(table.columns))
+            rows = stored.shown_rows().project(keep(table.columns))
             readings[table.name] = Reading(table, rows, Seen(stored.record.materialized_csn))
 
     def read(site: str) -> None:

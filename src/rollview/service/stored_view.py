@@ -14,8 +14,6 @@ from typing import Any
 from rollview.algebra.bag import COUNT, keep
 from rollview.algebra.expression import Column
 from rollview.algebra.history import CSN
-from rollview.algebra.lift import present, roll
-from rollview.algebra.row_delta import row_delta
 from rollview.algebra.view import View
 from rollview.catalog import ViewRecord
 from rollview.lake import LakeFile, LakeTable
@@ -67,16 +65,22 @@ class StoredView:
         if csn == shown:
             return self.state()
         delta = self.delta(min(shown, csn), max(shown, csn))
-        return roll(self.view.root, self.state(), delta if csn > shown else delta.negate())
+        return self.view.root.roll(self.state(), delta if csn > shown else delta.negate())
 
     def rows_at(self, csn: int) -> SparkBag:
         """What a reader sees at a csn, as a bag."""
-        return present(self.view.root, self.layout.typed(self.state_at(csn)))
+        return self.view.root.present(self.layout.typed(self.state_at(csn)))
+
+    def shown_rows(self) -> SparkBag:
+        """What a reader sees now, as a bag: the reader's columns of the table, where it has them."""
+        if self.layout.shows_rows:
+            return self.rows().project(keep([name for name, _ in self.layout.columns]))
+        return self.rows_at(self.record.materialized_csn)
 
     def row_delta(self, after: int, upto: int) -> SparkBag:
         """What each transaction did to the rows that a reader sees: the reader's columns and `_csn`."""
         delta = self.delta(after, upto)
-        changed = row_delta(self.view.root, self.state_at(after), delta, after)
+        changed = self.view.root.row_delta(self.state_at(after), delta, after)
         names = [name for name, _ in self.layout.columns]
         return changed.project((*keep(names), (CSN, Column(CSN))))
 

@@ -67,7 +67,9 @@ def verify(warehouse: Warehouse, name: str) -> Verification:
             expected = recomputed.toDF(*columns).select(
                 *names, f.lit(0).alias(_STORED), f.lit(1).alias(_EXPECTED)
             )
-            shown = stored.rows().frame.select(*names, f.col(COUNT).alias(_STORED), f.lit(0).alias(_EXPECTED))
+            shown = stored.shown_rows().frame.select(
+                *names, f.col(COUNT).alias(_STORED), f.lit(0).alias(_EXPECTED)
+            )
             sums = [f.sum(each).alias(each) for each in (_STORED, _EXPECTED)]
             both = shown.unionByName(expected).groupBy(*names).agg(*sums)
             total = f.sum(_STORED).alias("rows")

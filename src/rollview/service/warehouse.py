@@ -17,7 +17,8 @@ from threading import Lock
 
 from pyspark.sql import SparkSession
 
-from rollview.algebra.view import Table, View
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
 from rollview.catalog import Catalog, ViewRecord
 from rollview.errors import InputError
 from rollview.lake import LakeTable

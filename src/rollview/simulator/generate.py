@@ -15,7 +15,7 @@ from typing import TypeVar
 from rollview.algebra.expression import Row
 from rollview.algebra.history import Change, Transaction
 from rollview.algebra.levels import Scenario
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.simulator.shape import SHAPES, Shape, draw_shape
 from rollview.simulator.world import World
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rollview.algebra.levels import Scenario
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.planning import parse_view
 from rollview.simulator.costs import Costs

@@ -11,7 +11,8 @@ import random
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rollview.algebra.view import Table, View
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
 from rollview.planning import parse_view
 
 SHAPES = 96

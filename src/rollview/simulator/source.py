@@ -12,9 +12,10 @@ from dataclasses import replace
 from functools import lru_cache
 
 from rollview.algebra.bag import MemoryBag, column_getter
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Compiled, Row, compile_expression, conjunction
 from rollview.algebra.history import Seen, Transaction
-from rollview.algebra.view import Block, Table
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Answer, Question
 
 

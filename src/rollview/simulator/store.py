@@ -15,7 +15,6 @@ from rollview.algebra.bag import MemoryBag, column_getter
 from rollview.algebra.evaluate import evaluate_blocks
 from rollview.algebra.expression import Row
 from rollview.algebra.history import CSN, History, UnitOfWork
-from rollview.algebra.lift import initial_state, present, roll
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.effects import ForwardQuery
 from rollview.simulator.world import World
@@ -52,7 +51,7 @@ class Store:
             for row in rows:
                 initial[name][row] += 1
         self.states = {
-            view.name: initial_state(view.root, evaluate_blocks(view.root, initial)) for view in world.views
+            view.name: view.root.state_of(evaluate_blocks(view.root, initial)) for view in world.views
         }
         self._deltas: dict[tuple[str, int], MemoryBag] = {}
         show(Publication(self._contents(), dict.fromkeys(world.sources, 0), 0))
@@ -95,7 +94,7 @@ class Store:
                 for name, view in self.views.items():
                     delta = self._deltas.get((name, self.materialized))
                     if delta is not None:
-                        self.states[name] = roll(view.root, self.states[name], delta)
+                        self.states[name] = view.root.roll(self.states[name], delta)
                 versions = {
                     source: self.history.version_at(source, self.materialized) for source in self.sources
                 }
@@ -112,7 +111,7 @@ class Store:
             self._show(Publication(self._contents(), versions))
 
     def _contents(self) -> dict[str, MemoryBag]:
-        return {name: present(view.root, self.states[name]) for name, view in self.views.items()}
+        return {name: view.root.present(self.states[name]) for name, view in self.views.items()}
 
     @contextmanager
     def _write(self) -> Iterator[None]:

@@ -13,7 +13,8 @@ from typing import Any
 from rollview.algebra.expression import Row
 from rollview.algebra.history import Change, Transaction
 from rollview.algebra.levels import Scenario
-from rollview.algebra.view import ForeignKey, Table, View
+from rollview.algebra.relation import ForeignKey, Table
+from rollview.algebra.view import View
 from rollview.errors import WorldError
 from rollview.planning import parse_view
 

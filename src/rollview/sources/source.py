@@ -16,9 +16,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from rollview.algebra.block import Block
 from rollview.algebra.expression import columns_of
 from rollview.algebra.history import Seen
-from rollview.algebra.view import Block, Table
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
 from rollview.errors import RollviewError
 from rollview.rows import Rows

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.sources.source import Source
 
 Row = tuple[Any, ...]

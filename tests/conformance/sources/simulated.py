@@ -18,9 +18,10 @@ from typing import Any
 import pyarrow as pa
 
 from rollview.algebra.bag import COUNT, MemoryBag
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, columns_of
 from rollview.algebra.history import Change, Seen, Transaction, seen_of
-from rollview.algebra.view import Block, Table
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
 from rollview.rows import arrow_schema
 from rollview.simulator.source import SimulatedSource

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import Seen
 from rollview.algebra.join_graph import access_path
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
 from rollview.planning import parse_view
 from rollview.rows import Rows

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 import pytest
 from mariadb_database import Database, History
 
-from rollview.algebra.view import ForeignKey
+from rollview.algebra.relation import ForeignKey
 from rollview.errors import InputError, OptionError, RollviewError
 from rollview.sources.mariadb import MariaDBSource
 from rollview.sources.server.errors import CaptureRefused, SourceFailed, SourceUnavailable

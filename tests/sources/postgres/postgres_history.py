@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import Seen
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.rows import Rows
 from rollview.sources.postgres import PostgresSource
 from rollview.sources.source import CapturedTransaction, ReadResult

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from rollview.algebra.join_graph import access_path
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
 from rollview.planning import parse_view
 from rollview.rows import arrow_type

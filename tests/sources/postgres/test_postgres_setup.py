@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from postgres_history import Database, History, bag, read
 
-from rollview.algebra.view import ForeignKey
+from rollview.algebra.relation import ForeignKey
 from rollview.errors import InputError, OptionError
 from rollview.sources.postgres import PostgresSource
 from rollview.sources.server.errors import CaptureRefused, LogLost, NotSetUp, SourceUnavailable

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlite_history import bag, database, drain, ready
 
+from rollview.algebra.block import Block
 from rollview.algebra.expression import compile_expression, conjunction
 from rollview.algebra.join_graph import access_path
-from rollview.algebra.view import Block, Table
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
 from rollview.planning import parse_view
 from rollview.rows import FileScan, arrow_schema

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlite_history import bag, contents, database, drain, ready, schema
 
-from rollview.algebra.view import ForeignKey, Table
+from rollview.algebra.relation import ForeignKey, Table
 from rollview.errors import InputError, OptionError
 from rollview.sources.sqlite import CaptureRefused, NotSetUp, SourceBusy, SourceChanged, SQLiteSource
 

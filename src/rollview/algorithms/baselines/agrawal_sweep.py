@@ -27,10 +27,11 @@ from functools import lru_cache
 from typing import Any
 
 from rollview.algebra.bag import Bag
+from rollview.algebra.block import Block
 from rollview.algebra.expression import conjunction
 from rollview.algebra.history import Transaction
 from rollview.algebra.join_graph import JoinStep, SubQuery, access_path
-from rollview.algebra.view import Block, View
+from rollview.algebra.view import View
 from rollview.algorithms.baselines.relation_deltas import relation_deltas
 from rollview.algorithms.effects import (
     Answer,
@@ -48,7 +49,7 @@ from rollview.algorithms.source_evaluate import Steps, join_known, question_for
 
 def refusal(view: View) -> str:
     """Why a view cannot be served; empty if it can."""
-    return "" if isinstance(view.root, Block) else "it maintains select-project-join views only"
+    return "" if view.block is not None else "it maintains select-project-join views only"
 
 
 def processes(view: View) -> Iterator[Process]:

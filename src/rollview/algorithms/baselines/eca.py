@@ -28,9 +28,10 @@ from functools import lru_cache
 from typing import Any
 
 from rollview.algebra.bag import Bag
+from rollview.algebra.block import Block
 from rollview.algebra.history import Transaction
 from rollview.algebra.join_graph import SubQuery, access_path
-from rollview.algebra.view import Block, View
+from rollview.algebra.view import View
 from rollview.algorithms.baselines.relation_deltas import relation_deltas
 from rollview.algorithms.effects import (
     Compensated,
@@ -47,7 +48,7 @@ from rollview.algorithms.source_evaluate import Rounds, Steps, join_known, sourc
 
 def refusal(view: View) -> str:
     """Why a view cannot be served; empty if it can."""
-    if not isinstance(view.root, Block):
+    if view.block is None:
         return "it maintains select-project-join views only"
     if len({table.source for table in view.tables}) > 1:
         return "its relations are at several sources, which cannot answer a query at one state"

@@ -22,10 +22,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rollview.algebra.bag import Bag
+from rollview.algebra.block import Block
 from rollview.algebra.dependencies import keeps_keys
 from rollview.algebra.expression import Row
 from rollview.algebra.history import Change, Transaction
-from rollview.algebra.view import Block, View
+from rollview.algebra.view import View
 from rollview.algorithms.baselines import eca
 from rollview.algorithms.effects import Effect, Install, Process, Receive, RowsOf, Spawn, Stored
 from rollview.algorithms.key_delete import key_delete
@@ -35,7 +36,7 @@ def refusal(view: View) -> str:
     """Why a view cannot be served; empty if it can."""
     if reason := eca.refusal(view):
         return reason
-    if isinstance(view.root, Block) and not keeps_keys(view.root):
+    if view.block is not None and not keeps_keys(view.block):
         return "the view does not keep the key of every relation"
     return ""
 

@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollview.algebra.bag import Bag, keep
-from rollview.algebra.view import Block, View
+from rollview.algebra.block import Block
+from rollview.algebra.view import View
 from rollview.algorithms.baselines.agrawal_sweep import (
     UpdateMessageQueue,
     join_next,

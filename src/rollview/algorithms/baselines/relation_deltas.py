@@ -10,8 +10,8 @@ from collections.abc import Generator
 from typing import Any
 
 from rollview.algebra.bag import Bag
+from rollview.algebra.block import Block
 from rollview.algebra.history import Transaction
-from rollview.algebra.view import Block
 from rollview.algorithms.effects import Effect, RowsOf
 
 

@@ -36,7 +36,7 @@ from typing import TypeVar
 
 from rollview.algebra.bag import Bag, keep
 from rollview.algebra.expression import Column
-from rollview.algebra.net_effect import in_order, net_effect
+from rollview.algebra.net_effect import in_order
 from rollview.algebra.view import View
 from rollview.algorithms.beyer2000.ipda_effects import (
     COMMIT_TABLE,
@@ -193,7 +193,7 @@ def _corrected_steps(view: View, table: str, after: int, upto: int) -> ApplyProc
 def _retrieve_and_apply(view: View, xids: Bag, upto: int) -> ApplyProcess:
     """Step 3 of both: all records of these transactions, whenever they were written, at once."""
     records: Bag = yield RecordsOf(view.name, xids)
-    net = net_effect(view.root, records)
+    net = view.root.net_effect(records)
     yield Apply(view.name, in_order(view.root, net), records, upto)
 
 

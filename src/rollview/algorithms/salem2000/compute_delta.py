@@ -20,8 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollview.algebra.bag import Bag
-from rollview.algebra.lift import lift
-from rollview.algebra.view import Block, View
+from rollview.algebra.block import Block
+from rollview.algebra.history import CSN
+from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery, Interval, Newest, NextInterval, Process, Publish
 from rollview.algorithms.salem2000.execute import PropagationQuery, Steps, Times, execute, total, view_query
 
@@ -45,7 +46,7 @@ def refresh(view: View, query: ForwardQuery) -> Process:
         interval: Interval = yield NextInterval(query)
         newest: int = yield Newest()
         delta = yield from view_delta(block, Interval(interval.after, newest))
-        yield Publish(((query, newest),), lift(view.root, delta))
+        yield Publish(((query, newest),), view.root.lift(query.block, delta, CSN))
 
 
 def view_delta(block: Block, interval: Interval) -> Steps:

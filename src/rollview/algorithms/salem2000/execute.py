@@ -30,10 +30,10 @@ from typing import Any
 
 from rollview.algebra.align import FROM, UNTIL, align, window
 from rollview.algebra.bag import Bag, Output, keep
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Call, Column, Expression, Literal, call, conjunction
 from rollview.algebra.history import CSN, Seen
 from rollview.algebra.join_graph import JoinStep, SubQuery, access_path
-from rollview.algebra.view import Block
 from rollview.algorithms.effects import (
     Answer,
     Ask,

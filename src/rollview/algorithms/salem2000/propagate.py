@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rollview.algebra.lift import lift
-from rollview.algebra.view import Block, View
+from rollview.algebra.block import Block
+from rollview.algebra.history import CSN
+from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery, Interval, NextInterval, Process, Publish
 from rollview.algorithms.salem2000.compute_delta import positions, view_delta
 from rollview.algorithms.salem2000.execute import Steps
@@ -40,4 +41,4 @@ def propagate(view: View, query: ForwardQuery, compute: Computation) -> Process:
     while True:
         interval: Interval = yield NextInterval(query)
         delta = yield from compute(block, interval)
-        yield Publish(((query, interval.upto),), lift(view.root, delta))
+        yield Publish(((query, interval.upto),), view.root.lift(query.block, delta, CSN))

@@ -40,8 +40,9 @@ from itertools import pairwise
 from typing import Any
 
 from rollview.algebra.bag import Bag
-from rollview.algebra.lift import lift
-from rollview.algebra.view import Block, View
+from rollview.algebra.block import Block
+from rollview.algebra.history import CSN
+from rollview.algebra.view import View
 from rollview.algorithms.effects import Effect, ForwardQuery, Interval, NextInterval, Process, Publish, Recall
 from rollview.algorithms.salem2000.compute_delta import compute_delta
 from rollview.algorithms.salem2000.execute import Steps, execute, total, view_query
@@ -91,7 +92,7 @@ def rolling_propagate(view: View, number: int, control: dict[int, Progress], cut
             (ForwardQuery(view.name, number, position), time)
             for position, time in enumerate(progress.compensated)
         )
-        yield Publish(moves, lift(view.root, delta), dict(control))
+        yield Publish(moves, view.root.lift(number, delta, CSN), dict(control))
 
 
 def roll(

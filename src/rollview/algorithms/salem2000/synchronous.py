@@ -28,7 +28,8 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from rollview.algebra.bag import Bag
-from rollview.algebra.view import Block, View
+from rollview.algebra.block import Block
+from rollview.algebra.view import View
 from rollview.algorithms.effects import Interval, Process
 from rollview.algorithms.salem2000.compute_delta import positions
 from rollview.algorithms.salem2000.execute import Steps, execute, total, view_query

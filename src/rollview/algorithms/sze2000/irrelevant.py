@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+from rollview.algebra.block import Block
 from rollview.algebra.dependencies import refers
-from rollview.algebra.view import Block
 from rollview.algorithms.sze2000.update_types import Counted, Kind, Update, key_of
 
 

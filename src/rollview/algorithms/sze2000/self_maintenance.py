@@ -25,10 +25,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rollview.algebra.bag import Bag, Output, keep
+from rollview.algebra.block import Block
 from rollview.algebra.dependencies import closure, determines
 from rollview.algebra.expression import Column, Expression, Literal, call, columns_of
 from rollview.algebra.join_graph import JoinStep, SubQuery
-from rollview.algebra.view import Block, Edge
+from rollview.algebra.relation import Edge
 from rollview.algorithms.effects import Stored
 from rollview.algorithms.sze2000.compensate import Missing, block_rows, drop, missing_updates, modify
 from rollview.algorithms.sze2000.versions import Computation, Steps

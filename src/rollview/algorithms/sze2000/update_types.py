@@ -16,9 +16,10 @@ from enum import IntEnum
 from functools import lru_cache
 
 from rollview.algebra.bag import column_getter
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Row, columns_of
 from rollview.algebra.history import Change, Transaction
-from rollview.algebra.view import Block, Relation
+from rollview.algebra.relation import Relation
 
 Counted = tuple[Row, int]
 """A row of an update message, with +n for inserted and −n for deleted."""

@@ -27,10 +27,11 @@ from collections.abc import Iterator
 
 from rollview.algebra.align import END
 from rollview.algebra.bag import Bag, Output, keep
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, conjunction
 from rollview.algebra.history import Transaction
 from rollview.algebra.join_graph import access_path
-from rollview.algebra.view import Aggregate, Block, View
+from rollview.algebra.view import View
 from rollview.algorithms.effects import (
     Install,
     Pause,
@@ -58,7 +59,7 @@ from rollview.algorithms.sze2000.without_tuple import (
 
 def refusal(view: View) -> str:
     """Why a view cannot be served; empty if it can."""
-    return "it maintains no aggregates" if isinstance(view.root, Aggregate) else ""
+    return "" if view.root.is_linear else f"it maintains no operators above blocks such as {view.root.name}"
 
 
 def processes(view: View) -> Iterator[Process]:
@@ -147,7 +148,7 @@ def incremental_change(site: ViewSite, sent: Sent) -> Steps[Refresh | None]:
         return None
     update, computation = sent.update, Computation(site, sent)
     block = computation.block
-    if update.kind is not Kind.INSERTION and isinstance(site.view.root, Block):
+    if update.kind is not Kind.INSERTION and site.view.block is not None:
         way = by_key(block, update.position)
         if way is not None and update.kind is Kind.DELETION:
             return (yield from _delete(computation, way))
@@ -156,7 +157,7 @@ def incremental_change(site: ViewSite, sent: Sent) -> Steps[Refresh | None]:
             return (yield from _modify(computation, way, outputs))
     rows = yield from block_rows(block, update.position, sent.rows)
     rounds = access_path(block, update.position).rounds
-    one_block = isinstance(site.view.root, Block)
+    one_block = site.view.block is not None
     change = yield from follow(computation, rows, rounds, block.projection, view_first=one_block)
     return None if change is None else _add(site.view, block, change)
 

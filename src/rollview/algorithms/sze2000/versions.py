@@ -28,8 +28,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rollview.algebra.bag import Bag
+from rollview.algebra.block import Block
 from rollview.algebra.history import Transaction
-from rollview.algebra.view import Block, View
+from rollview.algebra.view import View
 from rollview.algorithms.effects import Effect
 from rollview.algorithms.sze2000.irrelevant import in_order, relevant
 from rollview.algorithms.sze2000.update_types import Counted, Update, updates_of

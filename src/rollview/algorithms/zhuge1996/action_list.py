@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rollview.algebra.bag import Bag
+from rollview.algebra.block import Block
 from rollview.algebra.history import Transaction
-from rollview.algebra.view import Block, View
+from rollview.algebra.view import View
 from rollview.algorithms.effects import Compensated, Effect, Install, Process, Spawn, Stored
 from rollview.algorithms.key_delete import key_delete, without_duplicates
 from rollview.algorithms.source_evaluate import source_evaluate

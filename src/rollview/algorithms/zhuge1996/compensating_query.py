@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollview.algebra.bag import Bag, column_getter
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Row
 from rollview.algebra.history import Change
-from rollview.algebra.view import Block
 from rollview.algorithms.effects import Compensated, Effect, RowsOf
 from rollview.algorithms.key_delete import attributes_read, key_delete_star, unprojected, without_duplicates
 from rollview.algorithms.source_evaluate import source_evaluate

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollview.algebra.bag import Bag, column_getter
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Row
 from rollview.algebra.history import Change, Transaction
-from rollview.algebra.view import Block, View
+from rollview.algebra.view import View
 from rollview.algorithms.effects import Effect, RowsOf
 
 Relations = Generator[Effect, Any, dict[int, Bag]]

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from rollview.algebra.bag import MemoryBag, column_getter
-from rollview.algebra.dependencies import view_key
 from rollview.algebra.evaluate import evaluate_blocks
 from rollview.algebra.expression import Row
 from rollview.algebra.history import Change
-from rollview.algebra.lift import initial_state, present, roll
-from rollview.algebra.net_effect import stored_columns
 from rollview.algebra.valid_time import ValidTime, ended, of_refreshed
-from rollview.algebra.view import Block, View
+from rollview.algebra.view import View
 from rollview.algorithms.beyer2000.ipda import lets_pass
 from rollview.algorithms.beyer2000.ipda_effects import TIMESTAMP, XID, Apply, ReadCommitRecords, ReadDelta
 from rollview.errors import RollviewError
@@ -82,9 +80,11 @@ class Database:
         self._base: Tables = {}
         for name, rows in initial.items():
             self._base[name] = dict(MemoryBag.of((), rows).counts)
-        self._blocks = {name: evaluate_blocks(view.root, self._base) for name, view in self.views.items()}
+        self._blocks = {
+            name: tuple(evaluate_blocks(view.root, self._base)) for name, view in self.views.items()
+        }
         self._states = {
-            name: initial_state(self.views[name].root, rows) for name, rows in self._blocks.items()
+            name: view.root.state_of(iter(self._blocks[name])) for name, view in self.views.items()
         }
         self._records: dict[str, list[tuple[str, int | None, MemoryBag]]] = {name: [] for name in self.views}
         self._commit_records: dict[str, list[tuple[str, int]]] = {}
@@ -126,11 +126,12 @@ class Database:
         for name, view in self.views.items():
             if changed.isdisjoint(table.qualified for table in view.tables):
                 continue
-            before, after = self._blocks[name], evaluate_blocks(view.root, self._base)
+            before, after = self._blocks[name], tuple(evaluate_blocks(view.root, self._base))
             self._blocks[name] = after
-            delta = after.plus(before.negate())
-            if not delta.is_empty():
-                deltas.append((name, initial_state(view.root, delta)))
+            changes_of = [new.plus(old.negate()) for old, new in zip(before, after, strict=True)]
+            if not all(each.is_empty() for each in changes_of):
+                lifted = [view.root.lift(number, each) for number, each in enumerate(changes_of)]
+                deltas.append((name, view.root.net_effect(reduce(MemoryBag.plus, lifted))))
         return tuple(deltas)
 
     def acquire(self, xid: str, tables: Iterable[str], time: int) -> None:
@@ -232,7 +233,7 @@ class Database:
         view = self.views[effect.view]
         state = self._states[view.name]
         for piece in effect.pieces:
-            state = roll(view.root, state, piece)
+            state = view.root.roll(state, piece)
             check_integrity(view, state)
         self._states[view.name] = state
         self.refresh_times[view.name] = effect.upto
@@ -248,10 +249,10 @@ class Database:
         self.shown[view][-1] = (ended(valid, time), contents)
 
     def _presented(self, view: str) -> MemoryBag:
-        return present(self.views[view].root, self._states[view])
+        return self.views[view].root.present(self._states[view])
 
     def _bag(self, view: str, records: Iterable[tuple[str, int | None, MemoryBag]]) -> MemoryBag:
-        columns = (*stored_columns(self.views[view].root), XID, TIMESTAMP)
+        columns = (*self.views[view].root.state_columns, XID, TIMESTAMP)
         pairs = [((*row, xid, time), n) for xid, time, rows in records for row, n in rows.counts.items()]
         return MemoryBag.of_pairs(columns, pairs)
 
@@ -267,7 +268,7 @@ def check_integrity(view: View, state: MemoryBag) -> None:
             raise IntegrityError(
                 f"{list(row)} is deleted from {view.name}, where it is not", subject=view.name
             )
-    key = view_key(view.root) if isinstance(view.root, Block) else None
+    key = view.root.row_key
     if key is None:
         return
     key_of = column_getter(state.columns, key)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rollview.algebra.history import Change
-from rollview.algebra.view import Table, View
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
 from rollview.planning import parse_view
 from rollview.simulator.ipda.world import IpdaWorld, Statement, UpdateTransaction
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.sources.delta.changes import changes_of
 from rollview.sources.delta.definition import Definition, check_columns
 from rollview.sources.delta.log import read_commit

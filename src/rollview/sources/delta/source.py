@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from rollview.algebra.history import Seen
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
 from rollview.errors import OptionError
 from rollview.sources.delta.capture import LogPosition, capture_commits, check_same_table

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from rollview.algebra.bag import COUNT
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.errors import OptionError
 from rollview.rows import FileScan, Rows, ScanFile
 from rollview.sources.files.answer import State

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from rollview.algebra.history import Seen
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
 from rollview.sources.files.answer import answer
 from rollview.sources.files.dump_rows import Columns

@@ -7,7 +7,7 @@ from typing import Any
 
 import pymysql
 
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.sources.mariadb.connection import Server
 from rollview.sources.mariadb.look_up import quote
 from rollview.sources.mariadb.registered import (

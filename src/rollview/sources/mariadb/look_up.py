@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from rollview.algebra.expression import Call, Column, Expression, Literal
 from rollview.algebra.functions import Date, Timestamp
-from rollview.algebra.view import Relation
+from rollview.algebra.relation import Relation
 from rollview.sources.mariadb.connection import Server
 from rollview.sources.mariadb.registered import Registered
 from rollview.sources.mariadb.text_values import literal, table_of

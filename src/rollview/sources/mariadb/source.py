@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from rollview.algebra.history import Seen
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
 from rollview.errors import InputError, OptionError, RollviewError
 from rollview.sources.mariadb.capture import Capture

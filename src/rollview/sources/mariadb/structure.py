@@ -10,7 +10,7 @@ from typing import Any
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
-from rollview.algebra.view import ForeignKey, Table
+from rollview.algebra.relation import ForeignKey, Table
 from rollview.sources.mariadb.types import MariaDBColumn, spark_type_of
 
 OURS = "_rollview"

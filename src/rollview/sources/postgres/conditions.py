@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from rollview.algebra.expression import Call, Column, Expression, Literal
-from rollview.algebra.view import Relation
+from rollview.algebra.relation import Relation
 from rollview.sources.postgres.connections import quote, text_literal
 from rollview.sources.postgres.keys import comparable
 from rollview.sources.postgres.registration import Registered

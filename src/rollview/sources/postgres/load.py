@@ -14,7 +14,7 @@ from pathlib import Path
 from pyarrow import parquet
 
 from rollview.algebra.bag import COUNT
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.rows import FileScan, Rows, ScanFile
 from rollview.sources.postgres.copied_rows import chunks, fetch, select_list
 from rollview.sources.postgres.reading import Reading, Share

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rollview.algebra.history import Seen
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
 from rollview.errors import InputError
 from rollview.sources.postgres import read_point as read_points

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
-from rollview.algebra.view import ForeignKey, Table
+from rollview.algebra.relation import ForeignKey, Table
 from rollview.sources.postgres.connections import Connection, quote
 from rollview.sources.postgres.types import ARRAY, spark_type_of
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Expression
 from rollview.algebra.join_graph import JoinStep
-from rollview.algebra.view import Block, Relation, Table
+from rollview.algebra.relation import Relation, Table
 from rollview.algorithms.effects import Question
 from rollview.rows import spark_type
 from rollview.sources.source import columns_to_read

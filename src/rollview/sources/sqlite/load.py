@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from rollview.algebra.bag import COUNT
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.rows import FileScan, Rows, ScanFile
 from rollview.sources.sqlite.change_log import rows_of
 from rollview.sources.sqlite.connection import quote

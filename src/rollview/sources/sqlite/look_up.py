@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from rollview.algebra.expression import Call, Column, Expression, Literal
 from rollview.algebra.join_graph import JoinStep
-from rollview.algebra.view import Relation
+from rollview.algebra.relation import Relation
 from rollview.algorithms.effects import Question
 from rollview.rows import spark_type
 from rollview.sources.source import columns_to_read

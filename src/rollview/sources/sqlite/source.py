@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rollview.algebra.history import Seen
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
 from rollview.errors import InputError, OptionError
 from rollview.sources.source import Batch, ReadPointLost, ReadResult, SetupResult, SourceTxids

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
-from rollview.algebra.view import ForeignKey, Table
+from rollview.algebra.relation import ForeignKey, Table
 from rollview.sources.sqlite.connection import quote
 from rollview.sources.sqlite.types import spark_type_of
 

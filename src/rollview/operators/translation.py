@@ -1,25 +1,58 @@
-"""Queries: SELECT and UNION ALL to a tree of blocks, by way of drafts."""
+"""From the syntax tree of a query to a tree of operators.
+
+The operators are asked in turn whether the outermost construct of a query is theirs; the first that claims it
+translates it, and asks the translation for what stands below. Selections, projections, joins and UNION ALL
+below an operator are flattened into drafts on the way, so that blocks are as large as they can be.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from sqlglot import exp
 
 from rollview.algebra.bag import COUNT, keep
 from rollview.algebra.expression import Column, Expression, call
 from rollview.algebra.history import CSN
-from rollview.algebra.view import Aggregate, Block, Node, Relation, Table, UnionAll
-from rollview.planning.aggregate import SelectItem, aggregate, is_aggregate
-from rollview.planning.grammar import is_parenthesised
-from rollview.planning.normalize import Draft, normalize
-from rollview.planning.place import DIALECT, mistake, refusal
-from rollview.planning.scalar import condition, scalar
-from rollview.planning.scope import Item, Scope, check_outputs, find_relation
+from rollview.algebra.node import Node
+from rollview.algebra.relation import Relation, Table
+from rollview.operators.draft import Draft
+from rollview.sql.grammar import Syntax, is_parenthesised
+from rollview.sql.place import DIALECT, mistake, refusal
+from rollview.sql.scalar import condition, scalar
+from rollview.sql.scope import Item, Scope, check_outputs, find_relation
 
 _RESERVED = (CSN, COUNT)
 """Columns that change logs and view deltas add to a view's own."""
+
+
+class Operator(Protocol):
+    """What an operator's class says about the SQL that stands for it."""
+
+    @property
+    def name(self) -> str:
+        """What a user calls it."""
+
+    @property
+    def syntax(self) -> Syntax:
+        """The nodes of the syntax tree, each with its arguments, that it adds to the grammar."""
+
+    def claims(self, query: exp.Expr) -> bool:
+        """Whether the outermost construct of the query is its own."""
+
+    def translate(self, query: exp.Expr, translation: Translation) -> Node:
+        """The tree of a query that it claims."""
+
+
+@dataclass(frozen=True)
+class SelectItem:
+    """An output column: its name, and its SQL or, where `*` was written, the column itself."""
+
+    name: str
+    node: exp.Expr
+    column: Column | None = None
 
 
 @dataclass(frozen=True)
@@ -34,39 +67,45 @@ class Joined:
 class Translation:
     """From the syntax tree of a supported query to a view's tree, over these base tables."""
 
-    def __init__(self, tables: Iterable[Table]) -> None:
+    def __init__(self, tables: Iterable[Table], operators: Iterable[Operator]) -> None:
         self._tables = tuple(tables)
+        self._operators = tuple(operators)
 
     def node(self, query: exp.Expr) -> Node:
         """The tree of a whole query."""
-        query = _bare(query)
-        if not isinstance(query, exp.Select) or not is_aggregate(query):
-            return _sum(self._drafts(query))
-        scope, conditions, drafts = self._from(query)
-        summary = aggregate(query, self._items(query, scope, named=True), scope)
-        blocks = _sum(tuple(draft.above(conditions, summary.inputs) for draft in drafts))
-        return Aggregate(blocks, summary.keys, summary.measures, summary.output)
+        query = bare(query)
+        for operator in self._operators:
+            if operator.claims(query):
+                return operator.translate(query, self)
+        raise refusal(query, "a query other than SELECT and UNION ALL")
 
-    def _drafts(self, query: exp.Expr, named: bool = True) -> tuple[Draft, ...]:
+    def drafts(self, query: exp.Expr, named: bool = True) -> tuple[Draft, ...]:
         """The select-project-joins whose sum the query is.
 
         Outputs that nobody reads by name need none: those of all but the first in a UNION ALL.
         """
-        query = _bare(query)
+        query = bare(query)
         if isinstance(query, exp.SetOperation):
             return self._union(query, named)
         if not isinstance(query, exp.Select):
             raise refusal(query, "a query other than SELECT and UNION ALL")
-        if is_aggregate(query):
-            raise refusal(
-                query.args.get("group") or query.find(exp.AggFunc) or query,
-                "an aggregate (GROUP BY) inside UNION ALL or a subquery",
-                hint="aggregate above it: SELECT ... FROM (... UNION ALL ...) u GROUP BY ...",
-            )
-        scope, conditions, drafts = self._from(query)
-        items = self._items(query, scope, named)
+        self._check_plain(query)
+        scope, conditions, drafts = self.source(query)
+        items = self.items(query, scope, named)
         outputs = [(item.name, item.column or scalar(item.node, scope)) for item in items]
         return tuple(draft.above(conditions, outputs) for draft in drafts)
+
+    def _check_plain(self, query: exp.Select) -> None:
+        """A block has no operators inside."""
+        for operator in self._operators:
+            if operator.claims(query):
+                if operator.name == "block":
+                    return
+                raise refusal(
+                    query.args.get("group") or query.find(exp.AggFunc) or query,
+                    f"an {operator.name} (GROUP BY) inside UNION ALL or a subquery",
+                    hint="aggregate above it: SELECT ... FROM (... UNION ALL ...) u GROUP BY ...",
+                )
 
     def _union(self, union: exp.SetOperation, named: bool) -> tuple[Draft, ...]:
         # Long chains lean to the left, so that side is walked in a loop.
@@ -74,19 +113,19 @@ class Translation:
         left: exp.Expr = union
         while isinstance(left, exp.SetOperation):
             rights.append(left.expression)
-            left = _bare(left.this)
-        drafts = self._drafts(left, named)
+            left = bare(left.this)
+        drafts = self.drafts(left, named)
         names = [name for name, _ in drafts[0].outputs]
         for right in reversed(rights):
-            added = self._drafts(right, named=False)
+            added = self.drafts(right, named=False)
             width = len(added[0].outputs)
             if width != len(names):
                 message = f"UNION ALL of {len(names)} and {width} columns"
-                raise mistake(_bare(right), message, hint="both sides need the same number of columns")
+                raise mistake(bare(right), message, hint="both sides need the same number of columns")
             drafts += tuple(draft.renamed(names) for draft in added)
         return drafts
 
-    def _from(self, select: exp.Select) -> tuple[Scope, tuple[Expression, ...], tuple[Draft, ...]]:
+    def source(self, select: exp.Select) -> tuple[Scope, tuple[Expression, ...], tuple[Draft, ...]]:
         """What can be named, the conditions of WHERE, and what they stand above."""
         clause = select.args.get("from_")
         if clause is None:
@@ -104,7 +143,7 @@ class Translation:
         if select.args.get("joins"):
             hint = "join the base relations themselves"
             raise refusal(subquery, "a subquery (SELECT) in a JOIN", hint=hint)
-        drafts = self._drafts(subquery.this)
+        drafts = self.drafts(subquery.this)
         names = [name for name, _ in drafts[0].outputs]
         item = Item(subquery.alias, tuple(names))
         return Scope.of(item), tuple(draft.renamed(map(item.column, names)) for draft in drafts)
@@ -140,7 +179,7 @@ class Translation:
         alone = Joined(Scope.of(item), (relation,), ())
         return self._joined(alone, node.args.get("joins") or [])
 
-    def _items(self, select: exp.Select, scope: Scope, named: bool) -> list[SelectItem]:
+    def items(self, select: exp.Select, scope: Scope, named: bool) -> list[SelectItem]:
         """The output columns, `*` expanded; each has a name if they are `named`."""
         items: list[SelectItem] = []
         for node in select.expressions:
@@ -161,13 +200,8 @@ class Translation:
         return items
 
 
-def _bare(query: exp.Expr) -> exp.Expr:
+def bare(query: exp.Expr) -> exp.Expr:
     """A query without the parentheses around it."""
     while isinstance(query, exp.Subquery):
         query = query.this
     return query
-
-
-def _sum(drafts: tuple[Draft, ...]) -> Block | UnionAll:
-    blocks = tuple(map(normalize, drafts))
-    return blocks[0] if len(blocks) == 1 else UnionAll(blocks)

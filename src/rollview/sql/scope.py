@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from rollview.algebra.view import Relation, Table
+from rollview.algebra.relation import Relation, Table
 from rollview.errors import UnsupportedError
-from rollview.planning.place import NodeError, did_you_mean, mistake, nearest
+from rollview.sql.place import NodeError, did_you_mean, mistake, nearest
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from sqlglot import exp
 from rollview.algebra.expression import Call, Expression, Literal, call
 from rollview.algebra.functions import FUNCTIONS, Date, Timestamp
 from rollview.errors import EvaluationError
-from rollview.planning.place import DIALECT, mistake, refusal
+from rollview.sql.place import DIALECT, mistake, refusal
 
 _UNITS = {
     "DAY": ("PLUS DAYS", 1),

@@ -13,7 +13,7 @@ from sqlglot import exp
 from rollview.algebra.expression import Expression, Literal, call
 from rollview.algebra.functions.casts import cast_to
 from rollview.algebra.functions.dates import read_date, read_timestamp
-from rollview.planning.place import DIALECT, NodeError, mistake, refusal
+from rollview.sql.place import DIALECT, NodeError, mistake, refusal
 
 _Type = exp.DataType.Type
 _NAMES: dict[Any, str] = {

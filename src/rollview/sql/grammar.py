@@ -1,4 +1,4 @@
-"""The part of Spark SQL that can be maintained: a list of constructs, everything else is refused.
+"""The part of Spark SQL that can be maintained: a list of constructs; everything else is refused.
 
 The parser accepts far more than we translate, and silently keeps what it does not know as one more
 argument of a node. So the whole tree is checked before anything is translated: every node must be of a
@@ -7,27 +7,21 @@ class listed here and may carry only the arguments listed for it. Nothing can be
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from sqlglot import exp
 
-from rollview.planning.cast import check_cast
-from rollview.planning.functions import FUNCTIONS, IGNORED, unstable_hint
-from rollview.planning.literal import is_adjacent_strings
-from rollview.planning.place import DIALECT, NodeError, refusal
+from rollview.sql.cast import check_cast
+from rollview.sql.functions import FUNCTIONS, IGNORED, unstable_hint
+from rollview.sql.literal import is_adjacent_strings
+from rollview.sql.place import DIALECT, NodeError, refusal
 
 _BINARY = ("this", "expression")
 
-SUPPORTED: dict[type[exp.Expr], tuple[str, ...]] = {
-    # Queries.
-    exp.Select: ("expressions", "from_", "joins", "where", "group"),
-    exp.Union: _BINARY,
-    exp.Subquery: ("this", "alias"),
-    exp.From: ("this",),
-    exp.Table: ("this", "db", "catalog", "alias"),
-    exp.TableAlias: ("this",),
-    exp.Join: ("this", "on", "using", "kind", "method"),
-    exp.Where: ("this",),
-    exp.Group: ("expressions", "all"),
-    exp.Alias: ("this", "alias"),
+Syntax = Mapping[type[exp.Expr], tuple[str, ...]]
+"""Nodes of the syntax tree, and the arguments that each may carry."""
+
+SCALARS: Syntax = {
     # Names and constants.
     exp.Column: ("this", "table", "db"),
     exp.Identifier: ("this", "quoted"),
@@ -62,9 +56,8 @@ SUPPORTED: dict[type[exp.Expr], tuple[str, ...]] = {
     exp.TimestampTrunc: ("this", "unit"),
     exp.TsOrDsToDate: ("this", "safe"),
     **{kind: (*arguments, *IGNORED.get(kind, ())) for kind, (_, arguments) in FUNCTIONS.items()},
-    exp.Count: ("this", "big_int"),
-    **dict.fromkeys((exp.Sum, exp.Avg), ("this",)),
 }
+"""Scalar expressions; queries belong to the operators, each of which adds its own."""
 
 _CLAUSES = {
     "with_": "WITH (a common table expression)",
@@ -127,14 +120,22 @@ _CONSTRUCTS: dict[type[exp.Expr], str] = {
 _QUERIES = (exp.Select, exp.SetOperation, exp.Subquery)
 
 
-def check_supported(query: exp.Expr) -> None:
+def whole_syntax(parts: Iterable[Syntax]) -> Syntax:
+    """The grammar of scalar expressions and of these parts, all arguments of a node taken together."""
+    whole: dict[type[exp.Expr], tuple[str, ...]] = dict(SCALARS)
+    for kind, arguments in (entry for part in parts for entry in part.items()):
+        whole[kind] = (*whole.get(kind, ()), *arguments)
+    return whole
+
+
+def check_supported(query: exp.Expr, syntax: Syntax) -> None:
     """Refuses the first construct that is not listed, if there is one."""
     for node in query.walk(bfs=False):
         if node is not query and isinstance(node, _QUERIES):
             _check_subquery(node)
         if isinstance(node, exp.Subquery) and node.alias:
             _check_alias(node)
-        allowed = SUPPORTED.get(type(node))
+        allowed = syntax.get(type(node))
         if allowed is None:
             raise _refused(node)
         if isinstance(node, exp.Join):

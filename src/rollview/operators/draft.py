@@ -1,7 +1,7 @@
-"""From relations, conditions and outputs to a block: conditions told apart into edges, local, residual.
+"""Drafts: select-project-joins on their way to blocks, with conditions not yet told apart.
 
-A draft is a select-project-join before that. Drafts nest: what stands above a subquery is put into it by
-substituting the subquery's outputs, so that one flat block remains.
+Drafts nest: what stands above a subquery is put into it by substituting the subquery's outputs, so that one
+flat block remains.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rollview.algebra.bag import Output
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Call, Column, Expression, columns_of, conjuncts
-from rollview.algebra.view import Block, Edge, Relation
+from rollview.algebra.relation import Edge, Relation
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,24 @@ class Draft:
         outputs = tuple((name, output) for name, (_, output) in zip(names, self.outputs, strict=True))
         return replace(self, outputs=outputs)
 
+    def block(self) -> Block:
+        """The block of the draft. A condition that is written twice is kept once."""
+        owner = {column: i for i, relation in enumerate(self.relations) for column in relation.columns}
+        edges: dict[Edge, None] = {}
+        local: list[dict[Expression, None]] = [{} for _ in self.relations]
+        residual: dict[Expression, None] = {}
+        for condition in (part for whole in self.conditions for part in conjuncts(whole)):
+            edge = _edge(condition, owner)
+            owners = {owner[column] for column in columns_of(condition)}
+            if edge is not None:
+                edges[edge] = None
+            elif len(owners) <= 1:
+                # A condition without columns holds for all rows or none, so any one relation can carry it.
+                local[min(owners, default=0)][condition] = None
+            else:
+                residual[condition] = None
+        return Block(self.relations, tuple(edges), tuple(map(tuple, local)), tuple(residual), self.outputs)
+
 
 def substitute(expression: Expression, known: Mapping[str, Expression]) -> Expression:
     """The expression with each known column replaced by what it stands for."""
@@ -42,25 +61,6 @@ def substitute(expression: Expression, known: Mapping[str, Expression]) -> Expre
     if isinstance(expression, Call):
         return Call(expression.function, tuple(substitute(part, known) for part in expression.arguments))
     return expression
-
-
-def normalize(draft: Draft) -> Block:
-    """The block of a draft. A condition that is written twice is kept once."""
-    owner = {column: i for i, relation in enumerate(draft.relations) for column in relation.columns}
-    edges: dict[Edge, None] = {}
-    local: list[dict[Expression, None]] = [{} for _ in draft.relations]
-    residual: dict[Expression, None] = {}
-    for condition in (part for whole in draft.conditions for part in conjuncts(whole)):
-        edge = _edge(condition, owner)
-        owners = {owner[column] for column in columns_of(condition)}
-        if edge is not None:
-            edges[edge] = None
-        elif len(owners) <= 1:
-            # A condition without columns holds for all rows or none, so any one relation can carry it.
-            local[min(owners, default=0)][condition] = None
-        else:
-            residual[condition] = None
-    return Block(draft.relations, tuple(edges), tuple(map(tuple, local)), tuple(residual), draft.outputs)
 
 
 def _edge(condition: Expression, owner: Mapping[str, int]) -> Edge | None:

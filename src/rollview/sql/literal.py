@@ -8,7 +8,7 @@ from decimal import Decimal
 from sqlglot import exp
 
 from rollview.algebra.expression import Literal
-from rollview.planning.place import mistake
+from rollview.sql.place import mistake
 
 NULL = Literal(None)
 

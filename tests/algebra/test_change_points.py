@@ -1,4 +1,4 @@
-"""row_delta against the oracle: the rows before and after every transaction, computed from scratch."""
+"""Change points against the oracle: the rows before and after every transaction, computed from scratch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 
 from rollview.algebra.bag import MemoryBag
 from rollview.algebra.history import CSN
-from rollview.algebra.lift import initial_state, lift, present, roll
-from rollview.algebra.row_delta import row_delta
-from rollview.algebra.view import Table
+from rollview.algebra.relation import Table
 from rollview.planning import parse_view
 
 _TABLE = Table("s", "r", ("a", "b"))
@@ -45,22 +43,22 @@ def test_oracle_rows_before_and_after_every_csn(
     def inputs(row: tuple[int, int]) -> tuple[int, ...]:
         return row if width == 2 else row[1:]
 
-    state = initial_state(
-        root, MemoryBag.of_pairs(names, [(inputs(row), count) for row, count in rows.items()])
+    state = root.state_of(
+        iter([MemoryBag.of_pairs(names, [(inputs(row), count) for row, count in rows.items()])])
     )
     block_delta = MemoryBag.of_pairs(
         (*names, CSN), [((*inputs(row[:2]), row[2]), count) for row, count in changes.items()]
     )
-    delta = lift(root, block_delta)
-    found = row_delta(root, state, delta, 5)
+    delta = root.lift(0, block_delta, CSN)
+    found = root.row_delta(state, delta, 5)
     assert found.columns == (*root.output_columns, CSN)
     before, place = state, delta.columns.index(CSN)
     for csn in range(6, 10):
         own = MemoryBag(
             delta.columns, {row: count for row, count in delta.counts.items() if row[place] == csn}
         )
-        after = roll(root, before, own)
-        expected = present(root, after).plus(present(root, before).negate())
+        after = root.roll(before, own)
+        expected = root.present(after).plus(root.present(before).negate())
         here = {row[:-1]: count for row, count in found.counts.items() if row[-1] == csn}
         assert here == expected.counts
         before = after

@@ -13,12 +13,12 @@ from sqlglot import exp
 
 from rollview.algebra.expression import Call, Column, Expression, Literal, call
 from rollview.algebra.functions.casts import cast_to, cast_type
-from rollview.planning.calendar import extracted_part, is_interval, plus_interval, truncation_unit
-from rollview.planning.cast import cast
-from rollview.planning.functions import BOOLEAN, FUNCTIONS, OF_THEIR_ARGUMENTS
-from rollview.planning.literal import NULL, literal
-from rollview.planning.place import DIALECT, mistake, refusal
-from rollview.planning.scope import Scope
+from rollview.sql.calendar import extracted_part, is_interval, plus_interval, truncation_unit
+from rollview.sql.cast import cast
+from rollview.sql.functions import BOOLEAN, FUNCTIONS, OF_THEIR_ARGUMENTS
+from rollview.sql.literal import NULL, literal
+from rollview.sql.place import DIALECT, mistake, refusal
+from rollview.sql.scope import Scope
 
 AggregateRule = Callable[[exp.AggFunc], Expression]
 """What an aggregate function becomes, where one is allowed."""

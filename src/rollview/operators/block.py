@@ -1,0 +1,47 @@
+"""How SELECT, FROM, JOIN and WHERE become blocks. What a block is and does is in `rollview.algebra.block`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from sqlglot import exp
+
+from rollview.algebra.block import Block
+from rollview.algebra.node import Node
+from rollview.operators.draft import Draft
+from rollview.operators.translation import Translation
+from rollview.operators.union_all import UnionAll
+from rollview.sql.grammar import Syntax
+
+
+class SelectProjectJoin:
+    """The SQL of a block: every SELECT that no other operator claims."""
+
+    name: ClassVar[str] = Block.name
+    syntax: ClassVar[Syntax] = {
+        exp.Select: ("expressions", "from_", "joins", "where"),
+        exp.Subquery: ("this", "alias"),
+        exp.From: ("this",),
+        exp.Table: ("this", "db", "catalog", "alias"),
+        exp.TableAlias: ("this",),
+        exp.Join: ("this", "on", "using", "kind", "method"),
+        exp.Where: ("this",),
+        exp.Alias: ("this", "alias"),
+    }
+
+    @staticmethod
+    def claims(query: exp.Expr) -> bool:
+        """Any SELECT."""
+        return isinstance(query, exp.Select)
+
+    @staticmethod
+    def translate(query: exp.Expr, translation: Translation) -> Node:
+        """A block, or several where the SELECT stands above a UNION ALL."""
+        return sum_of(translation.drafts(query))
+
+
+def sum_of(drafts: Sequence[Draft]) -> Block | UnionAll:
+    """The blocks of drafts, added up."""
+    blocks = tuple(draft.block() for draft in drafts)
+    return blocks[0] if len(blocks) == 1 else UnionAll(blocks)

@@ -1,0 +1,23 @@
+"""The operators that views are made of, in the order in which they are asked whether a query is theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rollview.operators.aggregate import Aggregate
+from rollview.operators.block import SelectProjectJoin
+from rollview.operators.translation import Operator
+from rollview.operators.union_all import UnionAll
+
+OPERATORS: list[Operator] = [Aggregate, UnionAll, SelectProjectJoin]
+
+
+@contextmanager
+def added(operator: Operator) -> Iterator[None]:
+    """One more operator, asked before all others, for as long as the block lasts."""
+    OPERATORS.insert(0, operator)
+    try:
+        yield
+    finally:
+        OPERATORS.remove(operator)

@@ -1,0 +1,65 @@
+"""UNION ALL: the sum of its inputs, column by position, named as the first input's columns are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+from sqlglot import exp
+
+from rollview.algebra.bag import Bag, keep
+from rollview.algebra.expression import Column
+from rollview.algebra.node import Node
+from rollview.operators.translation import Translation
+from rollview.sql.grammar import Syntax
+
+B = TypeVar("B", bound=Bag)
+
+
+@dataclass(frozen=True)
+class UnionAll(Node):
+    """The rows of all inputs. Linear, so that each input's delta passes through alone; nothing is stored."""
+
+    parts: tuple[Node, ...]
+
+    name: ClassVar[str] = "union all"
+    is_linear: ClassVar[bool] = True
+    syntax: ClassVar[Syntax] = {exp.Union: ("this", "expression")}
+
+    @staticmethod
+    def claims(query: exp.Expr) -> bool:
+        """UNION ALL; other set operations are none of its business."""
+        return isinstance(query, exp.Union)
+
+    @classmethod
+    def translate(cls, query: exp.Expr, translation: Translation) -> UnionAll:
+        """All inputs, however deep they are nested, side by side."""
+        return cls(tuple(draft.block() for draft in translation.drafts(query)))
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """All parts."""
+        return self.parts
+
+    @property
+    def output_columns(self) -> tuple[str, ...]:
+        """The names of the first input's columns, as SQL has it."""
+        return self.inputs[0].output_columns
+
+    def absorb(self, position: int, rows: B, *extra: str) -> B:
+        """The rows under the first input's names."""
+        theirs = self.inputs[position].output_columns
+        if theirs == self.output_columns:
+            return rows
+        named = tuple(zip(self.output_columns, map(Column, theirs), strict=True))
+        return rows.project((*named, *keep(extra)))
+
+    def render(self, place: str = "") -> Iterator[str]:
+        """The inputs, numbered."""
+        for number, each in enumerate(self.inputs, start=1):
+            yield from each.render(f" {number} of {len(self.inputs)} (UNION ALL){place}")
+
+    def explain(self) -> str:
+        """Nothing is stored but rows."""
+        return "rows; the deltas of the inputs are added up"
