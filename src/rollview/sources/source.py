@@ -20,7 +20,6 @@ from rollview.algebra.expression import columns_of
 from rollview.algebra.history import Seen
 from rollview.algebra.view import Block, Table
 from rollview.algorithms.effects import Question
-from rollview.errors import RollviewError
 from rollview.rows import Rows
 
 
@@ -55,10 +54,6 @@ class ReadResult:
 
     rows: tuple[Rows, ...]
     read_point: str
-
-
-class ReadPointLost(RollviewError):
-    """A reading saw a state that capture passed over in one go; the question must be asked again."""
 
 
 class SourceTxids(Protocol):
