@@ -267,7 +267,7 @@ def test_options(tmp_path: Path) -> None:
         DeltaSource("d", tmp_path, {"key.orders": "x"}).tables()
     with pytest.raises(OptionError, match="no option kez"):
         DeltaSource("d", tmp_path, {"kez": "x"})
-    with pytest.raises(OptionError, match="there is no folder"):
+    with pytest.raises(SourceMissing, match="there is no folder"):
         DeltaSource("d", tmp_path / "nowhere")
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from rollview.algebra.history import Seen
 from rollview.algebra.view import Table
 from rollview.algorithms.effects import Question
-from rollview.errors import OptionError, SourceChanged, SourceMissing
+from rollview.errors import SourceChanged, SourceMissing
 from rollview.sources.delta.capture import LogPosition, capture_commits, check_same_table
 from rollview.sources.delta.definition import check_columns
 from rollview.sources.delta.snapshot import FollowedTable, defined_by, open_table
@@ -43,7 +43,7 @@ class DeltaSource:
         self._options = dict(options or {})
         check_options(name, self._options, ["key."])
         if not self._folder.is_dir():
-            raise OptionError(
+            raise SourceMissing(
                 f"source {name}: there is no folder {path}", subject=name, hint="correct its path"
             )
         self._lock = threading.Lock()

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.view import Table
-from rollview.errors import OptionError, SourceMissing
+from rollview.errors import SourceMissing
 from rollview.rows import FileScan, Rows, ScanFile
 from rollview.sources.files.answer import State
 from rollview.sources.files.differential import check_key, differential
@@ -144,7 +144,7 @@ class TableFolder:
 def table_folders(source: str, path: Path, options: Mapping[str, Any]) -> dict[str, TableFolder]:
     """The tables of a file source, by name; hidden folders are none."""
     if not path.is_dir():
-        raise OptionError(
+        raise SourceMissing(
             f"source {source}: there is no folder {path}", subject=source, hint="correct its path"
         )
     return {
