@@ -5,13 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rollview import errors
 from rollview.errors import RollviewError
 
 if TYPE_CHECKING:
     from rollview.service.project import Project
 
 __version__ = "0.1.0"
-__all__ = ["Project", "RollviewError", "__version__"]
+__all__ = ["Project", "RollviewError", "__version__", "errors"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,13 +1,67 @@
-"""What can go wrong, said so that the reader can act: the thing, the reason, the way out."""
+"""Every error of rollview. Each names its subject, the reason and the way out.
+
+RollviewError
+  + InputError
+      + OptionError
+      + ProjectError
+      + PointError
+      + ViewError
+          + UnsupportedError
+      + WorldError
+  + SourceError
+      + SourceUnavailable
+      + SourceMissing (InputError)
+      + AccessDenied (InputError)
+      + NotSetUp (InputError)
+      + NeedsAdministrator (InputError)
+      + CaptureRefused (InputError)
+      + CaptureStalled
+      + ReadPointLost
+      + SourceChanged
+      + LogLost
+      + UnrepresentableValue
+      + DumpError
+      + SourceFailed
+  + HistoryError
+      + HistoryPruned
+      + UnitSplit
+  + CatalogError
+      + CatalogUrlError (InputError)
+      + CatalogUnavailable
+      + NotRegistered
+      + NotWaiting (InputError)
+      + LeaseHeld
+      + LeaseLost
+  + LakeError
+      + LakeUnavailable
+      + LakeDamaged
+      + ConflictError
+  + EvaluationError
+  + CorruptView
+  + JavaMissing
+  + SparkFailed
+
+A name in parentheses is a second base class. The command line exits with code 2 on an `InputError` and with
+code 1 on all others.
+
+`retryable` says whether `rollview run` can get past an error without a change to the project: by waiting, or
+because somebody else acts, such as the owner of a source, an administrator, or a `rollview setup` in another
+process. It is about a run that has worked before. In the first round of a run an `InputError` is a mistake to
+report at once, whether or not it is retryable.
+"""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 
 class RollviewError(Exception):
     """The root of every error that rollview raises on purpose.
 
-    `thing` is the offending name or place, `hint` the way out; both may be empty.
+    `subject` is the offending name or place, `hint` the way out; both may be empty.
     """
+
+    retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, subject: str = "", hint: str = "") -> None:
         super().__init__(message)
@@ -19,29 +73,272 @@ class RollviewError(Exception):
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
 
+# What the user wrote
+
+
 class InputError(RollviewError):
-    """Bad input: nothing was changed; the command line exits with code 2."""
-
-
-class ViewError(InputError):
-    """A view's SQL names something that is not there, or in two places at once."""
-
-
-class UnsupportedError(ViewError):
-    """A view's SQL is right, but uses a construct that cannot be maintained yet."""
+    """Bad input; nothing was changed."""
 
 
 class OptionError(InputError):
-    """Options that contradict each other or are out of range."""
+    """Options contradict each other or are out of range."""
+
+
+class ProjectError(InputError):
+    """The project file cannot be used."""
+
+
+class PointError(InputError):
+    """A point in time is not valid or cannot be reached."""
+
+
+class ViewError(InputError):
+    """A view's SQL names something that does not exist or is ambiguous."""
+
+
+class UnsupportedError(ViewError):
+    """A view's SQL is valid, but uses a construct that cannot be maintained yet."""
 
 
 class WorldError(InputError):
-    """A described world that cannot exist: a key that is no key, a row of the wrong width."""
+    """A world for the simulator cannot exist: a key that is not unique, a row of the wrong width."""
+
+
+# Sources
+
+
+class SourceError(RollviewError):
+    """A source cannot be captured or read."""
+
+
+class SourceUnavailable(SourceError):
+    """The database cannot be reached, the connection broke, or a lock was held for too long."""
+
+    retryable = True
+
+
+class SourceMissing(SourceError, InputError):
+    """The database, folder or table that the project names is not there."""
+
+    # A file that was moved away may come back, and run has read it before.
+    retryable = True
+
+
+class AccessDenied(SourceError, InputError):
+    """The server does not accept the user, the password or the database."""
+
+    # The server's administrator can open the account again.
+    retryable = True
+
+
+class NotSetUp(SourceError, InputError):
+    """The source, or a table of it, is not set up for capture."""
+
+    # `rollview setup` in another process sets it up.
+    retryable = True
+
+
+class NeedsAdministrator(SourceError, InputError):
+    """The source needs something that only its administrator can do; `statements` say what."""
+
+    # Not retryable: only setup raises it, and setup is run again after the administrator has acted.
+
+    def __init__(
+        self, message: str, *, subject: str = "", hint: str = "", statements: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message, subject=subject, hint=hint)
+        self.statements = statements
+
+
+class CaptureRefused(SourceError, InputError):
+    """A table cannot be captured exactly as it is, so it is not captured at all."""
+
+    # The owner of the table or the server can change what stands in the way.
+    retryable = True
+
+
+class CaptureStalled(SourceError):
+    """An answer saw transactions that have not been captured in time."""
+
+    retryable = True
+
+
+class ReadPointLost(SourceError):
+    """An answer saw a state that capture can no longer place in the history; it must be read again."""
+
+    retryable = True
+
+
+class SourceChanged(SourceError):
+    """A captured table or database is no longer the one that was set up; continuing could miss changes."""
+
+    # `rollview setup` in another process takes it as it is now.
+    retryable = True
+
+
+class LogLost(SourceError):
+    """The source no longer has changes that were committed since the last capture, or never logged them."""
+
+    # `rollview setup` in another process reloads the views.
+    retryable = True
+
+
+class UnrepresentableValue(SourceError):
+    """A value at the source has no equal in Spark or does not fit the declared type of its column."""
+
+    # Its owner can correct the value; `rollview setup` in another process leaves the old one behind.
+    retryable = True
+
+
+class DumpError(SourceError):
+    """A dump is not valid: a key occurs twice, a value has the wrong type, it changed while it was read."""
+
+    # The owner can replace it with a correct one.
+    retryable = True
+
+
+class SourceFailed(SourceError):
+    """The source reported an error that is none of the others, such as a missing privilege or a full disk."""
+
+    # Whoever administers the source can remove the cause.
+    retryable = True
+
+
+# History
 
 
 class HistoryError(RollviewError):
-    """A source said two different things about one version, or parts of global transactions cross."""
+    """The history contradicts itself: one version has two contents, or parts of global transactions cross."""
+
+
+class HistoryPruned(HistoryError):
+    """The part of the history that was asked about has been pruned."""
+
+    # A new answer of a source sees newer versions, which are kept.
+    retryable = True
+
+
+class UnitSplit(HistoryError):
+    """An answer saw only a part of what a site contributed to one unit of work, so that it has no csn."""
+
+    # The next answer sees a later state.
+    retryable = True
+
+
+# Catalog
+
+
+class CatalogError(RollviewError):
+    """The catalog was asked for something that contradicts its content; nothing was changed."""
+
+
+class CatalogUrlError(CatalogError, InputError):
+    """The catalog's address is not valid."""
+
+
+class CatalogUnavailable(CatalogError):
+    """The database of the catalog failed: it is locked, full or unreachable.
+
+    The transaction did not happen. Only if it failed during its commit can it have: whether its step is
+    still pending tells.
+    """
+
+    retryable = True
+
+
+class NotRegistered(CatalogError):
+    """A view, table or site is not in the catalog, or not any more."""
+
+    # `rollview setup` in another process adds and removes them while run goes on.
+    retryable = True
+
+
+class NotWaiting(CatalogError, InputError):
+    """There is no such global transaction to end the wait for."""
+
+
+class LeaseHeld(CatalogError):
+    """Another process is working on the same subject."""
+
+    retryable = True
+
+
+class LeaseLost(CatalogError):
+    """The lease has passed to another process, so its former holder must not write any more."""
+
+    # The next attempt acquires the lease again.
+    retryable = True
+
+
+# Lake
+
+
+class LakeError(RollviewError):
+    """A table of the lake cannot be read or written as asked; its content has not changed."""
+
+
+class LakeUnavailable(LakeError):
+    """The disk below the lake failed, for example because it is full."""
+
+    retryable = True
+
+
+class LakeDamaged(LakeError):
+    """A table of the lake was changed by another program, or parts of it are missing."""
+
+    # Somebody can put the files back, or reload the table with `rollview setup` in another process.
+    retryable = True
+
+
+class ConflictError(LakeError):
+    """Another writer replaced the same files first, or won every commit race."""
+
+    retryable = True
+
+
+# Computation
 
 
 class EvaluationError(RollviewError):
     """An expression has no value for a row, such as a division by zero."""
+
+
+class CorruptView(RollviewError):
+    """A stored view and its delta contradict each other."""
+
+
+class JavaMissing(RollviewError):
+    """There is no Java to run Spark on."""
+
+
+class SparkFailed(RollviewError):
+    """Spark did not start."""
+
+
+_SPARK = frozenset({"py4j", "pyspark"})
+"""The packages whose exceptions reach the drivers as they are: a lost executor, a failed job."""
+
+_WRONG_QUERIES = frozenset({"AnalysisException", "ParseException"})
+"""What Spark raises when rollview asked for something that makes no sense."""
+
+_PROGRAMMING_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Whether `rollview run` can get past an error without a change to the project or to rollview.
+
+    Errors of rollview say so themselves. Errors of the machine and the network (OSError, which includes
+    TimeoutError and ConnectionError) and of Spark can be retried. All other libraries are wrapped where they
+    are used, so any other exception is a programming error, and so is one of Spark's that is also a TypeError
+    or the like.
+    """
+    if isinstance(error, RollviewError):
+        return error.retryable
+    if isinstance(error, OSError):
+        return True
+    if not isinstance(error, Exception) or isinstance(error, _PROGRAMMING_ERRORS):
+        return False
+    ancestors = type(error).__mro__
+    if any(each.__name__ in _WRONG_QUERIES for each in ancestors):
+        return False
+    return any(each.__module__.partition(".")[0] in _SPARK for each in ancestors)

@@ -21,9 +21,9 @@ from rollview.algebra.net_effect import (
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.algorithms.beyer2000.ipda_effects import TIMESTAMP, XID
-from rollview.errors import OptionError
+from rollview.errors import CorruptView, OptionError
 from rollview.planning import parse_view
-from rollview.simulator.ipda.database import IntegrityError, check_integrity
+from rollview.simulator.ipda.database import check_integrity
 from rollview.simulator.ipda.example import clock
 
 CUSTOMER = Table("shop", "customer", ("custId", "name", "state"), ("custId",))
@@ -73,9 +73,9 @@ def test_petunias_one_by_one_need_their_order() -> None:
     """§5: the second record first violates the key; the third first finds nothing to delete."""
     records = [_delta(WI_CUST, [pair]) for pair in PETUNIAS]
     assert _apply(WI_CUST, PAUL, *records) == PATTY
-    with pytest.raises(IntegrityError, match="occurs twice"):
+    with pytest.raises(CorruptView, match="occurs twice"):
         _apply(WI_CUST, PAUL, records[1])
-    with pytest.raises(IntegrityError, match="where it is not"):
+    with pytest.raises(CorruptView, match="where it is not"):
         _apply(WI_CUST, PAUL, records[2])
 
 
@@ -85,7 +85,7 @@ def test_the_net_effect_of_the_petunias_is_the_first_and_the_last_record() -> No
     deletions, insertions = in_order(WI_CUST.root, net)
     assert (deletions, insertions) == (PAUL.negate(), PATTY)
     assert _apply(WI_CUST, PAUL, deletions, insertions) == PATTY
-    with pytest.raises(IntegrityError, match="occurs twice"):
+    with pytest.raises(CorruptView, match="occurs twice"):
         _apply(WI_CUST, PAUL, insertions, deletions)
 
 
@@ -171,7 +171,7 @@ def test_lemmas_10_and_11_under_a_key(
 
     modified = {row[0] for row in deletions.counts} & {row[0] for row in insertions.counts}
     if modified:
-        with pytest.raises(IntegrityError, match="occurs twice"):
+        with pytest.raises(CorruptView, match="occurs twice"):
             _apply(WI_CUST, state, insertions, deletions)
 
 

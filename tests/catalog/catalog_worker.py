@@ -6,17 +6,8 @@ import sys
 import threading
 from pathlib import Path
 
-from rollview.catalog import (
-    Catalog,
-    LeaseHeld,
-    Materialized,
-    Moved,
-    Part,
-    Refresh,
-    Refreshed,
-    Sequenced,
-    Unit,
-)
+from rollview.catalog import Catalog, Materialized, Moved, Part, Refresh, Refreshed, Sequenced, Unit
+from rollview.errors import LeaseHeld
 
 
 def say(*words: object) -> None:

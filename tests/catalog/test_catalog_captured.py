@@ -8,7 +8,8 @@ import pytest
 from catalog_world import NAMES, ORIGINS, TABLES, Both, Plan, capture
 
 from rollview.algebra.relation import ForeignKey, Table
-from rollview.catalog import Catalog, CatalogError, Part, SchemaChanged, Site, Unit
+from rollview.catalog import Catalog, Part, Site, Unit
+from rollview.errors import CatalogError, SourceChanged
 
 
 def test_tables_come_back_whole(catalog: Catalog) -> None:
@@ -51,7 +52,7 @@ def test_registering_again_adds_what_is_new_and_moves_no_log_position(catalog: C
 )
 def test_other_columns_or_types_are_refused(catalog: Catalog, changed: Table) -> None:
     catalog.register(TABLES[:1], ORIGINS)
-    with pytest.raises(SchemaChanged, match=r"x\.r has changed: it was \(a int, b string\)") as caught:
+    with pytest.raises(SourceChanged, match=r"x\.r has changed: it was \(a int, b string\)") as caught:
         catalog.register([TABLES[1], changed], ORIGINS)
     assert caught.value.subject == "x.r" and caught.value.hint
     # Nothing was changed: the new table beside it is not there either.

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollview.algebra.history import Seen
-from rollview.catalog import Catalog, CatalogError, HistoryPruned, Part, Unit
+from rollview.catalog import Catalog, Part, Unit
+from rollview.errors import CatalogError, HistoryPruned
 
 
 @pytest.fixture(scope="module")

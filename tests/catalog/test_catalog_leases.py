@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from rollview.catalog import Catalog, CatalogError, Lease, LeaseHeld, LeaseLost
+from rollview.catalog import Catalog, Lease
 from rollview.catalog import process as processes
 from rollview.catalog.process import is_gone, this_process
+from rollview.errors import CatalogError, LeaseHeld, LeaseLost
 
 SECONDS = 0.6
 """A lease's time where its holder is silent."""

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from catalog_world import ORIGINS, TABLES, queries, view_record
 
-from rollview.catalog import Catalog, LeaseHeld, LeaseLost, ViewAdded
+from rollview.catalog import Catalog, ViewAdded
+from rollview.errors import LeaseHeld, LeaseLost
 
 pytestmark = pytest.mark.slow
 WORKER = Path(__file__).with_name("catalog_worker.py")

@@ -13,10 +13,10 @@ import pytest
 from catalog_world import ORIGINS, TABLES, Both, Plan, capture
 from sqlalchemy import Connection, create_engine, inspect
 
-from rollview.catalog import Catalog, CatalogError, CatalogUnavailable, CatalogUrlError, migrations
+from rollview.catalog import Catalog, migrations
 from rollview.catalog.database import Database
 from rollview.catalog.schema import metadata
-from rollview.errors import InputError
+from rollview.errors import CatalogError, CatalogUnavailable, CatalogUrlError, InputError
 
 WORKER = Path(__file__).with_name("catalog_worker.py")
 
@@ -146,7 +146,7 @@ def test_a_newer_catalog_is_refused_untouched(url: str) -> None:
 def test_another_programs_database_is_refused_untouched(url: str) -> None:
     _run(url, "CREATE TABLE customer (id INTEGER)")
     before = _file(url).read_bytes()
-    with pytest.raises(CatalogError, match=r"is no catalog: it holds other tables \(customer"):
+    with pytest.raises(CatalogError, match=r"is not a catalog: it holds other tables \(customer"):
         Catalog.open(url)
     assert _file(url).read_bytes() == before
 

@@ -30,7 +30,7 @@ INSERT INTO touch SELECT 'x.r', i, 2, i * 2 FROM n;
 INSERT INTO touch SELECT 'x.s', i, 1, i / 100 FROM n WHERE i % 100 = 0;
 INSERT INTO touch SELECT 'y.t', i, 1, i / 10 FROM n WHERE i % 10 = 0;
 UPDATE site SET version = {UNITS} WHERE name = 'x';
-UPDATE site SET version = {UNITS} / 10, marks_grow = FALSE WHERE name = 'y.t';
+UPDATE site SET version = {UNITS} / 10, source_txids_grow = FALSE WHERE name = 'y.t';
 """
 
 

@@ -11,7 +11,6 @@ from catalog_world import ORIGINS, TABLES, queries, view_record
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import (
     Catalog,
-    CatalogError,
     Lease,
     Materialized,
     Moved,
@@ -25,6 +24,7 @@ from rollview.catalog import (
     ViewAdded,
     ViewDropped,
 )
+from rollview.errors import CatalogError
 
 ALL = tuple(queries())
 UNIT = Unit(1, 1.0, (Part("x", 1, 1),), {"x.r": 1})

@@ -6,8 +6,8 @@ import pytest
 from catalog_world import ORIGINS, TABLES
 
 from rollview.algebra.history import Seen
-from rollview.catalog import Catalog, NotWaiting, Part, Sequenced, Unit, UnitSplit, Waiting
-from rollview.errors import InputError
+from rollview.catalog import Catalog, Part, Sequenced, Unit, Waiting
+from rollview.errors import InputError, NotWaiting, UnitSplit
 
 
 def test_who_waits_is_kept_with_the_time_since_when(

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from rollview.cli.java import SparkFailed, silent_logs, silent_start
+from rollview.cli.java import silent_logs, silent_start
+from rollview.errors import SparkFailed
 
 
 @pytest.mark.parametrize("debug", [False, True])

@@ -151,8 +151,8 @@ def test_a_time_outside_is_refused_and_nothing_changes(shop: Path, typed: Typed)
         assert "view sales_by_state cannot be" in result.stderr, line
         assert "hint: possible: csn:" in result.stderr, line
     for line, reason in {
-        "rollview read sales_by_state --as-of yesterday": "`yesterday` is no point in time",
-        "rollview read sales_by_state --as-of csn:x": "`csn:x` is no csn",
+        "rollview read sales_by_state --as-of yesterday": "`yesterday` is not a valid point in time",
+        "rollview read sales_by_state --as-of csn:x": "`csn:x` is not a valid csn",
         "rollview read sales": "there is no view `sales`",
         "rollview setup --reload sales": "there is no view `sales`",
         'rollview query "SELECT 1 FROM nothing"': "there is no view or captured table `nothing`",

@@ -19,7 +19,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from lake_rows import CHANGES, bag, change_log, changes, commit, content
 
-from rollview.lake import LakeError, LakeTable, data_files, transaction
+from rollview.errors import LakeError
+from rollview.lake import LakeTable, data_files, transaction
 
 SCRIPT = Path(__file__).with_name("write_steps.py")
 

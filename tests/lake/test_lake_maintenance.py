@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lake_rows import bag, change_log, changes, commit, content
 
-from rollview.lake import LakeError, LakeFile, LakeTable
+from rollview.errors import LakeError
+from rollview.lake import LakeFile, LakeTable
 from rollview.lake.maintenance import SAFE_AGE_SECONDS, groups_to_compact
 
 

@@ -20,7 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from rollview.algebra.expression import Column, Literal, call
-from rollview.lake import LakeError, LakeTable
+from rollview.errors import LakeError
+from rollview.lake import LakeTable
 from rollview.rows import FileScan, ScanFile, arrow_schema
 from rollview.spark.scan import frame_of
 

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lake_rows import bag, change_log, changes, commit
 
-from rollview.lake import LakeError, LakeFile, LakeTable
+from rollview.errors import LakeError
+from rollview.lake import LakeFile, LakeTable
 from rollview.lake.file import holding
 from rollview.rows import arrow_schema
 

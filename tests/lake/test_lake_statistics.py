@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from lake_rows import EVERY_TYPE, commit, every_type
 
-from rollview.lake import LakeError, LakeTable
+from rollview.errors import LakeError
+from rollview.lake import LakeTable
 from rollview.lake.statistics import INDEXED_COLUMNS, statistics_of
 
 relaxed = settings(

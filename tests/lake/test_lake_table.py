@@ -14,8 +14,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from lake_rows import CHANGES, EVERY_TYPE, bag, change_log, changes, commit, content, every_type
 
-from rollview.errors import UnsupportedError
-from rollview.lake import Commit, ConflictError, LakeError, LakeTable
+from rollview.errors import ConflictError, LakeError, UnsupportedError
+from rollview.lake import Commit, LakeTable
 from rollview.rows import arrow_schema
 
 

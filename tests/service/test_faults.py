@@ -22,9 +22,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from shop import SCHEMAS, Shop, check_all, check_unharmed, shown, transact
 
-from rollview.catalog import LeaseHeld
-from rollview.errors import InputError, RollviewError
-from rollview.lake.errors import LakeError
+from rollview.errors import InputError, LakeError, LeaseHeld, RollviewError
 from rollview.service.project import Project
 from rollview.service.run import Stop
 from rollview.sources.sqlite import SQLiteSource

@@ -15,8 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from shop import VIEWS, Shop, check_all, check_unharmed, shown, transact
 
-from rollview.errors import InputError
-from rollview.service.points_in_time import PointError
+from rollview.errors import InputError, PointError
 from rollview.service.project import Project
 from rollview.service.run import Stop
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from rollview.algebra.bag import MemoryBag
 from rollview.algebra.expression import Column, Expression, Literal, Row, call
-from rollview.errors import HistoryError
+from rollview.errors import HistoryError, UnitSplit
 
 CSN = "_csn"
 """The column that carries a row's commit sequence number."""
@@ -155,7 +155,7 @@ class History:
         upto = csns[seen.upto - 1] if seen.upto else 0
         found = Seen(upto, frozenset(csns[hole - 1] for hole in seen.holes))
         if any((csn in found) != (version in seen) for version, csn in self._shared(source, found)):
-            raise HistoryError(f"an answer of {source} saw a part of a unit of work", subject=source)
+            raise UnitSplit(f"an answer of {source} saw a part of a unit of work", subject=source)
         return found
 
     def _shared(self, source: str, seen: Seen) -> list[tuple[int, int]]:

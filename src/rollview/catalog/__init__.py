@@ -12,46 +12,26 @@ from rollview.catalog.effects import (
     ViewAdded,
     ViewDropped,
 )
-from rollview.catalog.errors import (
-    CatalogError,
-    CatalogUnavailable,
-    CatalogUrlError,
-    HistoryPruned,
-    LeaseHeld,
-    LeaseLost,
-    NotWaiting,
-    SchemaChanged,
-    UnitSplit,
-)
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease
 from rollview.catalog.records import Part, Refresh, Site, Step, Unit, ViewRecord, Waiting
 
 __all__ = [
     "Catalog",
-    "CatalogError",
-    "CatalogUnavailable",
-    "CatalogUrlError",
     "Condensed",
-    "HistoryPruned",
     "Lease",
-    "LeaseHeld",
-    "LeaseLost",
     "Materialized",
     "Moved",
-    "NotWaiting",
     "Part",
     "Refresh",
     "Refreshed",
     "Retained",
-    "SchemaChanged",
     "Sequenced",
     "Site",
     "SiteTxids",
     "Step",
     "StepEffect",
     "Unit",
-    "UnitSplit",
     "ViewAdded",
     "ViewDropped",
     "ViewRecord",

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from rollview.algebra.relation import ForeignKey, Table
 from rollview.catalog import schema
-from rollview.catalog.errors import CatalogError, SchemaChanged
 from rollview.catalog.records import Site
+from rollview.errors import CatalogError, NotRegistered, SourceChanged
 
 
 def register(connection: Connection, tables: Sequence[Table], origins: Mapping[str, tuple[str, str]]) -> None:
@@ -74,7 +74,7 @@ def read_site(connection: Connection, name: str) -> Site:
     statement = select(site.name, site.source, site.version, site.log_position, site.captured_at)
     row = connection.execute(statement.where(site.name == name)).one_or_none()
     if row is None:
-        raise CatalogError(
+        raise NotRegistered(
             f"site {name} is not captured", subject=name, hint="run setup, which registers all sites in use"
         )
     return Site(*row)
@@ -86,7 +86,7 @@ def require_tables(connection: Connection, tables: Sequence[str]) -> None:
     known = set(connection.scalars(select(names).where(names.in_(tables))))
     for table in tables:
         if table not in known:
-            raise CatalogError(
+            raise NotRegistered(
                 f"table {table} is not captured",
                 subject=table,
                 hint="run setup, which registers all tables in use",
@@ -103,7 +103,7 @@ def _reconciled(old: Table, new: Table) -> Table:
         )
     types = new.types or old.types
     if old.columns != new.columns or (old.types and old.types != types):
-        raise SchemaChanged(
+        raise SourceChanged(
             f"table {new.qualified} has changed: it was ({_columns(old)}) and is now ({_columns(new)})",
             subject=new.qualified,
             hint="drop the views that use it, and set them up again",

@@ -60,7 +60,7 @@ class Catalog:
     def register(self, tables: Sequence[Table], origins: Mapping[str, tuple[str, str]]) -> None:
         """Adds tables; `origins` gives source and first log position of every site that may be new.
 
-        The keys of a known table may change; other columns or types are refused with SchemaChanged.
+        The keys of a known table may change; other columns or types are refused with SourceChanged.
         """
         with self._database.writing() as connection:
             captured.register(connection, tables, origins)

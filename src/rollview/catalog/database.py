@@ -16,8 +16,8 @@ from sqlalchemy import Connection, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from rollview.catalog.errors import CatalogUnavailable, CatalogUrlError
 from rollview.catalog.migrations import NEWEST, migrate, version_of
+from rollview.errors import CatalogUnavailable, CatalogUrlError
 
 _BUSY_SECONDS = 30
 _BEGIN = "rollview_begin"

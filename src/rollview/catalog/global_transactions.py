@@ -9,8 +9,8 @@ from dataclasses import replace
 from sqlalchemy import Connection, delete, insert, select
 
 from rollview.catalog import schema
-from rollview.catalog.errors import NotWaiting
 from rollview.catalog.records import Waiting
+from rollview.errors import NotWaiting
 
 _waiting, _released = schema.waiting.c, schema.released.c
 

@@ -16,7 +16,7 @@ from rollview.algebra.history import Seen
 from rollview.catalog import schema
 from rollview.catalog.captured import read_site, require_tables
 from rollview.catalog.database import Database
-from rollview.catalog.errors import CatalogError, HistoryPruned, UnitSplit
+from rollview.errors import CatalogError, HistoryPruned, UnitSplit
 
 _unit, _part, _touch = schema.unit_of_work.c, schema.part.c, schema.touch.c
 

@@ -25,9 +25,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, text, update
 
 from rollview.catalog.database import Database
-from rollview.catalog.errors import CatalogUnavailable, LeaseHeld, LeaseLost
 from rollview.catalog.process import Process, is_gone, this_process
 from rollview.catalog.schema import lease as leases
+from rollview.errors import CatalogUnavailable, LeaseHeld, LeaseLost
 
 _POLL_SECONDS = 0.05
 

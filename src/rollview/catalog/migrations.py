@@ -12,7 +12,7 @@ from collections.abc import Callable
 from sqlalchemy import Connection, func, insert, inspect, select, text
 
 from rollview.catalog import schema
-from rollview.catalog.errors import CatalogError
+from rollview.errors import CatalogError
 
 _FIRST_TABLES = (
     "CREATE TABLE catalog (identity TEXT NOT NULL, last_step BIGINT NOT NULL)",
@@ -135,7 +135,7 @@ def version_of(connection: Connection) -> int:
     if names:
         found = ", ".join(sorted(names)[:3])
         raise CatalogError(
-            f"the database {_place(connection)} is no catalog: it holds other tables ({found} …)",
+            f"the database {_place(connection)} is not a catalog: it holds other tables ({found} …)",
             subject=_place(connection),
             hint="give the catalog a database of its own in the project file",
         )

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, insert, select, update
 from rollview.catalog import history, schema
 from rollview.catalog.captured import read_site, require_tables
 from rollview.catalog.effects import Sequenced
-from rollview.catalog.errors import CatalogError
 from rollview.catalog.records import Part, Unit
+from rollview.errors import CatalogError
 
 
 @dataclass(slots=True)

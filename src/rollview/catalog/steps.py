@@ -24,9 +24,9 @@ from rollview.catalog.effects import (
     ViewAdded,
     ViewDropped,
 )
-from rollview.catalog.errors import CatalogError
 from rollview.catalog.records import Step
 from rollview.catalog.sequencing import keep_units
+from rollview.errors import CatalogError
 
 
 def begin_step(connection: Connection, kind: str, subject: str, bounds: dict[str, Any], now: float) -> Step:

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, Update, delete, insert, select, update
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import schema
 from rollview.catalog.effects import Condensed, Materialized, Moved, Retained, ViewAdded, ViewDropped
-from rollview.catalog.errors import CatalogError
 from rollview.catalog.records import Refresh, ViewRecord
+from rollview.errors import CatalogError, NotRegistered
 
 _view, _position, _refresh = schema.view.c, schema.position.c, schema.refresh.c
 
@@ -226,5 +226,5 @@ def _columns(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, kind) for name, kind in json.loads(text))
 
 
-def _unknown(view: str) -> CatalogError:
-    return CatalogError(f"view {view} is not in the catalog", subject=view, hint="load it first, with setup")
+def _unknown(view: str) -> NotRegistered:
+    return NotRegistered(f"view {view} is not in the catalog", subject=view, hint="load it first, with setup")

@@ -14,15 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from rollview.errors import RollviewError
-
-
-class JavaMissing(RollviewError):
-    """There is no Java to run Spark on."""
-
-
-class SparkFailed(RollviewError):
-    """Spark did not start."""
+from rollview.errors import JavaMissing, SparkFailed
 
 
 def check_java() -> None:
@@ -79,7 +71,7 @@ def _descriptors_to(file: IO[bytes]) -> Iterator[None]:
             os.close(usual)
 
 
-def _failed(said: IO[bytes], error: Exception) -> RollviewError:
+def _failed(said: IO[bytes], error: Exception) -> SparkFailed:
     said.seek(0)
     lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
     telling = [line.strip() for line in lines if "Exception" in line or "Error" in line or "rror:" in line]

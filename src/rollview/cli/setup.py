@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rollview.cli.project_context import opened, project_options
 from rollview.cli.terminal import print_json, results
-from rollview.errors import OptionError
+from rollview.errors import NeedsAdministrator, OptionError
 
 if TYPE_CHECKING:
     from rollview.service.setup import SetupReport
@@ -61,7 +61,6 @@ def setup(
             _print_sources(results(), removed)
         return
     names = [] if ALL in reload else list(reload) or None
-    from rollview.service.setup import NeedsAdministrator  # noqa: PLC0415 - it brings Spark along
 
     try:
         with opened(project_file, "reading the project", may_be_new=True) as at:

@@ -1,8 +1,7 @@
 """The lake: ordinary Delta tables. Arrow or Spark write the files, deltalake makes the atomic commit."""
 
 from rollview.lake.commit import Commit
-from rollview.lake.errors import ConflictError, LakeError
 from rollview.lake.file import CSN, LakeFile
 from rollview.lake.table import LakeTable
 
-__all__ = ["CSN", "Commit", "ConflictError", "LakeError", "LakeFile", "LakeTable"]
+__all__ = ["CSN", "Commit", "LakeFile", "LakeTable"]

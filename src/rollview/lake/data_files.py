@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from rollview.algebra.expression import Column, to_sql
+from rollview.errors import LakeError, LakeUnavailable
 from rollview.lake.disk import discard, explained, hint_for, sync
-from rollview.lake.errors import LakeError
 from rollview.lake.statistics import statistics_of
 from rollview.rows import arrow_schema
 
@@ -120,7 +120,7 @@ def _write_frame(
             # Spark reports a full disk as a failed job; errors of the rows themselves pass as they are.
             if "No space left on device" not in str(error):
                 raise
-            raise LakeError(
+            raise LakeUnavailable(
                 f"{folder.name}: writing data files failed: the disk is full",
                 subject=folder.name,
                 hint=hint_for(error),

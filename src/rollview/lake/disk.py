@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from rollview.lake.errors import LakeError
+from rollview.errors import LakeUnavailable
 
 
 def sync(path: Path) -> None:
@@ -38,7 +38,7 @@ def explained(subject: str, doing: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException, DeltaError) as error:
-        raise LakeError(
+        raise LakeUnavailable(
             f"{subject}: {doing} failed: {error}", subject=subject, hint=hint_for(error)
         ) from error
 

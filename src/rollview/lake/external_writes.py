@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rollview.lake.errors import LakeError
+from rollview.errors import LakeDamaged
 from rollview.lake.log import DeltaLog
 
 
@@ -19,7 +19,7 @@ def check_no_external_writes(log: DeltaLog, since: int) -> None:
     for version in range(since + 1, log.version() + 1):
         actions = log.actions(version)
         if actions and log.commit_at(version) is None and _changes(actions):
-            raise LakeError(
+            raise LakeDamaged(
                 f"{name} was changed by another program: version {version}, {_operation(actions)}",
                 subject=name,
                 hint="rollview cannot follow such changes: delete the table's folder and load it again",
@@ -27,7 +27,7 @@ def check_no_external_writes(log: DeltaLog, since: int) -> None:
     there = {path.name for path in log.folder.glob("*.parquet")}
     missing = [path for path in log.files() if path not in there and not (log.folder / path).exists()]
     if missing:
-        raise LakeError(
+        raise LakeDamaged(
             f"{name} has lost {len(missing)} of its data files, {missing[0]} for one",
             subject=name,
             hint="put the files back, or delete the table's folder and load it again",

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from rollview.errors import LakeDamaged
 from rollview.lake.commit import Commit, commit_of
-from rollview.lake.errors import LakeError
+from rollview.lake.disk import explained
 from rollview.lake.file import LakeFile
 
 _LOOKS = 4
@@ -67,7 +68,7 @@ class DeltaLog:
             try:
                 return DeltaTable(self.folder.absolute().as_uri(), version=version)
             except TableNotFoundError as error:
-                raise LakeError(
+                raise LakeDamaged(
                     f"{self.folder} is not a table of the lake", subject=self.folder.name, hint="run setup"
                 ) from error
             except (DeltaError, OSError) as error:
@@ -76,7 +77,7 @@ class DeltaLog:
                     break
                 time.sleep(_PAUSE_SECONDS)
         shown = "" if version is None else f" at version {version}"
-        raise LakeError(
+        raise LakeDamaged(
             f"{self.folder.name} cannot be read{shown}: {reason}",
             subject=self.folder.name,
             hint="if its folder was damaged, delete it and load the table again",
@@ -99,20 +100,24 @@ class DeltaLog:
             except (DeltaError, OSError):
                 # It is looked up in the log only now, and old entries may have been cleaned up meanwhile.
                 self.forget()
-                return self.table().transaction_version(writer) or 0
+                with explained(self.folder.name, "reading the log"):
+                    return self.table().transaction_version(writer) or 0
 
     def files(self, version: int | None = None) -> Mapping[str, LakeFile]:
         """The data files by path, at the newest version or an older one."""
         with self.lock:
             table = self.table()
             if version is not None and version != table.version():
-                return _listed(self.opened(version), self.folder, {})
+                opened = self.opened(version)
+                with explained(self.folder.name, f"reading the log of version {version}"):
+                    return _listed(opened, self.folder, {})
             return self.files_of(table)
 
     def files_of(self, table: DeltaTable) -> Mapping[str, LakeFile]:
         """The data files of what `table` returned, without another look at the disk."""
         if self._files_version != table.version():
-            self._files = _listed(table, self.folder, self._files)
+            with explained(self.folder.name, "reading the log"):
+                self._files = _listed(table, self.folder, self._files)
             self._files_version = table.version()
         return self._files
 

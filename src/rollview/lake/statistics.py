@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rollview.lake.errors import LakeError
+from rollview.errors import LakeError
 
 INDEXED_COLUMNS = 32
 """So many columns get statistics (Delta's default); names that begin with an underscore always do."""

@@ -18,10 +18,10 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame
 
 from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
+from rollview.errors import ConflictError, LakeError
 from rollview.lake.commit import Commit, properties_of
 from rollview.lake.data_files import FileLayout, write_rows
 from rollview.lake.disk import discard, explained, sync
-from rollview.lake.errors import ConflictError, LakeError
 from rollview.lake.external_writes import check_no_external_writes
 from rollview.lake.file import CSN, LakeFile, within
 from rollview.lake.file import holding as files_holding

@@ -13,10 +13,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
+from rollview.errors import ConflictError, LakeUnavailable
 from rollview.lake.commit import Commit, properties_of
 from rollview.lake.data_files import DataFile
 from rollview.lake.disk import hint_for, sync
-from rollview.lake.errors import ConflictError, LakeError
 from rollview.lake.log import DeltaLog
 
 _ATTEMPTS = 100
@@ -46,7 +46,7 @@ def transact(
                 if _made(log, version, added, commit):
                     return version
                 if not log.entry(version).exists():
-                    raise LakeError(
+                    raise LakeUnavailable(
                         f"{log.folder.name}: the commit failed: {error}",
                         subject=log.folder.name,
                         hint=hint_for(error),
@@ -55,7 +55,7 @@ def transact(
                 return version
         time.sleep(_PAUSE_SECONDS * (attempt + 1))
     raise ConflictError(
-        f"{log.folder.name}: other writers were always faster",
+        f"{log.folder.name}: lost every commit race",
         subject=log.folder.name,
         hint="stop the other processes that write to this table",
     )
@@ -67,7 +67,7 @@ def settle(log: DeltaLog, version: int) -> None:
         sync(log.entry(version))
         sync(log.entries)
     except OSError as error:
-        raise LakeError(
+        raise LakeUnavailable(
             f"{log.folder.name}: version {version} was committed, but may not be on disk: {error}",
             subject=log.folder.name,
             hint="look after the disk, then run the same command again: the step is not made twice",

@@ -15,17 +15,13 @@ from pyspark.sql import functions as f
 
 from rollview.algebra.bag import COUNT
 from rollview.catalog import Lease, Materialized, Refresh, Refreshed, Step
-from rollview.errors import RollviewError
+from rollview.errors import CorruptView
 from rollview.lake import Commit, LakeFile
 from rollview.service.stored_view import StoredView
 from rollview.service.warehouse import Warehouse
 from rollview.spark import SparkBag
 
 LEASE = "apply"
-
-
-class CorruptView(RollviewError):
-    """A stored view and its delta contradict each other."""
 
 
 def apply(

@@ -25,7 +25,7 @@ from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN, Transaction, UnitOfWork
 from rollview.algebra.sequencer import Sequencer
 from rollview.catalog import Lease, Part, Sequenced, Site, Step, Unit, Waiting
-from rollview.errors import RollviewError
+from rollview.errors import NotRegistered
 from rollview.lake import Commit
 from rollview.rows import Rows, arrow_schema
 from rollview.service.warehouse import Held, Warehouse
@@ -71,7 +71,7 @@ def recover(warehouse: Warehouse, lease: Lease) -> int:
     for step in warehouse.catalog.pending("capture"):
         if gone := sorted(step.bounds["sites"].keys() - warehouse.catalog.sites().keys()):
             message = f"a capture that was interrupted had begun with {gone[0]}, which is forgotten since"
-            raise RollviewError(
+            raise NotRegistered(
                 message, subject=gone[0], hint="run `rollview setup` again: it was interrupted"
             )
         batches = {

@@ -6,11 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rollview.catalog import Catalog
-from rollview.errors import InputError
-
-
-class PointError(InputError):
-    """A point in time that cannot be read or cannot be reached."""
+from rollview.errors import PointError
 
 
 @dataclass(frozen=True)
@@ -31,13 +27,13 @@ def resolve(catalog: Catalog, text: str | int, latest: int) -> int:
     prefix, _, number = word.partition(":")
     if prefix.lower() == "csn":
         if not number.strip().isdigit():
-            raise PointError(f"`{text}` is no csn", subject=text, hint="for example csn:42")
+            raise PointError(f"`{text}` is not a valid csn", subject=text, hint="for example csn:42")
         return int(number)
     try:
         moment = datetime.fromisoformat(word)
     except ValueError:
         hint = "csn:N, an ISO time such as 2026-01-31T12:00:00, or latest"
-        raise PointError(f"`{text}` is no point in time", subject=text, hint=hint) from None
+        raise PointError(f"`{text}` is not a valid point in time", subject=text, hint=hint) from None
     if moment.tzinfo is None:
         # A time without a zone is the reader's own, as their clock on the wall shows it.
         moment = moment.astimezone()

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from rollview.errors import InputError
+from rollview.errors import ProjectError
 
 DEFAULT_NAME = "rollview.yml"
 
@@ -26,10 +26,6 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|d|seconds?|minutes?|hours?|days?)\s*")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-class ProjectError(InputError):
-    """The project file cannot be used."""
 
 
 @dataclass(frozen=True)

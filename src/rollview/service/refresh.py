@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from rollview.catalog import LeaseHeld
-from rollview.errors import InputError
+from rollview.errors import InputError, LeaseHeld
 from rollview.service.apply import apply
 from rollview.service.capture import capture
 from rollview.service.definitions import is_full

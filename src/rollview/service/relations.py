@@ -19,21 +19,17 @@ from rollview.algebra.history import Seen
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.algorithms.effects import Answer, Question
-from rollview.catalog import Catalog, HistoryPruned, LeaseHeld, UnitSplit
-from rollview.errors import RollviewError
+from rollview.catalog import Catalog
+from rollview.errors import CaptureStalled, HistoryPruned, LeaseHeld, ReadPointLost, UnitSplit
 from rollview.service.capture import capture
 from rollview.service.stored_view import StoredView, read_range
 from rollview.service.warehouse import Warehouse
-from rollview.sources.source import ReadPointLost, ReadResult, Source, columns_to_read
+from rollview.sources.source import ReadResult, Source, columns_to_read
 from rollview.spark import SparkBag
 
 _LOOKS = 20
 PATIENCE_SECONDS = 60.0
 """So long is waited for what an answer saw to be captured, before it is called an error."""
-
-
-class CaptureStalled(RollviewError):
-    """An answer saw transactions that nobody captures."""
 
 
 class Relations:

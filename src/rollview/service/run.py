@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from rollview.catalog import LeaseHeld
-from rollview.errors import InputError
+from rollview.errors import InputError, LeaseHeld
 from rollview.service.apply import apply
 from rollview.service.capture import capture
 from rollview.service.definitions import is_full

@@ -10,7 +10,7 @@ from rollview.algebra.history import CSN
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.catalog import Lease, Step, ViewDropped
-from rollview.errors import InputError, RollviewError, UnsupportedError
+from rollview.errors import NeedsAdministrator, RollviewError, UnsupportedError
 from rollview.service.capture import LEASE as CAPTURE
 from rollview.service.capture import capture, recover
 from rollview.service.definitions import as_table, digest, is_full, parse_views, read_view_files
@@ -22,16 +22,6 @@ from rollview.service.warehouse import Warehouse, unknown_view
 
 Progress = Callable[[str], None]
 PATIENCE_SECONDS = 30.0
-
-
-class NeedsAdministrator(InputError):
-    """A source needs something that only its administrator can do; `statements` say what."""
-
-    def __init__(self, source: str, statements: tuple[str, ...]) -> None:
-        shown = "\n    ".join(statements)
-        hint = "`rollview setup --statements FILE` writes this to a file for them"
-        super().__init__(f"source {source} needs its administrator:\n    {shown}", subject=source, hint=hint)
-        self.statements = statements
 
 
 @dataclass
@@ -153,7 +143,7 @@ def _prepare_sources(
         report.sources[name] = list(prepared.done)
         report.warnings += prepared.warnings
         if prepared.needed:
-            raise NeedsAdministrator(name, prepared.needed)
+            raise _needs_administrator(name, prepared.needed)
         registered = catalog.tables()
         for table in own:
             if table.qualified not in registered:
@@ -222,6 +212,16 @@ def _with_interrupted(warehouse: Warehouse, lease: Lease, step: Step, sites: set
             if not own <= sites:
                 raise
     return sites | own
+
+
+def _needs_administrator(source: str, statements: tuple[str, ...]) -> NeedsAdministrator:
+    shown = "\n    ".join(statements)
+    return NeedsAdministrator(
+        f"source {source} needs its administrator:\n    {shown}",
+        subject=source,
+        hint="`rollview setup --statements FILE` writes this to a file for them",
+        statements=statements,
+    )
 
 
 def _readers(warehouse: Warehouse, name: str) -> list[str]:

@@ -21,7 +21,6 @@ from rollview.algebra.expression import columns_of
 from rollview.algebra.history import Seen
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
-from rollview.errors import RollviewError
 from rollview.rows import Rows
 
 
@@ -56,10 +55,6 @@ class ReadResult:
 
     rows: tuple[Rows, ...]
     read_point: str
-
-
-class ReadPointLost(RollviewError):
-    """A reading saw a state that capture passed over in one go; the question must be asked again."""
 
 
 class SourceTxids(Protocol):

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import Seen
-from rollview.errors import InputError, OptionError
+from rollview.errors import DumpError, InputError, LogLost, OptionError, SourceChanged
 from rollview.rows import FileScan
 from rollview.sources.files import FileSource, folder
 from rollview.sources.files.differential import differential
 from rollview.sources.files.dumps import complete_dumps, natural
-from rollview.sources.files.errors import DumpError, HistoryGoneError, SourceChangedError
 
 SITE = "f.customer"
 
@@ -112,10 +111,10 @@ def test_a_dump_that_is_needed_and_gone_or_another_one(dumps: Path) -> None:
     csv(dumps, "d2.csv", "1,b")
     (_, log_position), batch = changes(source, origin), source.capture(SITE, origin, 1)
     first.write_text("id,name\n1,other\n")
-    with pytest.raises(SourceChangedError, match=r"d1\.csv of f\.customer is not the one"):
+    with pytest.raises(SourceChanged, match=r"d1\.csv of f\.customer is not the one"):
         source.capture(SITE, origin, 10)
     first.unlink()
-    with pytest.raises(HistoryGoneError, match=r"d1\.csv of f\.customer is gone"):
+    with pytest.raises(LogLost, match=r"d1\.csv of f\.customer is gone"):
         source.replay(SITE, origin, [each.source_txid for each in batch.transactions], log_position)
     # It is not needed any more once the next one has been taken.
     csv(dumps, "d3.csv", "1,c")
@@ -162,8 +161,19 @@ def test_other_columns(dumps: Path, header: str, reason: str) -> None:
     source = opened(dumps)
     origin = source.current_position(SITE)
     (dumps / "d2.csv").write_text(f"{header}\n{','.join('1' for _ in header.split(','))}\n")
-    with pytest.raises(SourceChangedError, match=reason):
+    with pytest.raises(SourceChanged, match=reason):
         source.capture(SITE, origin, 10)
+
+
+def test_a_parquet_dump_that_was_cut_off(dumps: Path) -> None:
+    parquet(dumps, "d1.parquet", [(1, "a")])
+    source = opened(dumps)
+    begun = source.current_position(SITE)
+    whole = parquet(dumps, "d2.parquet", [(2, "b")])
+    whole.write_bytes(whole.read_bytes()[:-20])
+    with pytest.raises(DumpError, match=r"d2\.parquet of f\.customer cannot be read") as caught:
+        source.capture(SITE, begun, 10)
+    assert caught.value.hint == "replace the dump with a correct one"
 
 
 def test_parquet_of_another_type(dumps: Path) -> None:
@@ -171,7 +181,7 @@ def test_parquet_of_another_type(dumps: Path) -> None:
     source = opened(dumps)
     origin = source.current_position(SITE)
     pq.write_table(pa.table({"id": ["1"], "name": ["a"]}), dumps / "d2.parquet")
-    with pytest.raises(SourceChangedError, match="column id has type string, not bigint"):
+    with pytest.raises(SourceChanged, match="column id has type string, not bigint"):
         source.capture(SITE, origin, 10)
 
 
@@ -223,13 +233,13 @@ def test_read_points_of_dumps_that_were_never_captured(dumps: Path) -> None:
     early = csv(dumps, "d4.csv", "1,x")
     (dumps / "d5.csv").rename(dumps / "d5.tmp")
     read_point = source.read({table: table.columns}, dumps).read_point
-    with pytest.raises(SourceChangedError, match=r"d4\.csv of f\.customer was read, but"):
+    with pytest.raises(SourceChanged, match=r"d4\.csv of f\.customer was read, but"):
         source.seen(SITE, read_point, _Marks(origin, {}))
     early.unlink()
     (dumps / "d5.tmp").rename(dumps / "d5.csv")
     csv(dumps, "d5.csv", "1,rewritten")
     read_point = source.read({table: table.columns}, dumps).read_point
-    with pytest.raises(SourceChangedError, match="not the one that was captured"):
+    with pytest.raises(SourceChanged, match="not the one that was captured"):
         source.seen(SITE, read_point, _Marks(origin, {}))
 
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from mariadb_database import counted
 
-from rollview.errors import RollviewError
+from rollview.errors import RollviewError, SourceUnavailable
 from rollview.sources.mariadb import MariaDBSource
-from rollview.sources.server.errors import SourceUnavailable
 from rollview.sources.source import CapturedTransaction
 
 

@@ -17,7 +17,7 @@ import pymysql
 import pytest
 from mariadb_database import Database, History, Row, counted
 
-from rollview.sources.server.errors import SourceUnavailable
+from rollview.errors import SourceUnavailable
 from servers.mariadb import MariaDBServer
 
 pytestmark = pytest.mark.slow

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from mariadb_database import Database, History, counted
 
+from rollview.errors import CaptureRefused, LogLost
 from rollview.sources.mariadb import source as source_module
-from rollview.sources.server.errors import CaptureRefused, LogLost
 
 pytestmark = pytest.mark.slow
 

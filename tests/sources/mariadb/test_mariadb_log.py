@@ -9,8 +9,7 @@ from contextlib import closing
 import pytest
 from mariadb_database import Database, History, counted
 
-from rollview.errors import RollviewError
-from rollview.sources.server.errors import LogLost, NotSetUp, SourceChanged
+from rollview.errors import LogLost, NotSetUp, RollviewError, SourceChanged
 from servers.mariadb import MariaDBServer
 
 pytestmark = pytest.mark.slow

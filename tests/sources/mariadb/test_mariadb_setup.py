@@ -12,9 +12,15 @@ import pytest
 from mariadb_database import Database, History
 
 from rollview.algebra.relation import ForeignKey
-from rollview.errors import InputError, OptionError, RollviewError
+from rollview.errors import (
+    CaptureRefused,
+    InputError,
+    OptionError,
+    RollviewError,
+    SourceFailed,
+    SourceUnavailable,
+)
 from rollview.sources.mariadb import MariaDBSource
-from rollview.sources.server.errors import CaptureRefused, SourceFailed, SourceUnavailable
 from servers.mariadb import PASSWORD, MariaDBServer
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from mariadb_database import Database, History, counted
 
-from rollview.sources.server.errors import UnrepresentableValue
+from rollview.errors import UnrepresentableValue
 from servers.mariadb import shared_server
 
 pytestmark = pytest.mark.slow

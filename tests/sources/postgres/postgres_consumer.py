@@ -14,8 +14,8 @@ from typing import Any
 
 from postgres_history import bag
 
+from rollview.errors import SourceUnavailable
 from rollview.sources.postgres import PostgresSource
-from rollview.sources.server.errors import SourceUnavailable
 
 
 def kept(path: Path) -> list[Any]:

@@ -10,8 +10,8 @@ import pytest
 from postgres_history import Database, History, bag, read
 
 from rollview.algebra.history import Seen
+from rollview.errors import LogLost, SourceChanged
 from rollview.sources.server.changed_rows import SPILL_ROWS
-from rollview.sources.server.errors import LogLost, SourceChanged
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,8 @@ import pytest
 from postgres_consumer import kept
 from postgres_history import Database, History, bag, read
 
+from rollview.errors import SourceUnavailable
 from rollview.sources.postgres import PostgresSource
-from rollview.sources.server.errors import SourceUnavailable
 from servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.slow

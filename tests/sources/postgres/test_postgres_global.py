@@ -6,8 +6,8 @@ import pytest
 from postgres_history import Database, History, bag, read
 
 from rollview.algebra.history import Seen
+from rollview.errors import LogLost
 from rollview.sources.postgres.collector import global_part
-from rollview.sources.server.errors import LogLost
 
 pytestmark = pytest.mark.slow
 

@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from postgres_history import Database, History, add, bag, net, table_named
 
+from rollview.errors import NotSetUp
 from rollview.rows import FileScan, arrow_schema
 from rollview.sources.postgres import load as load_module
 from rollview.sources.postgres.copied_rows import chunks
-from rollview.sources.server.errors import NotSetUp
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,9 @@ import pytest
 from postgres_history import Database, bag, read
 from postgres_questions import question
 
+from rollview.errors import NotSetUp
 from rollview.sources.postgres import look_up as look_up_module
 from rollview.sources.postgres.keys import comparable
-from rollview.sources.server.errors import NotSetUp
 
 pytestmark = pytest.mark.slow
 

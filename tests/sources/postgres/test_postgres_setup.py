@@ -14,9 +14,8 @@ import pytest
 from postgres_history import Database, History, bag, read
 
 from rollview.algebra.relation import ForeignKey
-from rollview.errors import InputError, OptionError
+from rollview.errors import CaptureRefused, InputError, LogLost, NotSetUp, OptionError, SourceUnavailable
 from rollview.sources.postgres import PostgresSource
-from rollview.sources.server.errors import CaptureRefused, LogLost, NotSetUp, SourceUnavailable
 from servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.slow

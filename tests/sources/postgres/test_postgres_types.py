@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from postgres_history import Database, bag, read, table_named
 
+from rollview.errors import CaptureRefused, UnrepresentableValue
 from rollview.rows import arrow_type
 from rollview.sources.postgres.types import spark_type_of
-from rollview.sources.server.errors import CaptureRefused, UnrepresentableValue
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,8 @@ import sqlite_writer
 from sqlite_history import FakeMarks, bag, contents, database, drain, ready, replay, writer
 from sqlite_processes import TABLES, check_against, ids, running, start, writers
 
-from rollview.sources.source import CapturedTransaction, ReadPointLost
+from rollview.errors import ReadPointLost
+from rollview.sources.source import CapturedTransaction
 from rollview.sources.sqlite import SQLiteSource
 from rollview.sources.sqlite import watch as watching
 from rollview.sources.sqlite.watch import CommitWatch

@@ -11,8 +11,15 @@ import pytest
 from sqlite_history import bag, contents, database, drain, ready, schema
 
 from rollview.algebra.relation import ForeignKey, Table
-from rollview.errors import InputError, OptionError
-from rollview.sources.sqlite import CaptureRefused, NotSetUp, SourceBusy, SourceChanged, SQLiteSource
+from rollview.errors import (
+    CaptureRefused,
+    InputError,
+    NotSetUp,
+    OptionError,
+    SourceChanged,
+    SourceUnavailable,
+)
+from rollview.sources.sqlite import SQLiteSource
 
 KEYED = "CREATE TABLE t(id INTEGER PRIMARY KEY, a TEXT)"
 
@@ -260,7 +267,7 @@ def test_a_locked_database_is_waited_for_and_then_named(tmp_path: Path) -> None:
     with closing(database(path, KEYED, wal=False)) as connection:
         ready(path)
         connection.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(SourceBusy, match="stayed locked"):
+        with pytest.raises(SourceUnavailable, match="stayed locked"):
             SQLiteSource("s", path, {"timeout": "0.1"}).capture("s", "0", 10)
         connection.execute("ROLLBACK")
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlite_history import database, drain, ready
 
-from rollview.sources.sqlite import SourceFailed, UnrepresentableValue
+from rollview.errors import SourceFailed, UnrepresentableValue
 from rollview.sources.sqlite.types import arrow_column, spark_type_of
 
 FITTING: list[tuple[str, Any, Any]] = [

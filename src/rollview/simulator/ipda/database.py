@@ -21,14 +21,10 @@ from rollview.algebra.valid_time import ValidTime, ended, of_refreshed
 from rollview.algebra.view import View
 from rollview.algorithms.beyer2000.ipda import lets_pass
 from rollview.algorithms.beyer2000.ipda_effects import TIMESTAMP, XID, Apply, ReadCommitRecords, ReadDelta
-from rollview.errors import RollviewError
+from rollview.errors import CorruptView
 
 Tables = dict[str, dict[Row, int]]
 Deltas = tuple[tuple[str, MemoryBag], ...]
-
-
-class IntegrityError(RollviewError):
-    """A stored view would have a key twice, or lose a row that it does not have."""
 
 
 @dataclass(frozen=True)
@@ -265,9 +261,7 @@ def check_integrity(view: View, state: MemoryBag) -> None:
     """The constraints of a stored view: no row less than zero times, no key twice."""
     for row, count in state.counts.items():
         if count < 0:
-            raise IntegrityError(
-                f"{list(row)} is deleted from {view.name}, where it is not", subject=view.name
-            )
+            raise CorruptView(f"{list(row)} is deleted from {view.name}, where it is not", subject=view.name)
     key = view.root.row_key
     if key is None:
         return
@@ -275,5 +269,5 @@ def check_integrity(view: View, state: MemoryBag) -> None:
     seen: set[Row] = set()
     for row, count in state.counts.items():
         if count > 1 or key_of(row) in seen:
-            raise IntegrityError(f"{list(key_of(row))} occurs twice in {view.name}", subject=view.name)
+            raise CorruptView(f"{list(key_of(row))} occurs twice in {view.name}", subject=view.name)
         seen.add(key_of(row))

@@ -27,7 +27,8 @@ from rollview.algorithms.beyer2000.ipda_effects import (
     RefreshTime,
     ReleaseWrite,
 )
-from rollview.simulator.ipda.database import NEVER_COMMITTED, Database, IntegrityError
+from rollview.errors import CorruptView
+from rollview.simulator.ipda.database import NEVER_COMMITTED, Database
 from rollview.simulator.ipda.process import VERBS, CommitTransaction, Process, Update, describe
 from rollview.simulator.ipda.world import IpdaRun, IpdaWorld, UpdateTransaction
 from rollview.simulator.schedule import Action, Schedule, every_schedule
@@ -80,7 +81,7 @@ class _Simulation:
                 steps += 1
                 self._perform(actions[self._schedule.choose(actions)])
             self._close()
-        except IntegrityError as error:
+        except CorruptView as error:
             stopped = error.message
         waiting = [process.name for process in self._processes if process.effect is not None]
         if waiting and not stopped:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollview.algebra.relation import Table
+from rollview.errors import CaptureRefused, LogLost, SourceChanged, SourceMissing
 from rollview.sources.delta.changes import changes_of
 from rollview.sources.delta.definition import Definition, check_columns
 from rollview.sources.delta.log import read_commit
 from rollview.sources.delta.snapshot import FollowedTable, TableSnapshot
-from rollview.sources.files.errors import HistoryGoneError, SourceChangedError, UnreadableTableError
 from rollview.sources.source import Batch, CapturedTransaction
 
 _RELOAD = "run `rollview setup` to take the table as it is now and load its views anew"
@@ -73,7 +73,7 @@ def check_same_table(table: Table, snapshot: TableSnapshot) -> None:
     for name, kind in zip(table.columns, table.types, strict=True):
         if types.get(name) != kind:
             now = f"has type {types[name]} now" if name in types else "is gone"
-            raise SourceChangedError(
+            raise SourceChanged(
                 f"column {name} {kind} of {table.qualified} {now}", subject=table.qualified, hint=_RELOAD
             )
     check_columns(table.qualified, snapshot.definition.columns)
@@ -88,11 +88,11 @@ def _definition_at(table: FollowedTable, after: LogPosition, newest: TableSnapsh
             return newest.definition
         try:
             defined = table.at(after.version).definition
-        except UnreadableTableError:
+        except (CaptureRefused, SourceMissing):
             raise _gone(table, after.version) from None
         if defined.fingerprint == after.fingerprint:
             return defined
-    raise SourceChangedError(
+    raise SourceChanged(
         f"{table.name} is not the table that was captured up to version {after.version}: "
         f"it is at version {newest.version} now",
         subject=table.name,
@@ -100,19 +100,19 @@ def _definition_at(table: FollowedTable, after: LogPosition, newest: TableSnapsh
     )
 
 
-def _gone(table: FollowedTable, version: int) -> HistoryGoneError:
-    return HistoryGoneError(
+def _gone(table: FollowedTable, version: int) -> LogLost:
+    return LogLost(
         f"the history of {table.name} is gone: the log of version {version} has been cleaned up",
         subject=table.name,
         hint=f"{_RELOAD}; then capture more often than logs are cleaned up",
     )
 
 
-def _changed(table: FollowedTable, version: int, before: Definition, now: Definition) -> SourceChangedError:
+def _changed(table: FollowedTable, version: int, before: Definition, now: Definition) -> SourceChanged:
     """What a commit changed in the table's definition."""
     gone = [f"{name} {kind} is gone" for name, kind in before.columns if now.types.get(name) != kind]
     new = [f"{name} {kind} is new" for name, kind in now.columns if before.types.get(name) != kind]
     what = "; ".join([*gone, *new]) or "the table was replaced"
-    return SourceChangedError(
+    return SourceChanged(
         f"{table.name} changed its definition at version {version}: {what}", subject=table.name, hint=_RELOAD
     )

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollview.algebra.bag import COUNT
+from rollview.errors import LogLost
 from rollview.rows import FileScan, Rows, ScanFile, arrow_type
 from rollview.sources.delta.definition import Definition
 from rollview.sources.delta.log import DataFile, DeltaCommit
 from rollview.sources.delta.snapshot import FollowedTable
-from rollview.sources.files.errors import HistoryGoneError
 from rollview.sources.files.net import net_effect
 from rollview.sources.files.parquet import count_rows, read_files
 
@@ -49,7 +49,7 @@ def changes_of(commit: DeltaCommit, defined: Definition, table: FollowedTable) -
         )
         return _from_data_files(commit, FileScan(files, schema))
     except FileNotFoundError as error:
-        raise HistoryGoneError(
+        raise LogLost(
             f"{table.name} version {commit.version} cannot be captured: a file of it has been vacuumed",
             subject=table.name,
             hint="load its views anew with `rollview setup`; then capture more often than files are vacuumed",

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from rollview.errors import UnsupportedError
+from rollview.errors import CaptureRefused, UnsupportedError
 from rollview.rows import arrow_type
-from rollview.sources.files.errors import UnreadableTableError
 
 _TYPES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 _FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
@@ -70,7 +69,7 @@ def check_columns(table: str, columns: Iterable[tuple[str, str]]) -> None:
         try:
             arrow_type(kind)
         except UnsupportedError:
-            raise UnreadableTableError(
+            raise CaptureRefused(
                 f"column {name} of {table} has type {kind}, which is not supported",
                 subject=f"{table}.{name}",
                 hint="leave the column out of the table, or keep its parts in columns of simple types",
@@ -89,4 +88,4 @@ def check_features(
         reason, hint = _REFUSALS.get(
             feature, (f"it needs the reader feature {feature}", "copy it to a table without that feature")
         )
-        raise UnreadableTableError(f"Delta table {table} cannot be read: {reason}", subject=table, hint=hint)
+        raise CaptureRefused(f"Delta table {table} cannot be read: {reason}", subject=table, hint=hint)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from rollview.errors import CaptureRefused
 from rollview.sources.delta.definition import Definition, check_features, definition
-from rollview.sources.files.errors import UnreadableTableError
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def local_path(folder: Path, path: str) -> str:
     if parts.scheme == "file":
         return unquote(parts.path)
     if parts.scheme and "://" in path:
-        raise UnreadableTableError(
+        raise CaptureRefused(
             f"data file {path} is not on a local file system",
             subject=path,
             hint="mount it, or copy the table",

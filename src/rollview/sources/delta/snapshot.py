@@ -16,11 +16,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from rollview.errors import CaptureRefused, SourceMissing
 from rollview.rows import ScanFile
 from rollview.sources.delta.definition import Definition, check_features, definition
 from rollview.sources.delta.log import commit_file, local_path
 from rollview.sources.delta.prune import Bounds, bounds_of, may_match
-from rollview.sources.files.errors import UnreadableTableError
 from rollview.sources.files.state import FileState
 from rollview.sources.files.wanted import Wanted
 
@@ -134,13 +134,13 @@ def open_table(name: str, folder: Path, version: int | None = None) -> DeltaTabl
     try:
         return DeltaTable(str(folder), version=version)
     except TableNotFoundError:
-        raise UnreadableTableError(
+        raise SourceMissing(
             f"there is no Delta table {name}: {folder.name} holds no _delta_log",
             subject=name,
             hint="was it dropped or moved? Put it back, or take it out of the views",
         ) from None
     except DeltaError as error:
-        raise UnreadableTableError(f"Delta table {name} cannot be opened: {error}", subject=name) from error
+        raise CaptureRefused(f"Delta table {name} cannot be opened: {error}", subject=name) from error
 
 
 def take_snapshot(name: str, folder: Path, table: DeltaTable) -> TableSnapshot:

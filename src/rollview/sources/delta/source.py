@@ -22,12 +22,11 @@ import pyarrow as pa
 from rollview.algebra.history import Seen
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
-from rollview.errors import OptionError
+from rollview.errors import SourceChanged, SourceMissing
 from rollview.sources.delta.capture import LogPosition, capture_commits, check_same_table
 from rollview.sources.delta.definition import check_columns
 from rollview.sources.delta.snapshot import FollowedTable, defined_by, open_table
 from rollview.sources.files.answer import answer
-from rollview.sources.files.errors import SourceChangedError, UnreadableTableError
 from rollview.sources.files.options import check_options, declared_key
 from rollview.sources.source import Batch, ReadResult, SetupResult, SourceTxids
 
@@ -44,7 +43,7 @@ class DeltaSource:
         self._options = dict(options or {})
         check_options(name, self._options, ["key."])
         if not self._folder.is_dir():
-            raise OptionError(
+            raise SourceMissing(
                 f"source {name}: there is no folder {path}", subject=name, hint="correct its path"
             )
         self._lock = threading.Lock()
@@ -100,7 +99,7 @@ class DeltaSource:
             self._follow(site), LogPosition.parse(after), upto=LogPosition.parse(upto).version
         )
         if [each.source_txid for each in batch.transactions] != list(source_txids):
-            raise SourceChangedError(
+            raise SourceChanged(
                 f"{site} tells its history differently than before", subject=site, hint="load its views anew"
             )
         return Batch(batch.transactions, upto)
@@ -136,7 +135,7 @@ class DeltaSource:
         if seen["version"] > reached.version:
             return None
         if seen["table"] != reached.fingerprint:
-            raise SourceChangedError(
+            raise SourceChanged(
                 f"{site} was another table when it was read than when it was captured",
                 subject=site,
                 hint="it was altered, or dropped and made again: load its views anew with `rollview setup`",
@@ -151,7 +150,7 @@ class DeltaSource:
     def _follow(self, site: str) -> FollowedTable:
         source, _, table = site.partition(".")
         if source != self.name or not table or Path(table).name != table:
-            raise UnreadableTableError(f"source {self.name} has no table {site}", subject=site)
+            raise SourceMissing(f"source {self.name} has no table {site}", subject=site)
         with self._lock:
             if table not in self._followed:
                 self._followed[table] = FollowedTable(site, self._folder / table)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rollview.sources.files.errors import DumpError
+from rollview.errors import DumpError
 from rollview.sources.files.net import counted, net_effect
 
 

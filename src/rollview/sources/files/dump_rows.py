@@ -9,17 +9,17 @@ Parquet brings its types along.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from rollview.errors import OptionError, UnsupportedError
+from rollview.errors import CaptureRefused, DumpError, OptionError, SourceChanged, UnsupportedError
 from rollview.rows import FileScan, ScanFile, arrow_schema, arrow_type, spark_type
 from rollview.sources.files.dumps import Dump
-from rollview.sources.files.errors import DumpError, SourceChangedError, UnreadableTableError
 from rollview.sources.files.parquet import read_files
 
 Columns = tuple[tuple[str, str], ...]
@@ -60,11 +60,13 @@ def columns_of_dump(table: str, dump: Dump, how: CsvFormat) -> Columns:
         schema = _read_csv(table, dump, how, {}).schema
         return tuple((field.name, _inferred(field.type)) for field in schema)
     columns = []
-    for field in pq.read_schema(dump.files[0]):
+    with readable(table, dump):
+        schema = pq.read_schema(dump.files[0])
+    for field in schema:
         try:
             columns.append((field.name, spark_type(field.type)))
         except UnsupportedError:
-            raise UnreadableTableError(
+            raise CaptureRefused(
                 f"column {field.name} of {table} has type {field.type}, which is not supported",
                 subject=f"{table}.{field.name}",
             ) from None
@@ -80,7 +82,8 @@ def read_dump(table: str, dump: Dump, columns: Columns, how: CsvFormat) -> pa.Ta
         rows = rows.select([name for name, _ in columns])
     else:
         check_parquet(table, dump, columns)
-        rows = read_files(FileScan(tuple(ScanFile(str(path)) for path in dump.files), columns))
+        with readable(table, dump):
+            rows = read_files(FileScan(tuple(ScanFile(str(path)) for path in dump.files), columns))
     if not dump.is_unchanged():
         raise DumpError(
             f"dump {dump.name} of {table} changed while it was read",
@@ -93,7 +96,8 @@ def read_dump(table: str, dump: Dump, columns: Columns, how: CsvFormat) -> pa.Ta
 def check_parquet(table: str, dump: Dump, columns: Columns) -> None:
     """Refuses a Parquet dump that has not exactly these columns and types."""
     for path in dump.files:
-        schema = pq.read_schema(path)
+        with readable(table, dump):
+            schema = pq.read_schema(path)
         check_columns(table, dump, schema.names, columns)
         for name, kind in columns:
             if spark_type(schema.field(name).type) != kind:
@@ -109,8 +113,8 @@ def check_columns(table: str, dump: Dump, names: list[str], columns: Columns) ->
         raise _changed(table, dump, "; ".join([*gone, *new]))
 
 
-def _changed(table: str, dump: Dump, what: str) -> SourceChangedError:
-    return SourceChangedError(
+def _changed(table: str, dump: Dump, what: str) -> SourceChanged:
+    return SourceChanged(
         f"dump {dump.name} of {table} has another shape than those before: {what}",
         subject=f"{table}/{dump.name}",
         hint="run `rollview setup` to take the table as it is now and load its views anew",
@@ -129,15 +133,25 @@ def _read_csv(table: str, dump: Dump, how: CsvFormat, types: Mapping[str, pa.Dat
     read = csv.ReadOptions(encoding=how.encoding)
     parts = []
     for path in dump.files:
-        try:
+        with readable(table, dump):
             parts.append(csv.read_csv(path, read_options=read, parse_options=parse, convert_options=convert))
-        except pa.ArrowInvalid as error:
-            raise DumpError(
-                f"dump {dump.name} of {table} cannot be read: {error}",
-                subject=f"{table}/{dump.name}",
-                hint=f"declare the columns with the option schema.{table.rpartition('.')[2]}, or correct it",
-            ) from error
     return pa.concat_tables(parts, promote_options="permissive" if not types else "none")
+
+
+@contextmanager
+def readable(table: str, dump: Dump) -> Iterator[None]:
+    """Turns what Arrow says about the content of a dump into an error of the dump."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        hint = "replace the dump with a correct one"
+        if dump.format == "csv":
+            hint += f", or declare the columns with the option schema.{table.rpartition('.')[2]}"
+        raise DumpError(
+            f"dump {dump.name} of {table} cannot be read: {error}",
+            subject=f"{table}/{dump.name}",
+            hint=hint,
+        ) from error
 
 
 def _inferred(kind: pa.DataType) -> str:

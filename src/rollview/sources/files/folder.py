@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.relation import Table
-from rollview.errors import OptionError
+from rollview.errors import SourceMissing
 from rollview.rows import FileScan, Rows, ScanFile
 from rollview.sources.files.answer import State
 from rollview.sources.files.differential import check_key, differential
@@ -23,9 +23,9 @@ from rollview.sources.files.dump_rows import (
     declared_columns,
     empty_rows,
     read_dump,
+    readable,
 )
 from rollview.sources.files.dumps import Dump, complete_dumps
-from rollview.sources.files.errors import UnreadableTableError
 from rollview.sources.files.options import declared_key
 from rollview.sources.files.parquet import count_rows, has_types, read_files
 from rollview.sources.files.state import FileState, MemoryState
@@ -56,7 +56,7 @@ class TableFolder:
     def dumps(self) -> list[Dump]:
         """The complete dumps, oldest first."""
         if not self._folder.is_dir():
-            raise UnreadableTableError(
+            raise SourceMissing(
                 f"the folder of {self.site} is gone", subject=self.site, hint="put it back with its dumps"
             )
         return complete_dumps(self._folder, self._settle_seconds)
@@ -137,13 +137,14 @@ class TableFolder:
 
     def _is_plain(self, dump: Dump, columns: Columns) -> bool:
         """Whether Spark can read the files as they are."""
-        return dump.format == "parquet" and has_types((str(path) for path in dump.files), columns)
+        with readable(self.site, dump):
+            return dump.format == "parquet" and has_types((str(path) for path in dump.files), columns)
 
 
 def table_folders(source: str, path: Path, options: Mapping[str, Any]) -> dict[str, TableFolder]:
     """The tables of a file source, by name; hidden folders are none."""
     if not path.is_dir():
-        raise OptionError(
+        raise SourceMissing(
             f"source {source}: there is no folder {path}", subject=source, hint="correct its path"
         )
     return {

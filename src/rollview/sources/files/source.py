@@ -23,10 +23,10 @@ import pyarrow as pa
 from rollview.algebra.history import Seen
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
+from rollview.errors import CaptureRefused, LogLost, SourceChanged, SourceMissing
 from rollview.sources.files.answer import answer
 from rollview.sources.files.dump_rows import Columns
 from rollview.sources.files.dumps import Dump, natural
-from rollview.sources.files.errors import HistoryGoneError, SourceChangedError, UnreadableTableError
 from rollview.sources.files.folder import TableFolder, table_folders
 from rollview.sources.files.options import check_options
 from rollview.sources.source import Batch, CapturedTransaction, ReadResult, SetupResult, SourceTxids
@@ -105,7 +105,7 @@ class FileSource:
         dumps = folder.dumps()
         columns = folder.columns()
         if not columns:
-            raise UnreadableTableError(
+            raise CaptureRefused(
                 f"{site} has no dump yet, so its columns are not known",
                 subject=site,
                 hint=f"declare them with the option schema.{site.rpartition('.')[2]}, or wait for a dump",
@@ -170,7 +170,7 @@ class FileSource:
             return Seen(0)
         version = source_txids.versions([saw["source_txid"]]).get(saw["source_txid"])
         if version is None:
-            raise SourceChangedError(
+            raise SourceChanged(
                 f"dump {saw['name']} of {site} was read, but it was never captured",
                 subject=f"{site}/{saw['name']}",
                 hint="a dump's name must come after those of all dumps before it",
@@ -188,7 +188,7 @@ class FileSource:
             if source == self.name and table not in self._folders:
                 self._folders = {**table_folders(self.name, self._path, self._options), **self._folders}
             if source != self.name or table not in self._folders:
-                raise UnreadableTableError(
+                raise SourceMissing(
                     f"source {self.name} has no folder for {site}",
                     subject=site,
                     hint="was it moved or deleted?",
@@ -217,7 +217,7 @@ def _taken(folder: TableFolder, name: str | None, signature: str | None) -> Dump
         return None
     dump = next((each for each in folder.dumps() if each.name == name), None)
     if dump is None:
-        raise HistoryGoneError(
+        raise LogLost(
             f"dump {name} of {folder.site} is gone or being written again, and it is needed for comparison",
             subject=f"{folder.site}/{name}",
             hint=_RELOAD,
@@ -227,8 +227,8 @@ def _taken(folder: TableFolder, name: str | None, signature: str | None) -> Dump
     return dump
 
 
-def _rewritten(site: str, name: str) -> SourceChangedError:
-    return SourceChangedError(
+def _rewritten(site: str, name: str) -> SourceChanged:
+    return SourceChanged(
         f"dump {name} of {site} is not the one that was captured under this name",
         subject=f"{site}/{name}",
         hint=f"give each dump a name of its own; {_RELOAD}",

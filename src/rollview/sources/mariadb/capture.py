@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollview.errors import RollviewError
+from rollview.errors import LogLost, NotSetUp, RollviewError, SourceUnavailable
 from rollview.sources.mariadb.charsets import Charsets
 from rollview.sources.mariadb.connection import RELOAD_HINT, Server
 from rollview.sources.mariadb.log_stream import LogStream
@@ -25,7 +25,6 @@ from rollview.sources.mariadb.position import LogPosition, Position, parse_log_p
 from rollview.sources.mariadb.registered import Registered, read_registered
 from rollview.sources.mariadb.server_log import written_position
 from rollview.sources.mariadb.transactions import Transactions
-from rollview.sources.server.errors import LogLost, NotSetUp, SourceUnavailable
 from rollview.sources.source import Batch
 
 _QUIET_SECONDS = 2.0

@@ -12,10 +12,17 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pymysql
 
-from rollview.errors import InputError, OptionError, RollviewError
+from rollview.errors import (
+    AccessDenied,
+    InputError,
+    LogLost,
+    OptionError,
+    RollviewError,
+    SourceFailed,
+    SourceUnavailable,
+)
 from rollview.sources.mariadb.charsets import Charsets
 from rollview.sources.mariadb.packets import Row, select
-from rollview.sources.server.errors import LogLost, SourceFailed, SourceUnavailable
 from rollview.sources.server.secrets import Secrets
 
 RELOAD_HINT = "run `rollview setup --reload`: views that read the source are then loaded anew"
@@ -192,7 +199,7 @@ class Server:
             return LogLost(message, subject=self.source, hint=RELOAD_HINT)
         if code in _NOT_LET_IN:
             hint = "check user, password and database in the source's dsn"
-            return InputError(f"{place}: {said}", subject=self.source, hint=hint)
+            return AccessDenied(f"{place}: {said}", subject=self.source, hint=hint)
         if (
             code in _AWAY
             or not isinstance(error, pymysql.err.Error)

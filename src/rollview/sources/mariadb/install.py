@@ -8,6 +8,7 @@ from typing import Any
 import pymysql
 
 from rollview.algebra.relation import Table
+from rollview.errors import CaptureRefused
 from rollview.sources.mariadb.connection import Server
 from rollview.sources.mariadb.look_up import quote
 from rollview.sources.mariadb.registered import (
@@ -21,7 +22,6 @@ from rollview.sources.mariadb.registered import (
 from rollview.sources.mariadb.requirements import check_version, grants_for_ours, is_denial, lacks
 from rollview.sources.mariadb.server_log import written_position
 from rollview.sources.mariadb.structure import Structure, structures_of
-from rollview.sources.server.errors import CaptureRefused
 from rollview.sources.source import SetupResult
 
 

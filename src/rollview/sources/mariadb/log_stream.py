@@ -13,12 +13,12 @@ from typing import Any
 
 import pymysql
 
+from rollview.errors import LogLost, SourceFailed
 from rollview.sources.mariadb import events
 from rollview.sources.mariadb.connection import RELOAD_HINT, Server
 from rollview.sources.mariadb.events import Event
 from rollview.sources.mariadb.packets import PacketReader, check
 from rollview.sources.mariadb.position import Position, first_mark
-from rollview.sources.server.errors import LogLost, SourceFailed
 
 _COM_BINLOG_DUMP = 0x12
 _FIRST_EVENT = 4

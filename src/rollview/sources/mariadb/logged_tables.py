@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rollview.errors import SourceChanged
 from rollview.sources.mariadb.charsets import Charsets
 from rollview.sources.mariadb.connection import RELOAD_HINT
 from rollview.sources.mariadb.logged_values import Convert, logged_values
 from rollview.sources.mariadb.registered import GLOBAL_TABLE, TABLES_TABLE, Registered
 from rollview.sources.mariadb.row_image import RowImages
 from rollview.sources.mariadb.table_map import TableMap, parse_table_map
-from rollview.sources.server.errors import SourceChanged
 
 _MOST_KNOWN = 10_000
 _ID_BYTES = 6

@@ -11,13 +11,12 @@ from typing import Any
 
 import pymysql
 
-from rollview.errors import RollviewError
+from rollview.errors import CaptureRefused, RollviewError
 from rollview.sources.mariadb.connection import Server
 from rollview.sources.mariadb.log_stream import LogStream
 from rollview.sources.mariadb.look_up import quote
 from rollview.sources.mariadb.registered import CREATE
 from rollview.sources.mariadb.server_log import written_position
-from rollview.sources.server.errors import CaptureRefused
 
 _OLDEST = (10, 5)
 _SETTINGS = {"binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}

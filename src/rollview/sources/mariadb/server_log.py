@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from rollview.errors import CaptureRefused
 from rollview.sources.mariadb.position import Position
-from rollview.sources.server.errors import CaptureRefused
 
 Xid = tuple[int, bytes, bytes]
 _XA = re.compile(r"XA (START|COMMIT|ROLLBACK) X'([0-9a-fA-F]*)',X'([0-9a-fA-F]*)',(-?\d+)")

@@ -24,10 +24,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from rollview.errors import SourceUnavailable
 from rollview.sources.mariadb.connection import Server
 from rollview.sources.mariadb.position import Position
 from rollview.sources.mariadb.server_log import Xid, in_doubt, snapshot_position, written_position, xa_events
-from rollview.sources.server.errors import SourceUnavailable
 
 _LOCK = "rollview snapshot"
 _SCAN_BYTES = 1 << 20

@@ -18,7 +18,7 @@ import pyarrow as pa
 from rollview.algebra.history import Seen
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
-from rollview.errors import InputError, OptionError, RollviewError
+from rollview.errors import CaptureRefused, InputError, NotSetUp, OptionError, RollviewError, SourceChanged
 from rollview.sources.mariadb.capture import Capture
 from rollview.sources.mariadb.connection import RELOAD_HINT, Server, parse_address
 from rollview.sources.mariadb.install import clear_markers, install, uninstall
@@ -30,7 +30,6 @@ from rollview.sources.mariadb.requirements import check_version
 from rollview.sources.mariadb.server_log import in_doubt, written_position
 from rollview.sources.mariadb.snapshot import Snapshots
 from rollview.sources.mariadb.structure import structures_of
-from rollview.sources.server.errors import CaptureRefused, NotSetUp, SourceChanged
 from rollview.sources.server.sub_query import plan
 from rollview.sources.source import Batch, ReadResult, SetupResult, SourceTxids
 

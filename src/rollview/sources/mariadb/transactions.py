@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rollview.errors import LogLost, SourceChanged
 from rollview.rows import Rows
 from rollview.sources.mariadb import events
 from rollview.sources.mariadb.connection import RELOAD_HINT
@@ -24,7 +25,6 @@ from rollview.sources.mariadb.row_image import UnknownImage, Values
 from rollview.sources.mariadb.statements import Meaning, meaning_of
 from rollview.sources.mariadb.table_map import table_id
 from rollview.sources.server.changed_rows import ChangedRows
-from rollview.sources.server.errors import LogLost, SourceChanged
 from rollview.sources.source import CapturedTransaction
 
 Xid = tuple[int, bytes, bytes]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rollview.sources.server.errors import UnrepresentableValue
+from rollview.errors import UnrepresentableValue
 
 MISFITS = (ValueError, TypeError, OverflowError, ArithmeticError, pa.ArrowInvalid, pa.ArrowTypeError)
 _SHOWN_CHARACTERS = 80

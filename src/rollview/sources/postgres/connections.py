@@ -9,9 +9,8 @@ from typing import Any
 
 import psycopg
 
-from rollview.errors import RollviewError
+from rollview.errors import RollviewError, SourceFailed, SourceUnavailable
 from rollview.sources.postgres.address import Address
-from rollview.sources.server.errors import SourceFailed, SourceUnavailable
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

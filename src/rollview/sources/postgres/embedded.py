@@ -23,8 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rollview.errors import InputError
-from rollview.sources.server.errors import SourceUnavailable
+from rollview.errors import InputError, SourceUnavailable
 
 PREFIX = "embedded:"
 """How the address of such a database begins; the folder follows."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
+from rollview.errors import CaptureRefused, SourceFailed
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection, quote, text_literal, transaction
 from rollview.sources.postgres.registration import (
@@ -22,7 +23,6 @@ from rollview.sources.postgres.registration import (
 )
 from rollview.sources.postgres.slot import create_slot, drop_slot, slot_obstacles, slot_of
 from rollview.sources.postgres.structure import GENERATED_SINCE, Structure, structures
-from rollview.sources.server.errors import CaptureRefused, SourceFailed
 from rollview.sources.source import SetupResult
 
 OLDEST_VERSION = 130000

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import psycopg
 
-from rollview.errors import RollviewError
+from rollview.errors import RollviewError, SourceUnavailable
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection, Connections, explained
 from rollview.sources.postgres.log_stream import LogStream
@@ -23,7 +23,6 @@ from rollview.sources.postgres.registration import Registered, registered_tables
 from rollview.sources.postgres.replication import MESSAGES_SINCE, Replication
 from rollview.sources.postgres.slot import end_reader, expect_log, log_lost
 from rollview.sources.postgres.spill import SpillFiles
-from rollview.sources.server.errors import SourceUnavailable
 from rollview.sources.source import Batch, CapturedTransaction
 
 HOLD_SECONDS = 10.0

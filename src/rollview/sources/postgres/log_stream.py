@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import psycopg
 
-from rollview.errors import RollviewError
+from rollview.errors import RollviewError, SourceChanged
 from rollview.sources.postgres import pgoutput
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.collector import (
@@ -25,7 +25,6 @@ from rollview.sources.postgres.registration import RELOAD_HINT, Registered
 from rollview.sources.postgres.replication import HEADER_BYTES, KEEPALIVE, Replication
 from rollview.sources.postgres.slot import log_lost
 from rollview.sources.postgres.spill import SpillFiles
-from rollview.sources.server.errors import SourceChanged
 
 _NUDGE_SECONDS = 0.05
 _STEP_SECONDS = 0.02

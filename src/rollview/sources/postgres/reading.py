@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from rollview.errors import NotSetUp
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import (
     Connection,
@@ -19,7 +20,6 @@ from rollview.sources.postgres.connections import (
 )
 from rollview.sources.postgres.read_point import read_point_of, snapshot_text, write_marker
 from rollview.sources.postgres.registration import Registered, expect_intact
-from rollview.sources.server.errors import NotSetUp
 from rollview.sources.workers import Workers
 
 # Not READ ONLY: keys are put into temporary tables. A setting of the server may not end it early.

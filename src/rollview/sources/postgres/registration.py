@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
+from rollview.errors import NotSetUp, SourceChanged
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection, quote
 from rollview.sources.postgres.structure import PostgresColumn, Structure
-from rollview.sources.server.errors import NotSetUp, SourceChanged
 
 RELOAD_HINT = "run `rollview setup --reload`: views that read it are loaded anew"
 _HEADER = "rollview keeps here what it captures: "

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import psycopg
 
+from rollview.errors import CaptureRefused, LogLost, NotSetUp, SourceFailed
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection, quote
 from rollview.sources.postgres.position import position_of
-from rollview.sources.server.errors import CaptureRefused, LogLost, NotSetUp, SourceFailed
 
 GIDS_SINCE = 150000
 """From this version on the log tells the names of prepared transactions."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from rollview.algebra.history import Seen
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
-from rollview.errors import InputError
+from rollview.errors import InputError, SourceFailed, SourceUnavailable
 from rollview.sources.postgres import read_point as read_points
 from rollview.sources.postgres.address import address_of
 from rollview.sources.postgres.connections import Connection, Connections
@@ -28,7 +28,6 @@ from rollview.sources.postgres.reading import reading
 from rollview.sources.postgres.registration import expect_intact, read_publication
 from rollview.sources.postgres.slot import expect_log, slot_of
 from rollview.sources.postgres.structure import structures
-from rollview.sources.server.errors import SourceFailed, SourceUnavailable
 from rollview.sources.source import Batch, ReadResult, SetupResult, SourceTxids
 from rollview.sources.workers import Threads, Workers
 

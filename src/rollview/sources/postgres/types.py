@@ -31,8 +31,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rollview.errors import UnrepresentableValue
 from rollview.rows import arrow_type
-from rollview.sources.server.errors import UnrepresentableValue
 
 _PLAIN = {
     "bool": "boolean",

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rollview.errors import InputError, RollviewError
-from rollview.sources.sqlite.errors import SourceBusy, SourceFailed
+from rollview.errors import SourceError, SourceFailed, SourceMissing, SourceUnavailable
 
 _BUSY = {"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL"}
 
@@ -25,7 +24,7 @@ def quote(name: str) -> str:
 def connect(path: Path, timeout: float) -> sqlite3.Connection:
     """A connection without implicit transactions, for use by any thread (by one at a time)."""
     if not path.is_file():
-        raise InputError(
+        raise SourceMissing(
             f"there is no SQLite database at {path}",
             subject=str(path),
             hint="check `path` of the source in the project file",
@@ -75,16 +74,16 @@ def explained(path: Path) -> Iterator[None]:
         raise _explain(path, error) from error
 
 
-def _explain(path: Path, error: sqlite3.Error) -> RollviewError:
+def _explain(path: Path, error: sqlite3.Error) -> SourceError:
     name = getattr(error, "sqlite_errorname", "")
     if any(name.startswith(busy) for busy in _BUSY):
-        return SourceBusy(
+        return SourceUnavailable(
             f"{path} stayed locked by another program: {error}",
             subject=str(path),
             hint="try again, or raise the source's option `timeout` (seconds)",
         )
     if name == "SQLITE_NOTADB":
-        return InputError(
+        return SourceMissing(
             f"{path} is not a SQLite database", subject=str(path), hint="check `path` of the source"
         )
     if "Could not decode to UTF-8" in str(error):

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rollview.errors import SourceChanged, SourceUnavailable
 from rollview.sources.sqlite.connection import connect, explained, opened, transaction
-from rollview.sources.sqlite.errors import SourceBusy, SourceChanged
 from rollview.sources.sqlite.install import CUTS_TABLE, CapturedTable, State, check, state_of
 
 _CUT_TIMEOUT_SECONDS = 1.0
@@ -94,12 +94,12 @@ class Database:
     def _try_to_cut(self, version: int) -> None:
         """Leaves a word for a capture that may come when the WAL no longer tells where commits were.
 
-        If that fails the worst is that the question must be asked again (`SightLost`).
+        If that fails the worst is that the question must be asked again (`ReadPointLost`).
         """
         try:
             with opened(self.path, _CUT_TIMEOUT_SECONDS) as connection:
                 cut(connection, version)
-        except SourceBusy:
+        except SourceUnavailable:
             return
 
     def _intact(self, connection: sqlite3.Connection, state: State) -> dict[str, CapturedTable]:

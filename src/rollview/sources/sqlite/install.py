@@ -16,8 +16,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rollview.errors import CaptureRefused, NotSetUp, SourceChanged
 from rollview.sources.sqlite.connection import quote
-from rollview.sources.sqlite.errors import CaptureRefused, NotSetUp, SourceChanged
 from rollview.sources.sqlite.structure import OURS, structure_of
 from rollview.sources.sqlite.triggers import VERSION_TABLE, log_name, old_name, statements, trigger_names
 

@@ -18,11 +18,11 @@ from rollview.algebra.expression import Call, Column, Expression, Literal
 from rollview.algebra.join_graph import JoinStep
 from rollview.algebra.relation import Relation
 from rollview.algorithms.effects import Question
+from rollview.errors import NotSetUp
 from rollview.rows import spark_type
 from rollview.sources.source import columns_to_read
 from rollview.sources.sqlite.change_log import rows_of
 from rollview.sources.sqlite.connection import quote
-from rollview.sources.sqlite.errors import NotSetUp
 from rollview.sources.sqlite.install import CapturedTable
 
 _INTEGERS = {"tinyint", "smallint", "int", "bigint"}

@@ -16,12 +16,11 @@ import pyarrow as pa
 from rollview.algebra.history import Seen
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
-from rollview.errors import InputError, OptionError
-from rollview.sources.source import Batch, ReadPointLost, ReadResult, SetupResult, SourceTxids
+from rollview.errors import InputError, OptionError, ReadPointLost, SourceChanged
+from rollview.sources.source import Batch, ReadResult, SetupResult, SourceTxids
 from rollview.sources.sqlite.change_log import transactions
 from rollview.sources.sqlite.connection import opened, quote, transaction
 from rollview.sources.sqlite.database import Database, DatabaseSnapshot, cut
-from rollview.sources.sqlite.errors import SourceChanged
 from rollview.sources.sqlite.install import (
     CUTS_TABLE,
     FORGOTTEN_TABLE,

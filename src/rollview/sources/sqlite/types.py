@@ -28,8 +28,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from rollview.errors import UnrepresentableValue
 from rollview.rows import arrow_type
-from rollview.sources.sqlite.errors import UnrepresentableValue
 
 _WHOLE_NAMES = {
     "BOOL": "boolean",
