@@ -49,6 +49,9 @@ def _print(console: Console, found: Explanation) -> None:
     section("normal form")
     for each in found.normal_form.rstrip().splitlines():
         line(each)
+    section("operators, from the top")
+    for name, kept in found.operators:
+        line(f"{name}: {kept}")
     section("join graph")
     for each in found.join_graph:
         line(each)

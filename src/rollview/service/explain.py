@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rollview.algebra.block import Block
 from rollview.algebra.expression import to_sql
 from rollview.algebra.join_graph import access_path
+from rollview.algebra.node import Node
 from rollview.algebra.view import View
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.planning import render
@@ -37,6 +39,7 @@ class Explanation:
     why: str
     others: tuple[tuple[str, str], ...]
     normal_form: str
+    operators: tuple[tuple[str, str], ...]
     join_graph: tuple[str, ...]
     paths: tuple[Path, ...]
     full: str
@@ -63,12 +66,20 @@ def explain(view: View) -> Explanation:
         "sub-query per site and round, compensation from the change log",
         others=tuple((each.name, each.refusal(view) or _usable(each.name)) for each in ALGORITHMS.values()),
         normal_form=render(view),
+        operators=tuple(_operators(view.root)),
         join_graph=tuple(line for block in view.blocks for line in _graph(block)),
         paths=tuple(
             _path(block, position) for block in view.blocks for position in range(len(block.relations))
         ),
         full=full,
     )
+
+
+def _operators(node: Node) -> Iterator[tuple[str, str]]:
+    """Every operator of a tree with how it is kept, the root first."""
+    yield node.name, node.explain()
+    for each in node.inputs:
+        yield from _operators(each)
 
 
 def _usable(name: str) -> str:
