@@ -1,7 +1,7 @@
 """Operators are open: one written here, as one class, is maintained with no change anywhere else.
 
-`AtLeastTwice` shows each row that occurs at least twice, once. It is not linear: a row appears when its second
-copy comes, and goes when the last but one is deleted.
+`AtLeastTwice` shows each row that occurs at least twice, once. It is not linear: a row appears with its
+second copy, and goes when the last but one is deleted.
 """
 
 from __future__ import annotations

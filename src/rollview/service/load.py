@@ -26,9 +26,14 @@ PATIENCE_SECONDS = 120.0
 
 
 def load(
-    warehouse: Warehouse, view: View, layout: Layout, reason: str, wait_seconds: float = 0.0
+    warehouse: Warehouse,
+    view: View,
+    layout: Layout,
+    reason: str,
+    wait_seconds: float = 0.0,
+    at: int | None = None,
 ) -> ViewRecord:
-    """Loads a view at the newest csn that all its relations reach."""
+    """Loads a view at a csn, by default at the newest one that all its relations reach."""
     catalog, name = warehouse.catalog, view.name
     started = time.monotonic()
     with catalog.lease(f"propagate:{name}", wait_seconds) as lease, scratch(warehouse) as folder:
@@ -36,7 +41,7 @@ def load(
             catalog.abandon(lease, unfinished)
         step = catalog.begin(lease, "load", name, {})
         readings = read_tables(warehouse, view.tables, folder)
-        csn = _common_csn(warehouse, view)
+        csn = _common_csn(warehouse, view) if at is None else at
         state = state_at(warehouse, view, readings, csn)
         rows = SparkBag(layout.to_stored(state)).computed()
         commit = Commit(

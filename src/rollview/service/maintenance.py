@@ -36,7 +36,9 @@ def _maintain_changes(warehouse: Warehouse, done: dict[str, int]) -> None:
         for unfinished in catalog.pending("maintain", CHANGES):
             catalog.abandon(lease, unfinished)
         tables = catalog.tables()
-        upto = min(catalog.csn_at(time.time() - warehouse.project.retention.changes), _needed(warehouse))
+        upto = min(
+            catalog.csn_at(time.time() - warehouse.project.retention.changes), needed_by_views(warehouse)
+        )
         step = catalog.begin(lease, "maintain", CHANGES, {"upto": upto})
         when = catalog.commit_time(catalog.last_csn()) or 0.0
         for name, table in tables.items():
@@ -88,7 +90,7 @@ def _shrink(
             done[f"{name}: files compacted"] = before - len(table.files())
 
 
-def _needed(warehouse: Warehouse) -> int:
+def needed_by_views(warehouse: Warehouse) -> int:
     """No change log may lose what a position of any view has not passed, or what a view shows."""
     return min((_passed(warehouse, name) for name in warehouse.views), default=0)
 

@@ -13,7 +13,6 @@ from rollview.service import apply as applying
 from rollview.service import capture as capturing
 from rollview.service import propagate as propagating
 from rollview.service.condense import condense
-from rollview.service.definitions import is_full
 from rollview.service.explain import Explanation, explain
 from rollview.service.maintenance import maintain
 from rollview.service.points_in_time import Covered, check_covered, resolve
@@ -23,7 +22,7 @@ from rollview.service.refresh import refresh
 from rollview.service.run import Stop, run
 from rollview.service.setup import SetupReport, define, remove, setup
 from rollview.service.status import Status, status
-from rollview.service.stored_view import StoredView
+from rollview.service.stored_view import StoredView, covered
 from rollview.service.verify import Verification, verify
 from rollview.service.warehouse import Warehouse, unknown_view
 from rollview.spark.session import check_session
@@ -167,10 +166,8 @@ class Project:
         return maintain(self._warehouse)
 
     def _covered_csn(self, stored: StoredView, point: str | int, what: str) -> int:
-        catalog, record = self._warehouse.catalog, stored.record
-        full = is_full(stored.view)
-        newest = record.materialized_csn if full else catalog.high_water(record.name)
-        oldest = record.materialized_csn if full else record.oldest_csn
-        csn = resolve(catalog, point, newest)
-        check_covered(catalog, record.name, csn, Covered(oldest, newest), what)
+        catalog, name = self._warehouse.catalog, stored.view.name
+        possible = covered(self._warehouse, name)
+        csn = resolve(catalog, point, possible.newest)
+        check_covered(catalog, name, csn, possible, what)
         return csn

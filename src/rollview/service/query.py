@@ -1,8 +1,9 @@
-"""query: an answer whose inputs, views and relations alike, are all as of one csn.
+"""query: an answer whose inputs, views and relations alike, are all as of one csn, or no answer.
 
-Every view is rolled, for this answer only, to the newest csn that all of them cover, and every relation is
-read and aligned to the same csn (beyer2000 §5: mutually consistent answers, without choosing between stale
-ones). The answer says since when it is right, and until when if something has changed after it.
+Every view is rolled, for this answer only, to the newest csn that all of them can be read at, and every
+relation is read and aligned to the same csn (beyer2000 §6: tables that are valid together, here by rolling
+them rather than by choosing between stale ones). Where there is no such csn, the query is refused. The answer says
+since when it is valid, and until when if something has changed after it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from pyspark.sql import functions as f
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.relation import Table
-from rollview.errors import ViewError
+from rollview.errors import PointError, ViewError
 from rollview.planning import referenced_names
-from rollview.service.definitions import is_full
+from rollview.service.maintenance import needed_by_views
 from rollview.service.points_in_time import iso
 from rollview.service.refresh import refresh
 from rollview.service.snapshot import at_csn, read_tables, scratch
-from rollview.service.stored_view import StoredView
+from rollview.service.stored_view import StoredView, covered
 from rollview.service.view_sql import view_sql
 from rollview.service.warehouse import Warehouse
 from rollview.spark import SparkBag
@@ -30,7 +31,7 @@ from rollview.spark import SparkBag
 
 @dataclass(frozen=True)
 class Answered:
-    """Rows, the csn they are as of, and the interval of commit times in which they are right."""
+    """Rows, the csn they are as of, and the interval of commit times in which they are valid."""
 
     rows: DataFrame
     csn: int
@@ -50,10 +51,9 @@ def query(warehouse: Warehouse, sql: str, max_staleness: float | None = None) ->
                 f"there is no view or captured table `{name}`", subject=name, hint=f"known: {known}"
             )
     views = [name for name in names if name in warehouse.views]
-    csn = _common(warehouse, views)
-    if max_staleness is not None and _staleness(warehouse, csn) > max_staleness:
-        refresh(warehouse, [name for name in views if not is_full(warehouse.view(name))])
-        csn = _common(warehouse, views)
+    if max_staleness is not None and _staleness(warehouse, _newest(warehouse, views)) > max_staleness:
+        refresh(warehouse, views or None)
+    csn = _common_csn(warehouse, views, [tables[name] for name in names if name in tables])
     with scratch(warehouse) as folder:
         base: list[Table] = [tables[name] for name in names if name in tables]
         relations = {
@@ -70,14 +70,42 @@ def query(warehouse: Warehouse, sql: str, max_staleness: float | None = None) ->
     return Answered(warehouse.spark.createDataFrame(answer), csn, iso(catalog.commit_time(csn)), iso(until))
 
 
-def _common(warehouse: Warehouse, views: list[str]) -> int:
-    """The newest csn that all views cover."""
-    catalog = warehouse.catalog
-    reached = [
-        catalog.views()[name].materialized_csn if is_full(warehouse.view(name)) else catalog.high_water(name)
-        for name in views
-    ]
-    return min(reached, default=catalog.last_csn())
+def _newest(warehouse: Warehouse, views: list[str]) -> int:
+    """The newest csn that no view is behind."""
+    return min((covered(warehouse, name).newest for name in views), default=warehouse.catalog.last_csn())
+
+
+def _common_csn(warehouse: Warehouse, views: list[str], tables: list[Table]) -> int:
+    """The newest csn that all views and tables can be read at; refuses if there is none."""
+    ranges = {name: covered(warehouse, name) for name in views}
+    csn = _newest(warehouse, views)
+    condensed = [each for name in views for each in warehouse.catalog.condensed(name)]
+    while inside := [after for after, upto in condensed if after < csn < upto]:
+        csn = min(inside)
+    for name, each in ranges.items():
+        if csn < each.oldest:
+            behind = min(ranges, key=lambda other: ranges[other].newest)
+            message = f"{name} cannot be read before csn {each.oldest}, and {behind} not after csn {csn}"
+            raise _refused(name, message, f"`rollview refresh {' '.join(views)}` brings them to the same csn")
+    for table in tables:
+        since = _captured_since(warehouse, table)
+        if csn < since:
+            message = (
+                f"{table.qualified} cannot be read before csn {since}, and the views not after csn {csn}"
+            )
+            raise _refused(table.qualified, message, f"`rollview refresh {' '.join(views)}`, then ask again")
+    return csn
+
+
+def _captured_since(warehouse: Warehouse, table: Table) -> int:
+    """A csn from which on all changes of a base table are known and kept."""
+    records = warehouse.catalog.views()
+    readers = [name for name, view in warehouse.views.items() if table in view.tables]
+    return max(needed_by_views(warehouse), min((records[name].loaded_csn for name in readers), default=0))
+
+
+def _refused(subject: str, message: str, hint: str) -> PointError:
+    return PointError(f"no state has all of them: {message}", subject=subject, hint=hint)
 
 
 def _staleness(warehouse: Warehouse, csn: int) -> float:

@@ -24,16 +24,19 @@ PATIENCE_SECONDS = 60.0
 
 
 def refresh(
-    warehouse: Warehouse, names: Sequence[str], to: str | int = "latest", progress: Progress = lambda _: None
+    warehouse: Warehouse,
+    names: Sequence[str] | None,
+    to: str | int = "latest",
+    progress: Progress = lambda _: None,
 ) -> int:
     """Rolls the views, all of them, to one time; returns its csn."""
     catalog = warehouse.catalog
-    chosen = [warehouse.view(name).name for name in dict.fromkeys(names)] or list(warehouse.views)
+    chosen = [warehouse.view(name).name for name in dict.fromkeys(names or ())] or list(warehouse.views)
     progress("capture")
     with suppress(LeaseHeld):  # Another process captures all the time; what it has is what there is.
         capture(warehouse)
     csn = resolve(catalog, to, catalog.last_csn())
-    full = [name for name in chosen if is_full(warehouse.view(name))]
+    full = [name for name, view in warehouse.views.items() if name in chosen and is_full(view)]
     rolled = [name for name in chosen if name not in full]
     if full and csn != catalog.last_csn():
         hint = "leave --to out: it can only be computed as of now"
@@ -41,8 +44,8 @@ def refresh(
     for name in rolled:
         covered = Covered(catalog.views()[name].materialized_csn, catalog.last_csn())
         check_covered(catalog, name, csn, covered, "rolled to")
-    if rolled:
-        propagated = with_dependencies(warehouse, rolled)
+    propagated = [each for each in with_dependencies(warehouse, chosen) if not is_full(warehouse.view(each))]
+    if propagated:
         progress(f"propagate {', '.join(propagated)}")
         propagate_all(warehouse, propagated, csn, PATIENCE_SECONDS)
     if rolled:
@@ -51,7 +54,8 @@ def refresh(
     for name in full:
         progress(f"load {name}")
         layout = layout_of(warehouse.spark, warehouse.view(name))
-        load(warehouse, warehouse.view(name), layout, "full refresh", PATIENCE_SECONDS)
+        # At the same csn as the others, however much has been captured since.
+        load(warehouse, warehouse.view(name), layout, "full refresh", PATIENCE_SECONDS, at=csn)
     return csn
 
 

@@ -79,7 +79,9 @@ def at_csn(warehouse: Warehouse, reading: Reading, csn: int) -> SparkBag:
             return reading.rows
         log = read_range(warehouse, warehouse.change_log(table), after, upto)
     else:
-        log = StoredView.open(warehouse, table.name).row_delta(after, upto)
+        stored = StoredView.open(warehouse, table.name)
+        stored.check_covered(csn)
+        log = stored.row_delta(after, upto)
     aligned = align(reading.rows, log, saw, csn, csn)
     then = call("AND", call("<=", Column(FROM), Literal(csn)), call("<", Literal(csn), Column(UNTIL)))
     return aligned.select(then).project(keep(table.columns)).net_effect()

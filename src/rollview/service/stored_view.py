@@ -17,7 +17,9 @@ from rollview.algebra.history import CSN
 from rollview.algebra.view import View
 from rollview.catalog import ViewRecord
 from rollview.lake import LakeFile, LakeTable
+from rollview.service.definitions import is_full
 from rollview.service.layout import Layout
+from rollview.service.points_in_time import Covered, check_covered
 from rollview.service.warehouse import Warehouse
 from rollview.spark import SparkBag
 from rollview.spark.bag import DRIVER_ROWS
@@ -60,12 +62,18 @@ class StoredView:
         return read_range(self.warehouse, table, after, upto)
 
     def state_at(self, csn: int) -> SparkBag:
-        """The state at a csn between the oldest kept and the high-water mark."""
+        """The state at any csn that the view covers."""
         shown = self.record.materialized_csn
         if csn == shown:
             return self.state()
+        self.check_covered(csn)
         delta = self.delta(min(shown, csn), max(shown, csn))
         return self.view.root.roll(self.state(), delta if csn > shown else delta.negate())
+
+    def check_covered(self, csn: int) -> None:
+        """Refuses a csn that the view cannot be rolled to: whatever came out would be no state of it."""
+        name = self.view.name
+        check_covered(self.warehouse.catalog, name, csn, covered(self.warehouse, name), "rolled to")
 
     def rows_at(self, csn: int) -> SparkBag:
         """What a reader sees at a csn, as a bag."""
@@ -83,6 +91,14 @@ class StoredView:
         changed = self.view.root.row_delta(self.state_at(after), delta, after)
         names = [name for name, _ in self.layout.columns]
         return changed.project((*keep(names), (CSN, Column(CSN))))
+
+
+def covered(warehouse: Warehouse, name: str) -> Covered:
+    """The csn that a view can be read at; a view without a delta only at the one it shows."""
+    record = warehouse.record(name)
+    if is_full(warehouse.view(name)):
+        return Covered(record.materialized_csn, record.materialized_csn)
+    return Covered(record.oldest_csn, warehouse.catalog.high_water(name))
 
 
 def read_files(warehouse: Warehouse, table: LakeTable, files: Sequence[LakeFile]) -> SparkBag:
