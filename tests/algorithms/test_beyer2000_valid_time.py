@@ -9,10 +9,7 @@ from rollview.algebra.valid_time import (
     ValidTime,
     ended,
     of_refreshed,
-    of_snapshot,
-    of_table,
     valid_together,
-    widened,
 )
 
 T1, T2, T3, T4, T5, T6 = range(1, 7)
@@ -22,13 +19,13 @@ TotalCredits is computed at t3 in a transaction that commits at t4."""
 
 def test_debits_and_credits_by_the_time_of_update_are_wrongly_combined() -> None:
     """Debits has the new debit, TotalCredits not its credit, and yet the intervals overlap."""
-    debits, credit_rows, total = of_table(T1), of_table(T5), ended(ValidTime(T3), T5)
+    debits, credit_rows, total = ValidTime(T1), ValidTime(T5), ended(ValidTime(T3), T5)
     assert [str(each) for each in (debits, credit_rows, total)] == ["[1, ∞)", "[5, ∞)", "[3, 5)"]
     assert valid_together([debits, total]) == ValidTime(T3, T5)
 
 
 def test_debits_and_credits_by_commit_time_are_kept_apart() -> None:
-    debits, credit_rows, total = of_table(T6), of_table(T6), ended(ValidTime(T4), T5)
+    debits, credit_rows, total = ValidTime(T6), ValidTime(T6), ended(ValidTime(T4), T5)
     assert [str(each) for each in (debits, credit_rows, total)] == ["[6, ∞)", "[6, ∞)", "[4, 5)"]
     assert valid_together([debits, total]) is None
     assert valid_together([debits, credit_rows]) == ValidTime(T6)
@@ -46,19 +43,13 @@ def test_a_change_before_a_refresh_and_its_commit_after_it() -> None:
 
 def test_a_refreshed_view_ends_at_the_first_later_commit() -> None:
     assert of_refreshed(180, [170, 180, 195, 190]) == ValidTime(180, 190)
-    assert widened(ValidTime(180, 190), [150, 170, 195], inputs_start=100) == ValidTime(170, 190)
-    assert widened(ValidTime(180, 190), [195], inputs_start=100) == ValidTime(100, 190)
-
-
-def test_a_snapshot_starts_with_its_latest_input() -> None:
-    assert of_snapshot([of_table(3), of_table(7)]) == ValidTime(7)
 
 
 def test_a_query_checked_again_at_its_end() -> None:
     """§6: run optimistically; if the valid times no longer overlap, the answer is in doubt."""
-    debits, total = of_table(10), ValidTime(10)
+    debits, total = ValidTime(10), ValidTime(10)
     assert valid_together([debits, total]) == ValidTime(10)
-    assert valid_together([of_table(12), ended(total, 12)]) is None
+    assert valid_together([ValidTime(12), ended(total, 12)]) is None
 
 
 intervals = st.builds(

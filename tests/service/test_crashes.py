@@ -105,7 +105,7 @@ class Bench:
                 assert shown(project, view.name) == shop.expected(project, view.name, last), (place, view)
                 condensed = project._warehouse.catalog.condensed(view.name)
                 older = (view.oldest + last) // 2
-                while any(after < older < upto for after, upto in condensed):
+                while any(each.after < older < each.upto for each in condensed):
                     older -= 1
                 if older < last:
                     at_that_time = shop.expected(project, view.name, older)
@@ -175,8 +175,8 @@ def test_oracle_a_crash_of_condense(bench: Bench) -> None:
     for place in bench.every_crash(action, *wanted):
         bench.check(place)
         with Project.open(bench.shop.folder, bench.spark) as project:
-            for after, upto in project._warehouse.catalog.condensed(name)[-1:]:
-                for csn in (after, upto):
+            for each in project._warehouse.catalog.condensed(name)[-1:]:
+                for csn in (each.after, each.upto):
                     expected = bench.shop.expected(project, name, csn)
                     assert shown(project, name, csn) == expected, (place, csn)
 

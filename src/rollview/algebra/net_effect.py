@@ -19,7 +19,6 @@ from typing import TypeVar
 from rollview.algebra.bag import COUNT, Bag, keep
 from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
 from rollview.algebra.node import Node
-from rollview.errors import OptionError
 
 B = TypeVar("B", bound=Bag)
 
@@ -65,7 +64,7 @@ def condense(root: Node, records: B, span: Range, time: str) -> B:
     """A timed delta whose records of a range are replaced by their net effect, as if committed at its end.
 
     `time` names the column that holds each record's commit time. Views may no longer be rolled to a time
-    inside the range: `check_roll`.
+    inside the range: `condensed_around`.
     """
     columns = (*root.state_columns, time)
     inside = conjunction(
@@ -79,12 +78,6 @@ def condense(root: Node, records: B, span: Range, time: str) -> B:
     return records.project(keep(columns)).select(call("NOT", inside)).plus(labelled)
 
 
-def check_roll(condensed: Iterable[Range], upto: int) -> None:
-    """Refuses a refresh time inside a condensed range: what happened at which time there is forgotten."""
-    for span in condensed:
-        if span.after < upto < span.upto:
-            raise OptionError(
-                f"no roll to {upto}: the delta was condensed from {span.after} to {span.upto}",
-                subject=str(upto),
-                hint=f"roll it to {span.after} or {span.upto}",
-            )
+def condensed_around(ranges: Iterable[Range], time: int) -> Range | None:
+    """The range that a time lies strictly inside of: what happened at which time there is forgotten."""
+    return next((each for each in ranges if each.after < time < each.upto), None)

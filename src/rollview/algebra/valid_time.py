@@ -40,28 +40,9 @@ class ValidTime:
         return f"[{self.start}, {'∞' if self.end is None else self.end})"
 
 
-def of_table(last_change: int) -> ValidTime:
-    """A base table or an immediate view: from its most recent change to now."""
-    return ValidTime(last_change)
-
-
-def of_snapshot(inputs: Iterable[ValidTime], end: int | None = None) -> ValidTime:
-    """A view recomputed from these inputs: it could not have changed since the latest of their starts."""
-    return ValidTime(max(valid.start for valid in inputs), end)
-
-
 def of_refreshed(refresh_time: int, commit_times: Iterable[int]) -> ValidTime:
     """A rolled view: from its refresh time to the earliest commit behind it that touches the view."""
     return ValidTime(refresh_time, min((time for time in commit_times if time > refresh_time), default=None))
-
-
-def widened(valid: ValidTime, commit_times: Iterable[int], inputs_start: int) -> ValidTime:
-    """The same interval from its true start: the last commit in the delta not after the refresh time.
-
-    Without one, the view has been as it is since the latest start among its inputs.
-    """
-    start = max((time for time in commit_times if time <= valid.start), default=inputs_start)
-    return ValidTime(min(start, valid.start), valid.end)
 
 
 def ended(valid: ValidTime, commit_time: int) -> ValidTime:

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import select
 
 from rollview.algebra.history import Seen
+from rollview.algebra.net_effect import Range
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import captured, global_transactions, history, schema, steps, views
@@ -212,7 +213,7 @@ class Catalog:
         with self._database.reading() as connection:
             return views.read_refreshes(connection, view, limit)
 
-    def condensed(self, view: str) -> list[tuple[int, int]]:
+    def condensed(self, view: str) -> list[Range]:
         """The ranges (after, upto] of a view's delta that were condensed: nothing strictly inside is left."""
         with self._database.reading() as connection:
             return views.read_condensed(connection, view)

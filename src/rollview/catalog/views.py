@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Update, delete, insert, select, update
 
+from rollview.algebra.net_effect import Range
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import schema
 from rollview.catalog.effects import Condensed, Materialized, Moved, Retained, ViewAdded, ViewDropped
@@ -168,11 +169,11 @@ def note_condensed(connection: Connection, effect: Condensed) -> None:
     connection.execute(insert(table).values(**row))
 
 
-def read_condensed(connection: Connection, view: str) -> list[tuple[int, int]]:
+def read_condensed(connection: Connection, view: str) -> list[Range]:
     """The condensed ranges of a view, in order."""
     table = schema.condensed
     ranges = select(table.c.after_csn, table.c.upto_csn).where(table.c.view_name == view)
-    return [(after, upto) for after, upto in connection.execute(ranges.order_by(table.c.after_csn))]
+    return [Range(after, upto) for after, upto in connection.execute(ranges.order_by(table.c.after_csn))]
 
 
 def note_refresh(connection: Connection, refresh: Refresh, step: int, ordinal: int) -> None:

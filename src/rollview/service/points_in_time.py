@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from rollview.algebra.net_effect import condensed_around
 from rollview.catalog import Catalog
 from rollview.errors import PointError
 
@@ -52,11 +54,18 @@ def check_covered(catalog: Catalog, name: str, csn: int, covered: Covered, what:
 
 
 def _refuse_condensed(catalog: Catalog, name: str, csn: int, what: str) -> None:
-    for after, upto in catalog.condensed(name):
-        if after < csn < upto:
-            message = f"view {name} cannot be {what} csn {csn}: its delta is condensed there"
-            hint = f"possible nearby: {show(catalog, after)} and {show(catalog, upto)}"
-            raise PointError(message, subject=name, hint=hint)
+    if (around := condensed_around(catalog.condensed(name), csn)) is not None:
+        message = f"view {name} cannot be {what} csn {csn}: its delta is condensed there"
+        hint = f"possible nearby: {show(catalog, around.after)} and {show(catalog, around.upto)}"
+        raise PointError(message, subject=name, hint=hint)
+
+
+def newest_uncondensed(catalog: Catalog, names: Iterable[str], csn: int) -> int:
+    """The newest csn, not after this one, that lies inside no condensed range of these views."""
+    ranges = [each for name in names for each in catalog.condensed(name)]
+    while (around := condensed_around(ranges, csn)) is not None:
+        csn = around.after
+    return csn
 
 
 def show(catalog: Catalog, csn: int) -> str:

@@ -1,8 +1,8 @@
 """query: an answer whose inputs, views and relations alike, are all as of one csn, or no answer.
 
 Every view is rolled, for this answer only, to the newest csn that all of them can be read at, and every
-relation is read and aligned to the same csn (beyer2000 §6: tables that are valid together, here by rolling
-them rather than by choosing between stale ones). Where there is no such csn, the query is refused. The answer says
+relation is read and aligned to the same csn (beyer2000 §6: valid together, here by rolling the tables rather
+than by choosing between stale ones). Where there is no such csn, the query is refused. The answer says
 since when it is valid, and until when if something has changed after it.
 """
 
@@ -17,10 +17,11 @@ from pyspark.sql import functions as f
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.relation import Table
+from rollview.algebra.valid_time import ValidTime, valid_together
 from rollview.errors import PointError, ViewError
 from rollview.planning import referenced_names
 from rollview.service.maintenance import needed_by_views
-from rollview.service.points_in_time import iso
+from rollview.service.points_in_time import iso, newest_uncondensed
 from rollview.service.refresh import refresh
 from rollview.service.snapshot import at_csn, read_tables, scratch
 from rollview.service.stored_view import StoredView, covered
@@ -77,23 +78,23 @@ def _newest(warehouse: Warehouse, views: list[str]) -> int:
 
 def _common_csn(warehouse: Warehouse, views: list[str], tables: list[Table]) -> int:
     """The newest csn that all views and tables can be read at; refuses if there is none."""
-    ranges = {name: covered(warehouse, name) for name in views}
-    csn = _newest(warehouse, views)
-    condensed = [each for name in views for each in warehouse.catalog.condensed(name)]
-    while inside := [after for after, upto in condensed if after < csn < upto]:
-        csn = min(inside)
-    for name, each in ranges.items():
-        if csn < each.oldest:
-            behind = min(ranges, key=lambda other: ranges[other].newest)
-            message = f"{name} cannot be read before csn {each.oldest}, and {behind} not after csn {csn}"
-            raise _refused(name, message, f"`rollview refresh {' '.join(views)}` brings them to the same csn")
-    for table in tables:
-        since = _captured_since(warehouse, table)
-        if csn < since:
-            message = (
-                f"{table.qualified} cannot be read before csn {since}, and the views not after csn {csn}"
-            )
-            raise _refused(table.qualified, message, f"`rollview refresh {' '.join(views)}`, then ask again")
+    catalog = warehouse.catalog
+    possible = {name: covered(warehouse, name) for name in views}
+    readable = {name: ValidTime(each.oldest, each.newest + 1) for name, each in possible.items()}
+    readable |= {table.qualified: ValidTime(_captured_since(warehouse, table)) for table in tables}
+    common = valid_together(readable.values())
+    csn = catalog.last_csn() if common is None or common.end is None else common.end - 1
+    csn = newest_uncondensed(catalog, views, csn)
+    if common is None or csn not in common:
+        latest = max(readable, key=lambda name: readable[name].start)
+        behind = min(possible, key=lambda name: possible[name].newest)
+        message = f"{latest} cannot be read before csn {readable[latest].start}"
+        limit = min(csn, possible[behind].newest)
+        raise PointError(
+            f"no state has all of them: {message}, and {behind} not after csn {limit}",
+            subject=latest,
+            hint=f"`rollview refresh {' '.join(views)}` brings the views to the same csn",
+        )
     return csn
 
 
@@ -102,10 +103,6 @@ def _captured_since(warehouse: Warehouse, table: Table) -> int:
     records = warehouse.catalog.views()
     readers = [name for name, view in warehouse.views.items() if table in view.tables]
     return max(needed_by_views(warehouse), min((records[name].loaded_csn for name in readers), default=0))
-
-
-def _refused(subject: str, message: str, hint: str) -> PointError:
-    return PointError(f"no state has all of them: {message}", subject=subject, hint=hint)
 
 
 def _staleness(warehouse: Warehouse, csn: int) -> float:

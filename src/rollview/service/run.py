@@ -13,6 +13,7 @@ from rollview.service.apply import apply
 from rollview.service.capture import capture
 from rollview.service.definitions import is_full
 from rollview.service.maintenance import maintain
+from rollview.service.points_in_time import newest_uncondensed
 from rollview.service.propagate import propagate_all
 from rollview.service.warehouse import Warehouse
 
@@ -125,9 +126,7 @@ def _apply_all(warehouse: Warehouse, progress: Progress) -> bool:
     if not names:
         return False
     csn = min(catalog.high_water(name) for name in names)
-    ranges = [each for name in names for each in catalog.condensed(name)]
-    while inside := [after for after, upto in ranges if after < csn < upto]:
-        csn = min(inside)
+    csn = newest_uncondensed(catalog, names, csn)
     if all(catalog.views()[name].materialized_csn >= csn for name in names):
         return False
     try:
