@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from rollview.sources.postgres import EmbeddedPostgres
 from servers.ordinary_user import SITE_PACKAGES, SOURCES, USER, give, interpreter, needs_root, run_as
 
 pytestmark = pytest.mark.slow
@@ -71,3 +72,17 @@ def test_an_ordinary_user_needs_nothing_outside_the_folder(closed: Path) -> None
     assert (closed / "crm" / "data").stat().st_uid == pwd.getpwnam(USER).pw_uid
     assert not (closed / "crm" / "data").is_symlink()
     assert set(Path("/var/tmp").glob("rollview-*")) == before
+
+
+@needs_root
+def test_a_server_of_another_user_is_refused_in_our_words(closed: Path, tmp_path: Path) -> None:
+    """The password is in a file that only the owner of the project can read."""
+    folder = Path(tempfile.mkdtemp(prefix="rollview-open-"))
+    folder.chmod(0o755)
+    EmbeddedPostgres(folder / "crm").start()
+    give(closed)
+    command = [interpreter(), "-c", SCRIPT, str(closed / "site"), str(folder / "crm")]
+    done = run_as(USER, command, path_of(closed), closed)
+    EmbeddedPostgres(folder / "crm").remove()
+    folder.rmdir()
+    assert "InputError" in done.stderr and "belongs to another user" in done.stderr
