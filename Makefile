@@ -6,16 +6,19 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JOBS ?= auto
 
-.PHONY: help demo test check lint format types layers fast servers soak bench clean
+.PHONY: help demo test test-fresh check lint format types layers fast servers soak bench clean
 
 help: ## What can be made
-	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(READY) ## The story in a minute: two databases, writers that never stop, two views, one moment
 	@$(BIN)/rollview demo
 
 test: check servers ## Everything that must hold before a change lands
 	$(BIN)/pytest -m "slow and not soak" -n $(JOBS)
+
+test-fresh: $(READY) ## Fresh clones, for root and for an ordinary user: make demo, init, setup; ten minutes, needs root
+	$(BIN)/pytest -m soak tests/cli/test_fresh_clone.py
 
 check: lint types layers fast ## Lint, format, types, import layers, fast tests: under two minutes
 

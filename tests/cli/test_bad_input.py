@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from command_runs import Command, tree
 
+from rollview.sources.postgres import EmbeddedPostgres
+
 WITH_PROPERTY = "CREATE MATERIALIZED VIEW v TBLPROPERTIES ('{}' = '{}') AS SELECT amount FROM shop.sales"
 NEEDS_A_PROJECT = [
     ["setup"], ["setup", "--remove"], ["run", "--once"], ["capture"], ["propagate", "v"], ["apply", "v"],
@@ -156,6 +158,7 @@ def test_init_refuses_what_is_not_empty(shop: Path, rollview: Command) -> None:
     assert tree(shop) == before
     (shop / "empty").mkdir()
     assert rollview("init", "empty").exit_code == 0
+    EmbeddedPostgres(shop / "empty" / "crm").remove()
 
 
 def test_no_java(shop: Path, rollview: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,22 @@ def test_run_goes_on_until_ctrl_c(shop: Path) -> None:
     assert all(view["behind_csn"] == 0 for view in json.loads(done.stdout)["views"])
 
 
+def test_the_password_of_the_embedded_server_leaves_its_file_nowhere(shop: Path) -> None:
+    """Neither on the screen nor in a file of the project's, the lake and its catalog included."""
+    password = (shop / "crm" / "password").read_text()
+    for command in (
+        ["status"],
+        ["status", "--json"],
+        ["explain", "sale_lines"],
+        ["run", "--once", "--debug"],
+    ):
+        done = _rollview(*command, "--project", str(shop))
+        assert done.returncode == 0, done.stderr
+        assert password not in done.stdout + done.stderr
+    with_it = [file for file in shop.rglob("*") if file.is_file() and password.encode() in file.read_bytes()]
+    assert with_it == [shop / "crm" / "password"]
+
+
 def test_a_failure_of_spark_is_one_line(shop: Path, rollview: Command) -> None:
     sql = "SELECT n / 0 AS x FROM sales_by_state"
     done = _rollview("query", sql, "--project", str(shop))

@@ -22,7 +22,7 @@ from commands_page import examples
 
 from rollview.cli import main
 from rollview.cli.main import COMMANDS
-from rollview.cli.starter import NEXT_COMMANDS
+from rollview.demo.starter_project import NEXT_COMMANDS
 from rollview.sources.postgres import EmbeddedPostgres
 
 pytestmark = pytest.mark.slow

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from live_names import unused_names
 
 import rollview
 
@@ -19,6 +20,23 @@ TRACKED = [ROOT / name for name in LISTED.splitlines() if (ROOT / name).is_file(
 TEXTS = [
     file for file in TRACKED if file.suffix in {".py", ".md", ".toml", ".txt", ".sql", ".yml", ".json", ""}
 ]
+
+
+# Public names that nothing in src uses, each with the reason why it stays.
+UNUSED = {
+    # To be removed:
+    "rollview.algebra.history.seen_of": "only tests use it",
+    "rollview.algebra.net_effect.Range": "only `condense` and `check_roll` use it",
+    "rollview.algebra.net_effect.check_roll": "only tests use it",
+    "rollview.algebra.net_effect.condense": "only tests use it; the service condenses on Spark",
+    "rollview.algebra.valid_time.of_snapshot": "only tests use it",
+    "rollview.algebra.valid_time.of_table": "only tests use it",
+    "rollview.algebra.valid_time.valid_together": "only tests use it",
+    "rollview.algebra.valid_time.widened": "only tests use it",
+    "rollview.cli.drivers.Report": "nobody uses it",
+    "rollview.simulator.ipda.simulation.simulate_ipda": "only tests use it",
+    "rollview.sources.postgres.replication.DATA": "nobody uses it",
+}
 
 
 def _name(file: Path) -> str:
@@ -39,10 +57,9 @@ def test_everything_public_says_what_it_is_for(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", SOURCES, ids=_name)
-def test_files_are_short_and_well_named(file: Path) -> None:
-    # The tree of errors is read as one list.
-    limit = 400 if _name(file) == "src/rollview/errors.py" else 300
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= limit
+def test_files_are_not_huge_and_are_well_named(file: Path) -> None:
+    # A file that has one reason to exist may be long; one as long as this has several.
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 450
     assert file.stem not in {"utils", "util", "common", "helpers", "helper", "base", "misc"}
     assert not re.search(r"\d$", file.stem)
 
@@ -54,7 +71,7 @@ def test_nothing_is_left_for_later() -> None:
 
 
 def test_no_module_is_dead() -> None:
-    """Every module is imported by another one, or is an entry point."""
+    """Every module is imported by another one, or is an entry point. One that only tests reach is dead."""
     entries = {"rollview.simulator.soak", "rollview.simulator.bench"}
     imported: set[str] = set()
     for file in SOURCES:
@@ -71,6 +88,12 @@ def test_no_module_is_dead() -> None:
         if file.stem != "__init__"
     }
     assert modules - imported - entries == set()
+
+
+def test_no_public_name_is_dead() -> None:
+    """Every public function, class and constant is used by the product; one that only tests use is dead."""
+    unused = unused_names(ROOT / "src", {("rollview.cli", "main")})
+    assert {f"{module}.{name}" for module, name in unused} == set(UNUSED)
 
 
 def test_the_public_surface_is_pinned() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from rollview.cli.anomaly import tell_anomaly
+from rollview.cli.project_context import Opened, opened
+from rollview.cli.signals import ending_on_signals, ignoring_signals
 from rollview.cli.terminal import json_option, print_json
 from rollview.errors import OptionError
 
@@ -41,19 +45,13 @@ def demo(keep: bool, anomaly: bool, runs: int, as_json: bool) -> None:
         tell_anomaly(console, runs)
         return
     # Not at the top: the other story needs no Spark and no server.
-    from rollview.cli.starter import CRM  # noqa: PLC0415
-    from rollview.cli.story import tell_story  # noqa: PLC0415
-    from rollview.sources.postgres import EmbeddedPostgres  # noqa: PLC0415
+    from rollview.cli.status import print_status  # noqa: PLC0415
+    from rollview.cli.verify import print_verification  # noqa: PLC0415
+    from rollview.demo.demo_script import CommandLine, run_demo  # noqa: PLC0415
 
-    folder = Path(tempfile.mkdtemp(prefix="rollview-demo-"))
-    try:
-        facts = tell_story(console, folder)
-    finally:
-        server = EmbeddedPostgres(folder / CRM)
-        server.stop()
-        if not keep:
-            server.remove()
-            shutil.rmtree(folder, ignore_errors=True)
+    command_line = CommandLine(console, _open_project, print_status, print_verification)
+    with ending_on_signals(), _temporary_folder(keep) as folder:
+        facts = run_demo(command_line, folder)
     if keep:
         console.print(f"\nThe project is in {folder}; `cd` there and try any command.", soft_wrap=True)
     elif not as_json:
@@ -62,3 +60,25 @@ def demo(keep: bool, anomaly: bool, runs: int, as_json: bool) -> None:
         )
     if as_json:
         print_json({**facts, "folder": folder if keep else None})
+
+
+def _open_project(folder: Path) -> AbstractContextManager[Opened]:
+    return opened(folder, "starting Spark", may_be_new=True)
+
+
+@contextmanager
+def _temporary_folder(keep: bool) -> Iterator[Path]:
+    """A folder whose server is stopped at the end; both are removed unless the user keeps them."""
+    from rollview.demo.starter_project import CRM  # noqa: PLC0415
+    from rollview.sources.postgres import EmbeddedPostgres  # noqa: PLC0415
+
+    folder = Path(tempfile.mkdtemp(prefix="rollview-demo-"))
+    try:
+        yield folder
+    finally:
+        with ignoring_signals():
+            server = EmbeddedPostgres(folder / CRM)
+            server.stop()
+            if not keep:
+                server.remove()
+                shutil.rmtree(folder, ignore_errors=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from rollview.cli.starter import NEXT_COMMANDS, write_project
 from rollview.cli.terminal import json_option, print_json, results
+from rollview.demo.starter_project import NEXT_COMMANDS, write_project
 from rollview.errors import InputError
 
 

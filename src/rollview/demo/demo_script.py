@@ -1,35 +1,38 @@
-"""The story that `rollview demo` tells: every number in it is measured while it is told."""
+"""The script of `rollview demo`: every number that it prints is measured while it runs."""
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rollview.cli import shop_at_work
-from rollview.cli.project_context import Opened, opened
-from rollview.cli.starter import (
+from rollview.demo import demo_writers
+from rollview.demo.starter_project import (
     CRM,
     PROJECT_FILE,
     SHOP_SCHEMA,
     VIEWS,
-    filled,
+    fill_in,
     write_customers,
     write_database,
 )
-from rollview.cli.status import print_status
-from rollview.cli.verify import print_verification
 from rollview.errors import RollviewError
+from rollview.service.project import Project
+from rollview.service.status import Status
+from rollview.service.verify import Verification
+from rollview.service.warehouse import Warehouse
 from rollview.sources.postgres import EmbeddedPostgres
 
 SALES, CUSTOMERS = 2_000, 200
@@ -72,28 +75,65 @@ _LATEST = """\
 [bold]5. To the latest, and verified[/bold]
 
 The writers have stopped after {written:,} transactions, the first ones before capture was there. Both views
-were rolled to the last of them, and Spark has computed them anew from the databases to compare, row by row:
+were rolled to the last of them, and Spark has recomputed them from the databases to compare, row by row:
 """
 
 
-def tell_story(console: Console, folder: Path) -> dict[str, Any]:
-    """Plays the story in a folder; returns what was measured."""
+class Progress(Protocol):
+    """Where the command says what it is doing."""
+
+    def __call__(self, what: str) -> None:
+        """Says what is being done now."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Makes way for lines of the script."""
+
+
+class OpenProject(Protocol):
+    """A project as a command has opened it."""
+
+    @property
+    def project(self) -> Project:
+        """Its API."""
+
+    @property
+    def warehouse(self) -> Warehouse:
+        """What is below the API."""
+
+    @property
+    def tell(self) -> Progress:
+        """Where to say what is being done."""
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What the script needs of the command line: a project opened as commands do, and printed as they do."""
+
+    console: Console
+    open_project: Callable[[Path], AbstractContextManager[OpenProject]]
+    print_status: Callable[[Console, Status], None]
+    print_verification: Callable[[Console, Verification], None]
+
+
+def run_demo(command_line: CommandLine, folder: Path) -> dict[str, Any]:
+    """Runs the script in a folder; returns what was measured."""
+    console = command_line.console
     server = EmbeddedPostgres(folder / CRM)
     crm_address = _write_project(folder, server)
-    _tell(console, _INTRODUCTION.format(sales=SALES, customers=CUSTOMERS))
-    with opened(folder, "starting Spark", may_be_new=True) as at:
+    _print_text(console, _INTRODUCTION.format(sales=SALES, customers=CUSTOMERS))
+    with command_line.open_project(folder) as at:
         started = time.monotonic()
         at.project.spark.range(1).count()
         facts: dict[str, Any] = {"spark_seconds": round(time.monotonic() - started, 1)}
         started = time.monotonic()
         with _writers({"sell": str(folder / "shop.db"), "move": crm_address}) as writers:
             _load(console, at, facts)
-            _follow(console, at)
+            _follow(command_line, at)
             _roll(console, at, facts)
             _read_back(console, at, facts)
             facts["transactions_written"] = _finish(writers)
-        _latest(console, at, facts)
-        at.tell("taking back what setup left at the databases")
+        _latest(command_line, at, facts)
+        at.tell("removing everything that setup installed")
         at.project.remove()
         facts["seconds"] = round(time.monotonic() - started, 1)
     console.print(
@@ -102,7 +142,7 @@ def tell_story(console: Console, folder: Path) -> dict[str, Any]:
     return facts
 
 
-def _tell(console: Console, text: str) -> None:
+def _print_text(console: Console, text: str) -> None:
     """Paragraphs, broken into lines where this terminal ends, or at 100 columns."""
     for paragraph in text.strip().split("\n\n"):
         console.print(" ".join(paragraph.splitlines()), width=min(100, console.width))
@@ -113,7 +153,7 @@ def _write_project(folder: Path, server: EmbeddedPostgres) -> str:
     """Writes the project and starts the customers' server; its address."""
     chance = random.Random(0)
     (folder / "views").mkdir()
-    (folder / "rollview.yml").write_text(filled(PROJECT_FILE), encoding="utf-8")
+    (folder / "rollview.yml").write_text(fill_in(PROJECT_FILE), encoding="utf-8")
     for name in ("sale_lines", "sales_by_state"):
         (folder / "views" / f"{name}.sql").write_text(VIEWS[name], encoding="utf-8")
     sales = tuple(
@@ -121,7 +161,7 @@ def _write_project(folder: Path, server: EmbeddedPostgres) -> str:
         for number in range(1, SALES + 1)
     )
     customers = tuple(
-        (number, f"customer {number}", chance.choice(shop_at_work.STATES))
+        (number, f"customer {number}", chance.choice(demo_writers.STATES))
         for number in range(1, CUSTOMERS + 1)
     )
     write_database(folder / "shop.db", SHOP_SCHEMA, "INSERT INTO sales VALUES (?, ?, ?)", sales)
@@ -136,9 +176,13 @@ def _writers(addresses: dict[str, str]) -> Iterator[list[subprocess.Popen[str]]]
     started: list[subprocess.Popen[str]] = []
     try:
         for kind, seed in _WRITERS:
-            command = [sys.executable, shop_at_work.__file__, addresses[kind], kind, seed]
+            command = [sys.executable, demo_writers.__file__, kind, seed]
+            # Not on the command line, which everybody can read: the address has a password.
+            environment = {**os.environ, demo_writers.ADDRESS_VARIABLE: addresses[kind]}
             started.append(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+                )
             )
         yield started
     finally:
@@ -156,28 +200,28 @@ def _finish(writers: list[subprocess.Popen[str]]) -> int:
     return sum(int(each) for each in told)
 
 
-def _load(console: Console, at: Opened, facts: dict[str, Any]) -> None:
+def _load(console: Console, at: OpenProject, facts: dict[str, Any]) -> None:
     started = time.monotonic()
     at.project.setup(progress=at.tell)
     facts["setup_seconds"] = round(time.monotonic() - started, 1)
     facts["loaded_csn"] = {name: at.warehouse.record(name).loaded_csn for name in at.project.views}
     moments = " and ".join(f"{name} at csn {csn}" for name, csn in facts["loaded_csn"].items())
     with at.tell.aside():
-        _tell(console, _SETUP.format(moments=moments))
+        _print_text(console, _SETUP.format(moments=moments))
 
 
-def _follow(console: Console, at: Opened) -> None:
+def _follow(command_line: CommandLine, at: OpenProject) -> None:
     # Twice: the first time catches up with what was written during the load.
     at.project.refresh(progress=at.tell)
     at.project.refresh(progress=at.tell)
     status = at.project.status()
     with at.tell.aside():
-        _tell(console, _FOLLOW)
-        print_status(console, status)
-        console.print()
+        _print_text(command_line.console, _FOLLOW)
+        command_line.print_status(command_line.console, status)
+        command_line.console.print()
 
 
-def _roll(console: Console, at: Opened, facts: dict[str, Any]) -> None:
+def _roll(console: Console, at: OpenProject, facts: dict[str, Any]) -> None:
     shown = at.warehouse.record("sale_lines").materialized_csn
     at.tell("letting the writers write")
     time.sleep(_WHILE_SECONDS)
@@ -186,37 +230,37 @@ def _roll(console: Console, at: Opened, facts: dict[str, Any]) -> None:
     at.project.refresh("sale_lines", "sales_by_state", to=f"csn:{csn}", progress=at.tell)
     facts["at_chosen_csn"] = _totals(at, None)
     with at.tell.aside():
-        _tell(console, _ROLL.format(csn=csn))
+        _print_text(console, _ROLL.format(csn=csn))
         _print_totals(console, {csn: facts["at_chosen_csn"]})
 
 
-def _read_back(console: Console, at: Opened, facts: dict[str, Any]) -> None:
+def _read_back(console: Console, at: OpenProject, facts: dict[str, Any]) -> None:
     oldest = max(at.warehouse.record(name).oldest_csn for name in ("sale_lines", "sales_by_state"))
     csn = facts["earlier_csn"] = (oldest + facts["chosen_csn"]) // 2
     at.tell(f"reading as of csn {csn}")
     facts["at_earlier_csn"] = _totals(at, csn)
     with at.tell.aside():
-        _tell(console, _BACK)
+        _print_text(console, _BACK)
         _print_totals(console, {csn: facts["at_earlier_csn"], facts["chosen_csn"]: facts["at_chosen_csn"]})
 
 
-def _latest(console: Console, at: Opened, facts: dict[str, Any]) -> None:
+def _latest(command_line: CommandLine, at: OpenProject, facts: dict[str, Any]) -> None:
     facts["latest_csn"] = at.project.refresh(progress=at.tell)
     at.tell("verifying")
     verdicts = at.project.verify()
     facts["at_latest_csn"] = _totals(at, None)
     facts["verified"] = all(verdict.is_right for verdict in verdicts)
     with at.tell.aside():
-        _tell(console, _LATEST.format(written=facts["transactions_written"]))
+        _print_text(command_line.console, _LATEST.format(written=facts["transactions_written"]))
         for verdict in verdicts:
-            print_verification(console, verdict)
+            command_line.print_verification(command_line.console, verdict)
     if not facts["verified"]:
         raise RollviewError(
             "a view differs from its recomputation", hint="--keep leaves the folder to look at"
         )
 
 
-def _totals(at: Opened, csn: int | None) -> dict[str, str]:
+def _totals(at: OpenProject, csn: int | None) -> dict[str, str]:
     """The number of sales and their total, by each of the two views."""
     joined = (
         at.project.read("sale_lines", csn).selectExpr("count(*) AS n", "sum(amount) AS total").collect()[0]

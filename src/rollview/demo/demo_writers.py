@@ -1,11 +1,13 @@
 """A program that writes to a database, as any other: the demo runs it beside rollview.
 
-`python shop_at_work.py ADDRESS KIND SEED` writes transactions until its standard input ends, then prints how
-many it committed. It uses nothing but the databases' ordinary drivers.
+`python demo_writers.py KIND SEED` writes transactions until its standard input ends, then prints how many it
+committed. The address of the database is in the environment, because it has a password and everybody can read
+a command line. It uses nothing but the databases' ordinary drivers.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import select
 import sqlite3
@@ -16,6 +18,7 @@ from typing import Any
 import psycopg
 
 PAUSE_SECONDS = 0.05
+ADDRESS_VARIABLE = "ROLLVIEW_DEMO_DATABASE"
 STATES = ("CA", "NY", "TX", "WA", "OR", "NV", "AZ", "FL")
 
 
@@ -38,8 +41,9 @@ def move(database: psycopg.Connection[Any], chance: random.Random) -> None:
     database.execute("UPDATE customers SET state = %s WHERE customer_id = %s", row)
 
 
-def main(address: str, kind: str, seed: str) -> None:
-    """Writes until nobody listens any more."""
+def main(kind: str, seed: str) -> None:
+    """Writes until its standard input ends."""
+    address = os.environ[ADDRESS_VARIABLE]
     chance, written = random.Random(int(seed)), 0
     connect = sqlite3.connect(address, timeout=30) if kind == "sell" else psycopg.connect(address)
     with closing(connect) as database:
