@@ -23,7 +23,6 @@ MESSAGES_SINCE = 140000
 """From this version on the log tells messages that were put in it."""
 
 KEEPALIVE = 0x6B
-DATA = 0x77
 HEADER_BYTES = 25
 """Every piece of data begins with its kind, two positions and a time."""
 
