@@ -1,4 +1,4 @@
-"""condense: a range of the view delta, replaced by its net effect (beyer2000 §4: condensing).
+"""condense: a range of the view delta, replaced by its net effect (beyer2000 §5: condensing).
 
 All changes after the range's start up to its end get the csn of its end; changes that cancel are gone.
 States strictly inside the range can then no longer be read, so nothing may stand there.
