@@ -92,19 +92,12 @@ def releases(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatc
 
 
 def test_oracle_steps_of_an_older_release_are_finished(releases: Releases) -> None:
-    """Begun and nothing written, or all written; the load is begun by a reload and done again by another."""
-    for place, kind in {
-        "begin of capture": "capture",
-        "_commit of crm/customer": "capture",
-        "begin of propagate": "propagate",
-        "_commit of deltas/sales_by_state": "propagate",
-        "begin of apply": "apply",
-        "_commit of views/sales_by_state": "apply",
-    }.items():
-        releases.die(place)
-        assert releases.rewrite_as_old() == kind, place
+    """The drivers finish their own; a load that a reload had begun is done again by the next one."""
+    for kind in ("capture", "propagate", "apply"):
+        releases.die(f"begin of {kind}")
+        assert releases.rewrite_as_old() == kind
         with releases.open() as project:
-            assert [each.problem for each in project.status().unfinished] == [""], place
+            assert [each.problem for each in project.status().unfinished] == [""], kind
             check_all(releases.shop, project)
     releases.die("begin of load", ["states_of_size"])
     assert releases.rewrite_as_old() == "load"
@@ -136,9 +129,7 @@ def test_oracle_a_step_of_a_newer_release_is_refused_with_a_way_out(
         for attempt in (lambda: project.run(once=True), project.setup):
             with pytest.raises(StepRefused, match=r"written by rollview 7\.3, cannot be finished") as caught:
                 attempt()
-            if kind is not None or place.startswith("_commit of crm"):
-                # Of other steps, those that come before may be taken and finished.
-                assert releases.everything() == before
+            assert releases.everything() == before
         check_unharmed(releases.shop, project)
         (unfinished,) = project.status().unfinished
         assert (unfinished.problem, unfinished.hint) == (caught.value.message, caught.value.hint)
