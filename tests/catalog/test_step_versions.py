@@ -118,10 +118,10 @@ def old(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
 
 @pytest.fixture
 def lease(catalog: Catalog) -> Iterator[Lease]:
-    """Held while the test runs. Views v, w and `a,b` are loaded."""
+    """Held while the test runs. Views v, w and `a, b` are loaded."""
     catalog.register(TABLES, ORIGINS)
     with catalog.lease("work") as held:
-        added = [ViewAdded(view_record(name), queries(name)) for name in ("v", "w", "a,b")]
+        added = [ViewAdded(view_record(name), queries(name)) for name in ("v", "w", "a, b")]
         catalog.finish(held, catalog.begin(held, "v", LoadStep()), *added)
         yield held
 
@@ -234,10 +234,10 @@ def test_a_newer_version_is_refused_untouched(
     [
         ("propagate", "v", ("v",), "`rollview setup --reload v`"),
         ("apply", "v,w", ("v", "w"), "`rollview setup --reload v --reload w`"),
-        ("apply", "w,a,b", ("a,b", "w"), "`rollview setup --reload 'a,b' --reload w`"),
+        ("apply", "w,a, b", ("a, b", "w"), "`rollview setup --reload 'a, b' --reload w`"),
         ("backfill", "v", ("v",), "`rollview setup --reload v`"),
-        ("capture", "", ("a,b", "v", "w"), "`rollview setup --reload all`"),
-        ("maintain", "(changes)", ("a,b", "v", "w"), "`rollview setup --reload all`"),
+        ("capture", "", ("a, b", "v", "w"), "`rollview setup --reload all`"),
+        ("maintain", "(changes)", ("a, b", "v", "w"), "`rollview setup --reload all`"),
         ("load", "not_loaded_yet", (), "`rollview setup`"),
     ],
 )
