@@ -30,6 +30,7 @@ RollviewError
       + CatalogUnavailable
       + NotRegistered
       + NotWaiting (InputError)
+      + StepRefused (InputError)
       + LeaseHeld
       + LeaseLost
   + LakeError
@@ -255,6 +256,13 @@ class NotRegistered(CatalogError):
 
 class NotWaiting(CatalogError, InputError):
     """There is no such global transaction to end the wait for."""
+
+
+class StepRefused(CatalogError, InputError):
+    """An unfinished step was written by a newer release, or its bounds make no sense; nothing was changed."""
+
+    # The newer release, or `rollview setup --reload` in another process, can end the step.
+    retryable = True
 
 
 class LeaseHeld(CatalogError):

@@ -5,8 +5,22 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
-from rollview.catalog import Catalog, Materialized, Moved, Part, Refresh, Refreshed, Sequenced, Unit
+from rollview.catalog import (
+    ApplyStep,
+    Catalog,
+    CsnRange,
+    Materialized,
+    Moved,
+    Part,
+    Refresh,
+    Refreshed,
+    Sequenced,
+    Step,
+    StepBounds,
+    Unit,
+)
 from rollview.errors import LeaseHeld
 
 
@@ -63,18 +77,20 @@ def burst(url: str) -> None:
     catalog = Catalog.open(url)
     with catalog.lease("burst") as lease:
         while True:
-            pending = catalog.pending("burst", "v")
+            pending = catalog.pending(ApplyStep, "v")
             if pending:
                 step = pending[0]
             else:
-                step = catalog.begin(lease, "burst", "v", {"csn": catalog.last_csn() + 1})
+                last = catalog.last_csn()
+                step = catalog.begin(lease, "v", ApplyStep({"v": CsnRange(last, last + 1)}, "burst"))
                 say("begun", step.id)
-            csn = step.bounds["csn"]
+            csn = step.bounds.views["v"].upto
+            every: Step[StepBounds[Any]] = step
             catalog.finish(
                 lease,
-                step,
+                every,
                 Sequenced((Unit(csn, float(csn), (Part("x", csn, csn),), {"x.r": 2}),), {"x": str(csn)}),
-                Moved("v", tuple((query, csn) for query in catalog.positions("v")), {"csn": csn}),
+                Moved("v", tuple((query, csn) for query in catalog.positions("v"))),
                 Materialized("v", csn, step.id),
                 Refreshed(Refresh("v", "incremental", csn - 1, csn, 2, 0.0, "burst", float(csn))),
             )

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from rollview.algebra.history import Change, History, Transaction, UnitOfWork
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
-from rollview.catalog import Catalog, Part, Sequenced, Unit, ViewRecord
+from rollview.catalog import CaptureStep, Catalog, Part, Sequenced, Unit, ViewRecord
 
 TABLES = (
     Table("x", "r", ("a", "b"), key=("a",), types=("int", "string")),
@@ -22,6 +22,8 @@ NAMES = tuple(table.qualified for table in TABLES)
 SITES = ("x", "y.t")
 SITE_OF = {table.qualified: table.site for table in TABLES}
 ORIGINS = {"x": ("x", "x0"), "y.t": ("y", "y0")}
+NO_CAPTURE = CaptureStep(sites={}, units=(), versions={})
+"""For tests that care only about what a capture leaves behind."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def capture(catalog: Catalog, units: Sequence[Unit]) -> None:
     """Hands units over as one finished step of capture."""
     log_positions = {part.site: f"after {part.source_txid}" for unit in units for part in unit.parts}
     with catalog.lease("capture") as lease:
-        step = catalog.begin(lease, "capture", "all", {"units": len(units)})
+        step = catalog.begin(lease, "", NO_CAPTURE)
         catalog.finish(lease, step, Sequenced(tuple(units), log_positions))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rollview.catalog import Catalog, Lease
+from rollview.catalog import Catalog, Lease, LoadStep
 from rollview.catalog import process as processes
 from rollview.catalog.process import is_gone, this_process
 from rollview.errors import CatalogError, LeaseHeld, LeaseLost
@@ -110,24 +110,24 @@ def test_epochs_grow_with_each_holder(url: str) -> None:
 def test_a_lease_that_was_given_back_writes_nothing(url: str) -> None:
     with _opened(url) as catalog:
         with catalog.lease("work") as lease:
-            step = catalog.begin(lease, "work", "v", {})
+            step = catalog.begin(lease, "v", LoadStep())
         for write in (
-            lambda: catalog.begin(lease, "work", "v", {}),
+            lambda: catalog.begin(lease, "v", LoadStep()),
             lambda: catalog.finish(lease, step),
             lambda: catalog.abandon(lease, step),
             lambda: catalog.confirm(lease),
         ):
             with pytest.raises(LeaseLost, match="now held by nobody"):
                 write()
-        assert catalog.pending("work") == [step]
+        assert catalog.pending(LoadStep) == [step]
 
 
 def test_an_overtaken_holder_is_fenced_off(url: str) -> None:
     with _opened(url) as catalog, catalog.lease("work") as lease:
-        step = catalog.begin(lease, "work", "v", {})
+        step = catalog.begin(lease, "v", LoadStep())
         _leave_to_another_host(url)
         for write in (
-            lambda: catalog.begin(lease, "work", "v", {}),
+            lambda: catalog.begin(lease, "v", LoadStep()),
             lambda: catalog.finish(lease, step),
             lambda: catalog.abandon(lease, step),
             lambda: catalog.confirm(lease),
@@ -135,7 +135,7 @@ def test_an_overtaken_holder_is_fenced_off(url: str) -> None:
             with pytest.raises(LeaseLost, match="now held by process 4711 on elsewhere") as caught:
                 write()
         assert isinstance(caught.value, CatalogError) and caught.value.subject == "work"
-        assert catalog.pending("work") == [step]
+        assert catalog.pending(LoadStep) == [step]
     # Giving back what one does not have any more takes nothing from the new holder.
     assert _row(url)["pid"] == 4711
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from catalog_world import ORIGINS, TABLES, queries, view_record
 
-from rollview.catalog import Catalog, ViewAdded
+from rollview.catalog import ApplyStep, Catalog, LoadStep, ViewAdded
 from rollview.errors import LeaseHeld, LeaseLost
 
 pytestmark = pytest.mark.slow
@@ -113,7 +113,7 @@ def test_a_stopped_process_loses_its_lease_and_is_fenced(url: str, start: Start)
         os.kill(holder.pid, signal.SIGCONT)
         time.sleep(1)  # Long enough for the old holder to try to renew.
         with_time.confirm(lease)
-        step = with_time.begin(lease, "work", "v", {})
+        step = with_time.begin(lease, "v", LoadStep())
         with_time.finish(lease, step)
     with pytest.raises(LeaseLost):
         with_time.confirm(lease)
@@ -124,7 +124,7 @@ def test_killed_again_and_again_in_a_burst_of_steps(catalog: Catalog, url: str, 
     """No id is given twice, and a step's effects are all there or not at all."""
     catalog.register(TABLES, ORIGINS)
     with catalog.lease("burst") as lease:
-        catalog.finish(lease, catalog.begin(lease, "add", "v", {}), ViewAdded(view_record(), queries()))
+        catalog.finish(lease, catalog.begin(lease, "v", LoadStep()), ViewAdded(view_record(), queries()))
     chance = random.Random(7)
     begun: list[int] = [1]
     finished: list[int] = []
@@ -142,11 +142,11 @@ def test_killed_again_and_again_in_a_burst_of_steps(catalog: Catalog, url: str, 
         assert worker.wait() == -signal.SIGKILL
         _check_all_or_nothing(catalog)
         # An id that was given but not told is lost with its teller; the step itself is pending.
-        begun.extend(step.id for step in catalog.pending("burst") if step.id not in begun)
+        begun.extend(step.id for step in catalog.pending(ApplyStep) if step.id not in begun)
     assert begun == sorted(set(begun)), "ids grow, and none comes twice"
     assert finished == sorted(set(finished)) and len(finished) > 20
     with catalog.lease("burst") as lease:
-        assert catalog.begin(lease, "burst", "v", {}).id > max(begun)
+        assert catalog.begin(lease, "v", ApplyStep({}, "burst")).id > max(begun)
 
 
 def _read_step(line: str, begun: list[int], finished: list[int]) -> None:
@@ -161,8 +161,7 @@ def _check_all_or_nothing(catalog: Catalog) -> None:
     assert (site.version, site.log_position) == (csn, str(csn) if csn else "x0")
     assert (catalog.touched("x.r", 0, csn), catalog.version_at("x", csn)) == (2 * csn, csn)
     assert view.materialized_csn == csn
-    assert catalog.control("v") == ({"csn": csn} if csn else None)
     assert [refresh.to_csn for refresh in catalog.refreshes("v", 1)] == ([csn] if csn else [])
-    pending = catalog.pending("burst")
-    assert [step.bounds["csn"] for step in pending] in ([], [csn + 1])
+    pending = catalog.pending(ApplyStep)
+    assert [step.bounds.views["v"].upto for step in pending] in ([], [csn + 1])
     assert all(step.id > view.lake_version for step in pending)

@@ -13,7 +13,7 @@ import pytest
 from catalog_world import ORIGINS, TABLES, Both, Plan, capture
 from sqlalchemy import Connection, create_engine, inspect
 
-from rollview.catalog import Catalog, migrations
+from rollview.catalog import Catalog, LoadStep, migrations
 from rollview.catalog.database import Database
 from rollview.catalog.schema import metadata
 from rollview.errors import CatalogError, CatalogUnavailable, CatalogUrlError, InputError
@@ -112,7 +112,7 @@ def test_an_old_catalog_is_migrated_with_what_it_holds(
     grown = {"x": 0 if falls else 1, "y.t": 1}
     assert dict(_run(url, "SELECT name, source_txids_grow FROM site")) == grown  # type: ignore[arg-type]
     with catalog.lease("work") as lease:
-        assert catalog.begin(lease, "work", "x", {}).id == 42
+        assert catalog.begin(lease, "x", LoadStep()).id == 42
     catalog.close()
 
 

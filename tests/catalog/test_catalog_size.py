@@ -9,7 +9,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from catalog_world import ORIGINS, TABLES
+from catalog_world import NO_CAPTURE, ORIGINS, TABLES
 
 from rollview.algebra.history import Seen
 from rollview.catalog import Catalog, Part, Sequenced, Unit
@@ -77,7 +77,7 @@ def test_answers_stay_fast_over_a_million_units(catalog: Catalog, url: str) -> N
 
         def capture_one() -> None:
             csn = catalog.last_csn() + 1
-            step = catalog.begin(lease, "capture", "x", {"csn": csn})
+            step = catalog.begin(lease, "", NO_CAPTURE)
             unit = Unit(csn, float(csn), (Part("x", csn, 3 * csn),), {"x.r": 2})
             catalog.finish(lease, step, Sequenced((unit,), {"x": str(csn)}))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from catalog_world import ORIGINS, TABLES
+from catalog_world import NO_CAPTURE, ORIGINS, TABLES
 
 from rollview.algebra.history import Seen
 from rollview.catalog import Catalog, Part, Sequenced, Unit, Waiting
@@ -42,7 +42,7 @@ def test_an_answer_that_saw_half_a_unit_has_no_csn(catalog: Catalog) -> None:
         Unit(3, 3.0, (Part("x", 4, 14),), {}),
     )
     with catalog.lease("capture") as lease:
-        step = catalog.begin(lease, "capture", "", {})
+        step = catalog.begin(lease, "", NO_CAPTURE)
         catalog.finish(lease, step, Sequenced(units, {"x": "14", "y.t": "5"}))
     assert catalog.in_csn("x", Seen(3)) == Seen(2)
     assert catalog.in_csn("x", Seen(4, frozenset({2, 3}))) == Seen(3, frozenset({2}))

@@ -20,8 +20,10 @@ from rollview.cli.durations import Duration
 from rollview.cli.failures import plain_line
 from rollview.cli.main import COMMANDS
 from rollview.cli.rows import Page, print_page
+from rollview.cli.status import print_status
 from rollview.cli.terminal import plain
 from rollview.errors import RollviewError
+from rollview.service.status import Status, UnfinishedStatus
 
 JAVA = """An error occurred while calling o65.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure
@@ -128,3 +130,18 @@ def test_durations(text: str, seconds: float) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is no duration"):
         Duration().convert(text, None, None)
+
+
+def test_status_says_of_an_unfinished_step_who_finishes_it() -> None:
+    steps = (
+        UnfinishedStatus("capture"),
+        UnfinishedStatus("apply v", "apply step 3 of v cannot be finished", "`rollview setup --reload v`"),
+    )
+    output = StringIO()
+    found = Status("shop", 0, "", sources=(), views=(), unfinished=steps)
+    print_status(Console(file=output, width=100), found)
+    assert output.getvalue().splitlines()[-3:] == [
+        "unfinished: capture; the next run finishes it",
+        "unfinished: apply step 3 of v cannot be finished",
+        "  hint: `rollview setup --reload v`",
+    ]

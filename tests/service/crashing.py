@@ -24,6 +24,7 @@ OPERATIONS: tuple[tuple[type, str], ...] = (
     (Catalog, "begin"),
     (Catalog, "finish"),
     (Catalog, "abandon"),
+    (Catalog, "abandon_pending"),
     (Catalog, "prune_history"),
     (Catalog, "wait_for"),
     (LakeTable, "create"),
@@ -31,8 +32,8 @@ OPERATIONS: tuple[tuple[type, str], ...] = (
     (LakeTable, "vacuum"),
     (Warehouse, "drop_table"),
     (SQLiteSource, "setup"),
-    (SQLiteSource, "origin"),
-    (SQLiteSource, "forget"),
+    (SQLiteSource, "current_position"),
+    (SQLiteSource, "acknowledge"),
 )
 BOTH_SIDES = ("_commit",)
 
@@ -46,14 +47,14 @@ class Executioner:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        self.target: int | None = None
+        self.target: int | str | None = None
         self.dead = False
         self.place = ""
         for owner, name in OPERATIONS:
             monkeypatch.setattr(owner, name, self._watched(owner, name))
 
-    def kill_at(self, target: int | None) -> None:
-        """Lets the process live until this moment; None: for ever."""
+    def kill_at(self, target: int | str | None) -> None:
+        """Lets the process live until this moment, or one whose place holds these words; None: for ever."""
         self.count, self.target, self.dead, self.place = 0, target, False, ""
 
     def revive(self) -> None:
@@ -75,7 +76,7 @@ class Executioner:
 
     def _moment(self, place: str) -> None:
         self._refuse_the_dead()
-        if self.count == self.target:
+        if self.target in place if isinstance(self.target, str) else self.count == self.target:
             self.dead, self.place = True, place
             raise Died(place)
         self.count += 1
@@ -89,5 +90,5 @@ def _subject(instance: Any, arguments: tuple[Any, ...]) -> str:
     """What the operation was about, for the reader of a failure."""
     if isinstance(instance, LakeTable):
         return f"{instance.folder.parent.name}/{instance.folder.name}"
-    kinds = [each if isinstance(each, str) else getattr(each, "kind", "") for each in arguments]
-    return " ".join(kind for kind in kinds if kind)
+    kinds = [each.kind for each in arguments if hasattr(each, "kind")]
+    return " ".join([*kinds, *(each for each in arguments if isinstance(each, str))])

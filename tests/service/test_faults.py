@@ -60,7 +60,7 @@ def test_a_source_that_goes_away_within_a_step(
         patch.setattr(SQLiteSource, "ask", gone)
         with pytest.raises(RollviewError, match="there is no SQLite database"):
             project.run(once=True)
-    assert any("propagate" in step for step in project.status().unfinished)
+    assert any("propagate" in each.step for each in project.status().unfinished)
     check_unharmed(shop, project)
     check_all(shop, project)
 

@@ -14,24 +14,57 @@ from rollview.catalog.effects import (
 )
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease
-from rollview.catalog.records import Part, Refresh, Site, Step, Unit, ViewRecord, Waiting
+from rollview.catalog.records import Part, Refresh, Site, Unit, ViewRecord, Waiting
+from rollview.catalog.step_bounds import (
+    ApplyStep,
+    CaptureStep,
+    CondenseStep,
+    CsnRange,
+    DropStep,
+    LoadStep,
+    MaintainStep,
+    PlannedUnit,
+    PropagateStep,
+    QueryInterval,
+    QuerySkip,
+    SiteBatch,
+    Step,
+    StepBounds,
+    UnitPart,
+)
+from rollview.catalog.steps import UnreadableStep
 
 __all__ = [
+    "ApplyStep",
+    "CaptureStep",
     "Catalog",
+    "CondenseStep",
     "Condensed",
+    "CsnRange",
+    "DropStep",
     "Lease",
+    "LoadStep",
+    "MaintainStep",
     "Materialized",
     "Moved",
     "Part",
+    "PlannedUnit",
+    "PropagateStep",
+    "QueryInterval",
+    "QuerySkip",
     "Refresh",
     "Refreshed",
     "Retained",
     "Sequenced",
     "Site",
+    "SiteBatch",
     "SiteTxids",
     "Step",
+    "StepBounds",
     "StepEffect",
     "Unit",
+    "UnitPart",
+    "UnreadableStep",
     "ViewAdded",
     "ViewDropped",
     "ViewRecord",

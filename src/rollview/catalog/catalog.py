@@ -15,10 +15,11 @@ from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import captured, global_transactions, history, schema, steps, views
 from rollview.catalog.database import Database
-from rollview.catalog.effects import StepEffect
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease, Leases, fence
-from rollview.catalog.records import Refresh, Site, Step, ViewRecord, Waiting
+from rollview.catalog.records import Refresh, Site, ViewRecord, Waiting
+from rollview.catalog.step_bounds import B, E, Step, StepBounds
+from rollview.catalog.steps import UnreadableStep
 
 LEASE_SECONDS = 30.0
 """How long a lease lasts without renewal."""
@@ -160,18 +161,26 @@ class Catalog:
 
     # Steps
 
-    def begin(self, lease: Lease, kind: str, subject: str, bounds: dict[str, Any]) -> Step:
+    def begin(self, lease: Lease, subject: str, bounds: B) -> Step[B]:
         """Records what is about to be done. Ids grow with every step, for ever."""
         with self._database.writing() as connection:
             fence(connection, lease)
-            return steps.begin_step(connection, kind, subject, bounds, self._clock())
+            return steps.begin_step(connection, subject, bounds, self._clock())
 
-    def pending(self, kind: str, subject: str | None = None) -> list[Step]:
-        """The steps that were begun and neither finished nor abandoned, the oldest first."""
+    def pending(self, kind: type[B], subject: str | None = None) -> list[Step[B]]:
+        """The steps that were begun and neither finished nor abandoned, the oldest first.
+
+        StepRefused if one of them cannot be read, or if one is of a kind that this release does not know.
+        """
         with self._database.reading() as connection:
             return steps.pending_steps(connection, kind, subject)
 
-    def finish(self, lease: Lease, step: Step, *effects: StepEffect) -> None:
+    def unfinished(self) -> list[Step[StepBounds[Any]] | UnreadableStep]:
+        """The pending steps of all kinds, the oldest first, also those that this release cannot finish."""
+        with self._database.reading() as connection:
+            return steps.unfinished_steps(connection)
+
+    def finish(self, lease: Lease, step: Step[StepBounds[E]], *effects: E) -> None:
         """Ends a step and makes all its effects true, in order: at once, or not at all.
 
         The step may have been begun by an earlier holder of the lease.
@@ -180,11 +189,17 @@ class Catalog:
             fence(connection, lease)
             steps.finish_step(connection, step, effects, self._clock())
 
-    def abandon(self, lease: Lease, step: Step) -> None:
+    def abandon(self, lease: Lease, step: Step[StepBounds[Any]] | UnreadableStep) -> None:
         """Ends a step without effects."""
         with self._database.writing() as connection:
             fence(connection, lease)
             steps.end_step(connection, step)
+
+    def abandon_pending(self, lease: Lease, subject: str, *kinds: type[StepBounds[Any]]) -> None:
+        """Ends the pending steps of these kinds, readable or not: all they did is about to be replaced."""
+        with self._database.writing() as connection:
+            fence(connection, lease)
+            steps.end_steps(connection, subject, kinds)
 
     # Views
 
@@ -202,11 +217,6 @@ class Catalog:
         """The csn up to which a view's delta is complete; without positions, what is materialized."""
         with self._database.reading() as connection:
             return views.high_water(connection, view)
-
-    def control(self, view: str) -> Any:
-        """What the view's algorithm keeps for itself, as JSON has it; None at first."""
-        with self._database.reading() as connection:
-            return views.read_control(connection, view)
 
     def refreshes(self, view: str, limit: int = 10) -> list[Refresh]:
         """The last refreshes of a view, the newest first."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog.records import Refresh, Unit, ViewRecord
@@ -35,14 +34,10 @@ class ViewDropped:
 
 @dataclass(frozen=True)
 class Moved:
-    """Forward queries of a view have come so far. They never go back.
-
-    `control` replaces what the algorithm keeps for itself; None leaves that as it is.
-    """
+    """Forward queries of a view have come so far. They never go back."""
 
     view: str
     moves: tuple[tuple[ForwardQuery, int], ...]
-    control: Any = None
 
 
 @dataclass(frozen=True)

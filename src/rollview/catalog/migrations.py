@@ -83,6 +83,13 @@ _PLAIN_NAMES = (
     "ALTER TABLE site RENAME COLUMN marks_grow TO source_txids_grow",
 )
 
+# Steps say in which version their bounds are written. What an algorithm keeps for itself was never kept here.
+_VERSIONED_STEPS = (
+    "ALTER TABLE step ADD COLUMN version BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE step ADD COLUMN written_by TEXT NOT NULL DEFAULT ''",
+    "DROP TABLE control",
+)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -105,6 +112,10 @@ def _plain_names(connection: Connection) -> None:
     _run(connection, _PLAIN_NAMES)
 
 
+def _versioned_steps(connection: Connection) -> None:
+    _run(connection, _VERSIONED_STEPS)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -116,6 +127,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (3, _condensed),
     (4, _global_transactions),
     (5, _plain_names),
+    (6, _versioned_steps),
 )
 NEWEST = MIGRATIONS[-1][0]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -51,20 +50,6 @@ class Waiting:
     present: tuple[str, ...]
     missing: tuple[str, ...]
     since: float = 0.0
-
-
-@dataclass(frozen=True)
-class Step:
-    """A piece of work with its exact bounds, which never change however often it is begun anew.
-
-    Ids grow for as long as the catalog lives. `bounds` is JSON and comes back as JSON has it.
-    """
-
-    id: int
-    kind: str
-    subject: str
-    bounds: dict[str, Any]
-    started: float
 
 
 @dataclass(frozen=True)

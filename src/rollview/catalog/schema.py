@@ -62,7 +62,6 @@ view = _table(
     policy=Text,
 )
 position = _table("forward_position", view_name=Text, block=BigInteger, relation=BigInteger, csn=BigInteger)
-control = _table("control", view_name=Text, content=Text)
 refresh = _table(
     "refresh",
     step=BigInteger,
@@ -78,8 +77,19 @@ refresh = _table(
 )
 condensed = _table("condensed", view_name=Text, after_csn=BigInteger, upto_csn=BigInteger)
 
-# Work. A lease is free while it has no pid; its epoch is the fencing token, its beat counts renewals.
-step = _table("step", id=BigInteger, kind=Text, subject=Text, bounds=Text, started=Double)
+# Work. `version` is that of the JSON in `bounds`, for its kind; `written_by` is a release of rollview. Of
+# steps from before these were recorded they are 0 and empty. A lease is free while it has no pid; its epoch
+# is the fencing token, its beat counts renewals.
+step = _table(
+    "step",
+    id=BigInteger,
+    kind=Text,
+    subject=Text,
+    bounds=Text,
+    started=Double,
+    version=BigInteger,
+    written_by=Text,
+)
 lease = _table(
     "lease",
     name=Text,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from sqlalchemy import Connection, Update, delete, insert, select, update
 
@@ -59,13 +58,6 @@ def high_water(connection: Connection, view: str) -> int:
     return min(read_positions(connection, view).values(), default=materialized)
 
 
-def read_control(connection: Connection, view: str) -> Any:
-    """What the view's algorithm keeps for itself, as JSON has it; None at first."""
-    control = schema.control.c
-    content = connection.scalar(select(control.content).where(control.view_name == view))
-    return None if content is None else json.loads(content)
-
-
 def read_refreshes(connection: Connection, view: str, limit: int) -> list[Refresh]:
     """The last refreshes of a view, the newest first."""
     newest = select(schema.refresh).where(_refresh.view_name == view).limit(limit)
@@ -116,12 +108,12 @@ def drop_view(connection: Connection, effect: ViewDropped) -> None:
     """Forgets a view and all that belongs to it."""
     if connection.execute(delete(schema.view).where(_view.name == effect.name)).rowcount == 0:
         raise _unknown(effect.name)
-    for table in (schema.position, schema.control, schema.refresh, schema.condensed):
+    for table in (schema.position, schema.refresh, schema.condensed):
         connection.execute(delete(table).where(table.c.view_name == effect.name))
 
 
 def move(connection: Connection, effect: Moved) -> None:
-    """Moves positions forward and replaces the control record, if there is one."""
+    """Moves positions forward."""
     known = read_positions(connection, effect.view)
     for query, csn in effect.moves:
         _require_own(effect.view, query)
@@ -135,11 +127,6 @@ def move(connection: Connection, effect: Moved) -> None:
         known[query] = csn
         at = [schema.position.c[name] == value for name, value in _key(query).items()]
         connection.execute(update(schema.position).where(*at).values(csn=csn))
-    if effect.control is not None:
-        control = schema.control
-        connection.execute(delete(control).where(control.c.view_name == effect.view))
-        row = {"view_name": effect.view, "content": json.dumps(effect.control)}
-        connection.execute(insert(control).values(**row))
 
 
 def materialize(connection: Connection, effect: Materialized) -> None:

@@ -55,7 +55,10 @@ def print_status(console: Console, found: Status) -> None:
         console.print(Text.assemble(("waiting: ", "yellow"), told))
         console.print(Text(f"  if that part never comes: rollview release {each.global_id}", style="dim"))
     for step in found.unfinished:
-        console.print(Text.assemble(("unfinished: ", "yellow"), f"{step}; the next run finishes it"))
+        told = step.problem or f"{step.step}; the next run finishes it"
+        console.print(Text.assemble(("unfinished: ", "yellow"), told))
+        if step.hint:
+            console.print(Text(f"  hint: {step.hint}", style="dim"))
 
 
 def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import functions as f
 
 from rollview.algebra.bag import COUNT
-from rollview.catalog import Lease, Materialized, Refresh, Refreshed, Step
+from rollview.catalog import ApplyStep, CsnRange, Lease, Materialized, Refresh, Refreshed, Step
 from rollview.errors import CorruptView
 from rollview.lake import Commit, LakeFile
 from rollview.service.stored_view import StoredView
@@ -35,38 +35,35 @@ def apply(
         moving = {name: csn for name, csn in targets.items() if csn > records[name].materialized_csn}
         if not moving:
             return {}
-        bounds = {
-            "views": {name: [records[name].materialized_csn, csn] for name, csn in moving.items()},
-            "reason": reason,
-        }
-        step = catalog.begin(lease, "apply", ",".join(moving), bounds)
+        ranges = {name: CsnRange(records[name].materialized_csn, csn) for name, csn in moving.items()}
+        step = catalog.begin(lease, ",".join(moving), ApplyStep(ranges, reason))
         return _run(warehouse, lease, step)
 
 
 def recover(warehouse: Warehouse, lease: Lease) -> None:
     """Finishes a step that was begun."""
-    for step in warehouse.catalog.pending("apply"):
+    for step in warehouse.catalog.pending(ApplyStep):
         _run(warehouse, lease, step)
 
 
-def _run(warehouse: Warehouse, lease: Lease, step: Step) -> dict[str, int]:
+def _run(warehouse: Warehouse, lease: Lease, step: Step[ApplyStep]) -> dict[str, int]:
     """Rolls every view of the step, then makes all of them known."""
     started = time.monotonic()
 
     def one(name: str) -> tuple[int, int]:
-        after, upto = step.bounds["views"][name]
+        after, upto = step.bounds.views[name]
         return _roll(warehouse, name, step.id, after, upto)
 
     # A view that was loaded anew after the step had begun, or dropped, is no longer the step's business.
     records = warehouse.catalog.views()
     standing = {name: record.materialized_csn for name, record in records.items()}
-    names = [name for name, (after, _) in step.bounds["views"].items() if standing.get(name) == after]
+    names = [name for name, (after, _) in step.bounds.views.items() if standing.get(name) == after]
     rolled = dict(zip(names, warehouse.work_pool.map(one, names), strict=True))
-    effects: list[Any] = []
+    effects: list[Materialized | Refreshed] = []
     for name, (version, rows) in rolled.items():
-        after, upto = step.bounds["views"][name]
+        after, upto = step.bounds.views[name]
         seconds = time.monotonic() - started
-        refresh = Refresh(name, "incremental", after, upto, rows, seconds, step.bounds["reason"], time.time())
+        refresh = Refresh(name, "incremental", after, upto, rows, seconds, step.bounds.reason, time.time())
         effects += [Materialized(name, upto, version), Refreshed(refresh)]
     warehouse.catalog.finish(lease, step, *effects)
     return {name: rows for name, (_, rows) in rolled.items()}

@@ -24,7 +24,19 @@ from pyspark.sql import functions as f
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN, Transaction, UnitOfWork
 from rollview.algebra.sequencer import Sequencer
-from rollview.catalog import Lease, Part, Sequenced, Site, Step, Unit, Waiting
+from rollview.catalog import (
+    CaptureStep,
+    Lease,
+    Part,
+    PlannedUnit,
+    Sequenced,
+    Site,
+    SiteBatch,
+    Step,
+    Unit,
+    UnitPart,
+    Waiting,
+)
 from rollview.errors import NotRegistered
 from rollview.lake import Commit
 from rollview.rows import Rows, arrow_schema
@@ -68,17 +80,15 @@ def capture(warehouse: Warehouse, wait_seconds: float = 0.0) -> int:
 def recover(warehouse: Warehouse, lease: Lease) -> int:
     """Finishes a step that was begun."""
     units = 0
-    for step in warehouse.catalog.pending("capture"):
-        if gone := sorted(step.bounds["sites"].keys() - warehouse.catalog.sites().keys()):
+    for step in warehouse.catalog.pending(CaptureStep):
+        if gone := sorted(step.bounds.sites.keys() - warehouse.catalog.sites().keys()):
             message = f"a capture that was interrupted had begun with {gone[0]}, which is forgotten since"
             raise NotRegistered(
                 message, subject=gone[0], hint="run `rollview setup` again: it was interrupted"
             )
         batches = {
-            site: warehouse.source_at(site).replay(
-                site, bounds["after"], bounds["source_txids"], bounds["upto"]
-            )
-            for site, bounds in step.bounds["sites"].items()
+            site: warehouse.source_at(site).replay(site, batch.after, batch.source_txids, batch.upto)
+            for site, batch in step.bounds.sites.items()
         }
         units += _write(warehouse, lease, step, batches)
     return units
@@ -129,22 +139,26 @@ def _keep(warehouse: Warehouse, lease: Lease, batches: Mapping[str, Batch]) -> i
     }
     if not moved:
         return 0
-    bounds: dict[str, Any] = {
-        "sites": {
-            name: {
-                "after": sites[name].log_position,
-                "upto": batch.log_position,
-                "source_txids": [each.source_txid for each in batch.transactions],
-            }
+    bounds = CaptureStep(
+        sites={
+            name: SiteBatch(
+                after=sites[name].log_position,
+                upto=batch.log_position,
+                source_txids=tuple(each.source_txid for each in batch.transactions),
+            )
             for name, batch in moved.items()
         },
-        "units": [
-            [unit.csn, unit.commit_time, [[part.source, part.version] for part in unit.parts]]
+        units=tuple(
+            PlannedUnit(
+                unit.csn,
+                unit.commit_time,
+                tuple(UnitPart(part.source, part.version) for part in unit.parts),
+            )
             for unit in units
-        ],
-        "versions": {name: sites[name].version for name in moved},
-    }
-    step = catalog.begin(lease, "capture", "", bounds)
+        ),
+        versions={name: sites[name].version for name in moved},
+    )
+    step = catalog.begin(lease, "", bounds)
     return _write(warehouse, lease, step, moved)
 
 
@@ -200,10 +214,9 @@ def _note_waiting(warehouse: Warehouse, sequencer: Sequencer) -> None:
         warehouse.catalog.wait_for(waiting)
 
 
-def _write(warehouse: Warehouse, lease: Lease, step: Step, batches: Mapping[str, Batch]) -> int:
+def _write(warehouse: Warehouse, lease: Lease, step: Step[CaptureStep], batches: Mapping[str, Batch]) -> int:
     """Appends the rows of a step and makes its csn known."""
-    recorded: list[list[Any]] = step.bounds["units"]
-    versions: dict[str, int] = step.bounds["versions"]
+    recorded, versions = step.bounds.units, step.bounds.versions
     units = []
     changed: dict[str, list[tuple[int, Rows]]] = defaultdict(list)
     for csn, commit_time, parts in recorded:
@@ -214,13 +227,13 @@ def _write(warehouse: Warehouse, lease: Lease, step: Step, batches: Mapping[str,
             named.append(Part(site, version, each.source_txid, each.transaction_id, each.global_id))
             _collect(each, csn, changed, touched)
         units.append(Unit(csn, commit_time, tuple(named), touched))
-    last_csn, last_time = (recorded[-1][0], recorded[-1][1]) if recorded else (0, 0.0)
+    last_csn, last_time = (recorded[-1].csn, recorded[-1].commit_time) if recorded else (0, 0.0)
     commit = Commit(warehouse.writer("capture"), step.id, last_csn, last_time, "capture")
     tables = warehouse.catalog.tables()
     for name, pieces in changed.items():
         log = warehouse.change_log(tables[name])
         log.append(_timed(warehouse, tables[name].columns, tables[name].types, pieces), commit)
-    log_positions = {site: bounds["upto"] for site, bounds in step.bounds["sites"].items()}
+    log_positions = {site: batch.upto for site, batch in step.bounds.sites.items()}
     warehouse.catalog.finish(lease, step, Sequenced(tuple(units), log_positions))
     for site, log_position in log_positions.items():
         warehouse.source_at(site).acknowledge(site, log_position)

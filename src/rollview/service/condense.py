@@ -10,7 +10,7 @@ from rollview.algebra.bag import keep
 from rollview.algebra.history import CSN
 from rollview.algebra.net_effect import Range
 from rollview.algebra.net_effect import condense as net_effect_of_range
-from rollview.catalog import Condensed
+from rollview.catalog import Condensed, CondenseStep
 from rollview.errors import InputError
 from rollview.lake import Commit
 from rollview.service.apply import LEASE as APPLY
@@ -41,7 +41,7 @@ def condense(warehouse: Warehouse, name: str, after: int, upto: int) -> int:
         rows = read_files(warehouse, table, files).project(keep((*names, CSN)))
         condensed = net_effect_of_range(view.root, rows, Range(after, upto), CSN)
         total = stored.layout.typed(condensed, CSN).materialized()
-        step = catalog.begin(lease, "condense", name, {"after": after, "upto": upto})
+        step = catalog.begin(lease, name, CondenseStep(after, upto))
         catalog.finish(lease, step, Condensed(name, after, upto))
         when = catalog.commit_time(upto) or 0.0
         commit = Commit(

@@ -12,7 +12,17 @@ import time
 from rollview.algebra.history import CSN
 from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery
-from rollview.catalog import Lease, Refresh, Refreshed, ViewAdded, ViewDropped, ViewRecord
+from rollview.catalog import (
+    DropStep,
+    Lease,
+    LoadStep,
+    PropagateStep,
+    Refresh,
+    Refreshed,
+    ViewAdded,
+    ViewDropped,
+    ViewRecord,
+)
 from rollview.lake import Commit
 from rollview.service.apply import LEASE as APPLY
 from rollview.service.content import block_contents
@@ -37,9 +47,8 @@ def load(
     catalog, name = warehouse.catalog, view.name
     started = time.monotonic()
     with catalog.lease(f"propagate:{name}", wait_seconds) as lease, scratch(warehouse) as folder:
-        for unfinished in (*catalog.pending("load", name), *catalog.pending("propagate", name)):
-            catalog.abandon(lease, unfinished)
-        step = catalog.begin(lease, "load", name, {})
+        catalog.abandon_pending(lease, name, LoadStep, PropagateStep)
+        step = catalog.begin(lease, name, LoadStep())
         readings = read_tables(warehouse, view.tables, folder)
         csn = _common_csn(warehouse, view) if at is None else at
         state = state_at(warehouse, view, readings, csn)
@@ -83,7 +92,7 @@ def _drop_misfits(warehouse: Warehouse, lease: Lease, name: str, layout: Layout)
         return
     catalog = warehouse.catalog
     if dropped := _replaced(warehouse, name):
-        catalog.finish(lease, catalog.begin(lease, "drop", name, {}), *dropped)
+        catalog.finish(lease, catalog.begin(lease, name, DropStep()), *dropped)
     for table in misfits:
         warehouse.drop_table(table)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from rollview.catalog import Retained
+from rollview.catalog import CondenseStep, MaintainStep, Retained
 from rollview.lake import Commit, LakeTable
 from rollview.service.apply import LEASE as APPLY
 from rollview.service.apply import recover as recover_apply
@@ -33,13 +33,13 @@ def _maintain_changes(warehouse: Warehouse, done: dict[str, int]) -> None:
     catalog = warehouse.catalog
     with catalog.lease(CAPTURE, 5.0) as lease:
         recover_capture(warehouse, lease)
-        for unfinished in catalog.pending("maintain", CHANGES):
+        for unfinished in catalog.pending(MaintainStep, CHANGES):
             catalog.abandon(lease, unfinished)
         tables = catalog.tables()
         upto = min(
             catalog.csn_at(time.time() - warehouse.project.retention.changes), needed_by_views(warehouse)
         )
-        step = catalog.begin(lease, "maintain", CHANGES, {"upto": upto})
+        step = catalog.begin(lease, CHANGES, MaintainStep(upto))
         when = catalog.commit_time(catalog.last_csn()) or 0.0
         for name, table in tables.items():
             log = warehouse.change_log(table)
@@ -55,14 +55,16 @@ def _maintain_view(warehouse: Warehouse, name: str, done: dict[str, int]) -> Non
     with catalog.lease(f"propagate:{name}", 5.0) as lease, catalog.lease(APPLY, 5.0) as applying:
         recover_apply(warehouse, applying)
         Propagation(warehouse, warehouse.view(name), lease).recover()
-        for unfinished in (*catalog.pending("maintain", name), *catalog.pending("condense", name)):
+        for unfinished in catalog.pending(MaintainStep, name):
             catalog.abandon(lease, unfinished)
+        for interrupted in catalog.pending(CondenseStep, name):
+            catalog.abandon(lease, interrupted)
         record = catalog.views()[name]
         kept_since = catalog.csn_at(time.time() - warehouse.project.retention.deltas)
         readers = {name, *_readers(warehouse, name)}
         upto = min(kept_since, *(_passed(warehouse, reader) for reader in readers))
         oldest = max(upto, record.oldest_csn)
-        step = catalog.begin(lease, "maintain", name, {"upto": oldest})
+        step = catalog.begin(lease, name, MaintainStep(oldest))
         # First nobody may ask for what is about to go, then it goes.
         catalog.finish(lease, step, Retained(name, oldest))
         when = catalog.commit_time(catalog.last_csn()) or 0.0

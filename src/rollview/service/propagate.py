@@ -29,10 +29,9 @@ from rollview.algorithms.effects import (
     NextInterval,
     Process,
     Publish,
-    Recall,
     RowsOf,
 )
-from rollview.catalog import Lease, Moved, Step
+from rollview.catalog import Lease, Moved, PropagateStep, QueryInterval, QuerySkip, Step
 from rollview.errors import RollviewError
 from rollview.lake import Commit
 from rollview.service.definitions import algorithm_of
@@ -59,7 +58,7 @@ class Propagation:
 
     def recover(self) -> None:
         """Finishes a step that was begun."""
-        for step in self.warehouse.catalog.pending("propagate", self.view.name):
+        for step in self.warehouse.catalog.pending(PropagateStep, self.view.name):
             self._run(step)
 
     def step(self, upto: int | None = None) -> bool:
@@ -69,12 +68,12 @@ class Propagation:
         if not intervals and not skipped:
             return False
         self._check_no_external_writes()
-        bounds = {
-            "intervals": [[*query[1:], each.after, each.upto] for query, each in intervals.items()],
-            "skipped": [[*query[1:], to] for query, to in skipped.items()],
-        }
+        bounds = PropagateStep(
+            tuple(QueryInterval(q.block, q.relation, i.after, i.upto) for q, i in intervals.items()),
+            tuple(QuerySkip(query.block, query.relation, to) for query, to in skipped.items()),
+        )
         started = time.monotonic()
-        step = self.warehouse.catalog.begin(self.lease, "propagate", self.view.name, bounds)
+        step = self.warehouse.catalog.begin(self.lease, self.view.name, bounds)
         self._run(step)
         self.interval_sizing.took(intervals, time.monotonic() - started, self.warehouse.project.step_seconds)
         return True
@@ -111,14 +110,14 @@ class Propagation:
         chosen = relations if query.relation is None else (relations[query.relation],)
         return [relation.table for relation in chosen]
 
-    def _run(self, step: Step) -> None:
+    def _run(self, step: Step[PropagateStep]) -> None:
         """Runs the processes through the step's intervals and publishes what they made."""
         name = self.view.name
         intervals = {
             ForwardQuery(name, block, relation): Interval(after, upto)
-            for block, relation, after, upto in step.bounds["intervals"]
+            for block, relation, after, upto in step.bounds.intervals
         }
-        moves = {ForwardQuery(name, block, relation): to for block, relation, to in step.bounds["skipped"]}
+        moves = {ForwardQuery(name, block, relation): to for block, relation, to in step.bounds.skipped}
         table = self.warehouse.delta_table(name)
         writer = self.warehouse.writer(f"propagate:{name}")
         if table.last_step(writer) < step.id:
@@ -189,8 +188,6 @@ class _Running:
             case Newest():
                 # The history reaches as far as the step's bounds say, however often it is repeated.
                 return self.horizon
-            case Recall(view=view):
-                return warehouse.catalog.control(view)
             case RowsOf(columns=columns, rows=rows):
                 # Only empty ones are asked for; they take the type of whatever they are added to.
                 types = {name: "bigint" if name == CSN else "void" for name in columns}

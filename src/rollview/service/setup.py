@@ -9,11 +9,13 @@ from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
-from rollview.catalog import Lease, Step, ViewDropped
+from rollview.catalog import CaptureStep, Lease, Step, UnreadableStep
 from rollview.errors import NeedsAdministrator, RollviewError, UnsupportedError
+from rollview.service.apply import LEASE as APPLY
 from rollview.service.capture import LEASE as CAPTURE
 from rollview.service.capture import capture, recover
 from rollview.service.definitions import as_table, digest, is_full, parse_views, read_view_files
+from rollview.service.drop import drop, forget_tables, readers
 from rollview.service.layout import Layout, layout_of
 from rollview.service.load import load
 from rollview.service.propagate import propagate
@@ -45,7 +47,8 @@ def setup(
     reloading = _to_load_again(warehouse, views, reload)
     known = set(warehouse.views)
     report.dropped += [name for name in warehouse.views if name not in views]
-    for reader in dict.fromkeys(each for name in report.dropped for each in _readers(warehouse, name)):
+    _give_up_unreadable(warehouse, reloading | set(report.dropped))
+    for reader in dict.fromkeys(each for name in report.dropped for each in readers(warehouse, name)):
         drop(warehouse, reader)
     _begin_anew(warehouse, views, reloading)
     _prepare_sources(warehouse, views.values(), report, progress)
@@ -58,6 +61,34 @@ def setup(
         else:
             report.unchanged.append(name)
     return report
+
+
+def _give_up_unreadable(warehouse: Warehouse, leaving: set[str]) -> None:
+    """Ends steps that this release cannot finish, once the views that they may have changed are dropped.
+
+    Refused unless all of these views are dropped or reloaded anyway.
+    """
+    catalog = warehouse.catalog
+    if not _unreadable(warehouse, leaving):
+        return
+    # Whoever could still be at work on such a step holds one of these, or that of a view, which `drop` takes.
+    with catalog.lease(CAPTURE, PATIENCE_SECONDS) as lease, catalog.lease(APPLY, PATIENCE_SECONDS):
+        steps = _unreadable(warehouse, leaving)
+        for name in dict.fromkeys(name for step in steps for name in step.views):
+            for reader in readers(warehouse, name):
+                drop(warehouse, reader)
+        if any(step.concerns_all for step in steps):
+            forget_tables(warehouse, catalog.tables())
+        for step in _unreadable(warehouse, leaving):
+            catalog.abandon(lease, step)
+
+
+def _unreadable(warehouse: Warehouse, leaving: set[str]) -> list[UnreadableStep]:
+    found = [step for step in warehouse.catalog.unfinished() if isinstance(step, UnreadableStep)]
+    for step in found:
+        if not leaving.issuperset(step.views):
+            raise step.refusal
+    return found
 
 
 def _to_load_again(warehouse: Warehouse, views: Mapping[str, View], reload: Iterable[str] | None) -> set[str]:
@@ -164,7 +195,7 @@ def _begin_anew(warehouse: Warehouse, views: Mapping[str, View], reloading: Cont
     """A site that only views to be reloaded read forgets its past, which the source may have lost."""
     kept = {table.site for name, view in views.items() if name not in reloading for table in view.tables}
     tables = warehouse.catalog.tables()
-    read = {name for name in tables if any(view in views for view in _readers(warehouse, name))}
+    read = {name for name in tables if any(view in views for view in readers(warehouse, name))}
     _forget_sites(warehouse, {tables[name].site for name in read} - kept)
 
 
@@ -183,26 +214,22 @@ def _forget_changed(warehouse: Warehouse, tables: Mapping[str, Table], report: S
 def _forget_sites(warehouse: Warehouse, sites: set[str]) -> None:
     """Drops the views that read these sites, and all that was captured of them."""
     catalog = warehouse.catalog
-    if not sites and not catalog.pending("capture"):
+    if not sites and not catalog.pending(CaptureStep):
         return
     with catalog.lease(CAPTURE, PATIENCE_SECONDS) as lease:
-        for step in catalog.pending("capture"):
+        for step in catalog.pending(CaptureStep):
             sites = _with_interrupted(warehouse, lease, step, sites)
         tables = {name: table for name, table in catalog.tables().items() if table.site in sites}
-        for name in tables:
-            for view in _readers(warehouse, name):
-                drop(warehouse, view)
-        # All at once: half a site could neither be captured nor be told from a whole one.
-        catalog.unregister(list(tables))
-        for table in tables.values():
-            warehouse.drop_table(warehouse.change_log(table))
-        for step in catalog.pending("capture"):
+        forget_tables(warehouse, tables)
+        for step in catalog.pending(CaptureStep):
             catalog.abandon(lease, step)
 
 
-def _with_interrupted(warehouse: Warehouse, lease: Lease, step: Step, sites: set[str]) -> set[str]:
+def _with_interrupted(
+    warehouse: Warehouse, lease: Lease, step: Step[CaptureStep], sites: set[str]
+) -> set[str]:
     """Finishes a capture that died. Where that is impossible, its sites are forgotten with the others."""
-    own = set(step.bounds["sites"])
+    own = set(step.bounds.sites)
     if own <= warehouse.catalog.sites().keys():
         try:
             recover(warehouse, lease)
@@ -224,15 +251,6 @@ def _needs_administrator(source: str, statements: tuple[str, ...]) -> NeedsAdmin
     )
 
 
-def _readers(warehouse: Warehouse, name: str) -> list[str]:
-    """The views that read a table, themselves or through other views; those furthest from it first."""
-    reading = {name}
-    for view in warehouse.views.values():
-        if any(table.qualified in reading for table in view.tables):
-            reading.add(view.name)
-    return [view for view in reversed(warehouse.views) if view in reading]
-
-
 def _propagate_inputs(warehouse: Warehouse, view: View) -> None:
     """Views that this one reads must reach the present, where the new tables' history begins."""
     inputs = [table.name for table in view.tables if not table.source]
@@ -240,19 +258,6 @@ def _propagate_inputs(warehouse: Warehouse, view: View) -> None:
     for name in with_dependencies(warehouse, inputs):
         if not is_full(warehouse.view(name)):
             propagate(warehouse, name, present, PATIENCE_SECONDS)
-
-
-def drop(warehouse: Warehouse, name: str) -> None:
-    """Forgets a view and removes its tables from the lake."""
-    catalog = warehouse.catalog
-    with catalog.lease(f"propagate:{name}", PATIENCE_SECONDS) as lease:
-        for kind in ("load", "propagate", "drop", "maintain", "condense"):
-            for unfinished in catalog.pending(kind, name):
-                catalog.abandon(lease, unfinished)
-        step = catalog.begin(lease, "drop", name, {})
-        catalog.finish(lease, step, ViewDropped(name))
-        for table in (warehouse.view_table(name), warehouse.delta_table(name)):
-            warehouse.drop_table(table)
 
 
 def remove(warehouse: Warehouse) -> dict[str, list[str]]:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rollview.algebra.view import View
-from rollview.catalog import Refresh, ViewRecord
+from rollview.catalog import (
+    ApplyStep,
+    CaptureStep,
+    Catalog,
+    LoadStep,
+    PropagateStep,
+    Refresh,
+    UnreadableStep,
+    ViewRecord,
+)
 from rollview.service.definitions import read_view_files
 from rollview.service.points_in_time import iso
 from rollview.service.warehouse import Warehouse
@@ -62,6 +72,15 @@ class WaitingStatus:
 
 
 @dataclass(frozen=True)
+class UnfinishedStatus:
+    """A step that was begun and not finished: the next run finishes it, unless there is a problem."""
+
+    step: str
+    problem: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
 class Status:
     """The whole project."""
 
@@ -70,7 +89,7 @@ class Status:
     last_commit_time: str
     sources: tuple[SourceStatus, ...]
     views: tuple[ViewStatus, ...]
-    unfinished: tuple[str, ...]
+    unfinished: tuple[UnfinishedStatus, ...]
     waiting: tuple[WaitingStatus, ...] = ()
 
 
@@ -89,16 +108,21 @@ def status(warehouse: Warehouse) -> Status:
             _view(warehouse, view, records[name], last, notes.get(name, ""))
             for name, view in warehouse.views.items()
         ),
-        unfinished=tuple(
-            f"{step.kind} {step.subject}".strip()
-            for kind in ("capture", "load", "propagate", "apply")
-            for step in catalog.pending(kind)
-        ),
+        unfinished=tuple(_unfinished(catalog)),
         waiting=tuple(
             WaitingStatus(each.global_id, each.present, each.missing, iso(each.since))
             for each in catalog.waiting()
         ),
     )
+
+
+def _unfinished(catalog: Catalog) -> Iterator[UnfinishedStatus]:
+    for step in catalog.unfinished():
+        told = f"{step.kind} {step.subject}".strip()
+        if isinstance(step, UnreadableStep):
+            yield UnfinishedStatus(told, step.refusal.message, step.refusal.hint)
+        elif isinstance(step.bounds, CaptureStep | LoadStep | PropagateStep | ApplyStep):
+            yield UnfinishedStatus(told)
 
 
 def _source(warehouse: Warehouse, name: str) -> SourceStatus:
