@@ -78,8 +78,8 @@ def _profiled(owner: type, method: str, label: str) -> None:
     setattr(owner, method, measured)
 
 
-_profiled(DeltaSource, "ask", "ask sources")
-_profiled(SparkBag, "look", "Spark jobs")
+_profiled(DeltaSource, "lookup", "ask sources")
+_profiled(SparkBag, "collect_if_small", "Spark jobs")
 _profiled(LakeTable, "load", "read lake")
 _profiled(LakeTable, "append", "write deltas")
 _profiled(LakeTable, "replace", "write views")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rollview.algebra.block import Block
+from rollview.algebra.expression import Column, call
 from rollview.algebra.join_graph import access_path
 from rollview.algebra.relation import Table
 from rollview.planning import parse_view
@@ -52,6 +53,19 @@ def test_edges_that_close_a_cycle_become_conditions() -> None:
     assert [join_step.relation for join_step in join_steps] == [1, 2]
     assert len(join_steps[0].conditions) == 0
     assert len(join_steps[1].conditions) == 1
+
+
+def test_a_column_that_equals_two_others_is_looked_up_by_one_of_them() -> None:
+    block = _block(
+        "SELECT t1.k FROM x.t1, x.t2 WHERE t1.a = t2.a AND t1.a = t2.b AND t1.b = t2.b AND t1.k = t2.k",
+        t1="x", t2="x",
+    )  # fmt: skip
+    ((query,),) = access_path(block, 0).rounds
+    (join_step,) = query.join_steps
+    assert join_step.on == (("t1.a", "t2.a"), ("t1.b", "t2.b"), ("t1.k", "t2.k"))
+    assert join_step.conditions == (call("=", Column("t1.a"), Column("t2.b")),)
+    (_, second) = access_path(block, 0, 1).known
+    assert (second.on, second.conditions) == (join_step.on, join_step.conditions)
 
 
 def test_a_product_ships_nothing() -> None:

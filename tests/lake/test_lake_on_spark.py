@@ -19,10 +19,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from rollview.algebra.expression import Column, Literal, call
 from rollview.errors import LakeError
 from rollview.lake import LakeTable
-from rollview.rows import FileScan, ScanFile, arrow_schema
+from rollview.rows import ColumnRanges, FileScan, ScanFile, arrow_schema
 from rollview.spark.scan import frame_of
 
 pytestmark = pytest.mark.slow
@@ -150,7 +149,7 @@ def test_constants_are_columns(spark: SparkSession, tmp_path: Path) -> None:
         ("_csn", "bigint"),
     )
     files = tuple(ScanFile(path, constants) for path, constants in zip(paths, values, strict=True))
-    frame = frame_of(spark, FileScan(files, schema, call("<=", Column("_csn"), Literal(2))))
+    frame = frame_of(spark, FileScan(files, schema, (ColumnRanges("_csn", ((0, 2),)),)))
     assert tuple(frame.dtypes) == schema
     found = {row[2:]: row[0] for row in frame.collect()}
     assert found == {

@@ -50,14 +50,14 @@ def test_a_source_that_goes_away_within_a_step(
     shop: Shop, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transact(shop)
-    real = SQLiteSource.ask
+    real = SQLiteSource.lookup
 
-    def gone(source: SQLiteSource, question: Any) -> Any:
+    def gone(source: SQLiteSource, plan: Any) -> Any:
         with _away(shop, source.name):
-            return real(source, question)
+            return real(source, plan)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SQLiteSource, "ask", gone)
+        patch.setattr(SQLiteSource, "lookup", gone)
         with pytest.raises(RollviewError, match="there is no SQLite database"):
             project.run(once=True)
     assert any("propagate" in each.step for each in project.status().unfinished)

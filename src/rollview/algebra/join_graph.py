@@ -18,7 +18,8 @@ from rollview.algebra.expression import Column, Expression, call, columns_of
 class JoinStep:
     """One relation reached from another one (its parent) through equal columns.
 
-    `on` pairs the parent's columns with the relation's own. No parent: the product with everything.
+    `on` pairs the parent's columns with the relation's own, none of them twice. No parent: the product with
+    everything.
     `shipped` says that the parent is known at the warehouse, so its values are sent along; otherwise the
     parent is reached in the same sub-query. `conditions` are those that can first be tested here.
     """
@@ -70,7 +71,9 @@ class _Path:
         self.edges = list(block.edges)
 
     def join_known(self, relation: int) -> JoinStep:
-        pairs = tuple(pair for parent in self.joined for pair in self._take_edges(parent, relation))
+        pairs: tuple[tuple[str, str], ...] = ()
+        for parent in self.joined:
+            pairs = self._take_edges(parent, relation, pairs)
         self.joined.append(relation)
         return JoinStep(relation, None, pairs, False, self._conditions())
 
@@ -108,17 +111,25 @@ class _Path:
         found |= {edge.left for edge in self.block.edges if edge.right == relation}
         return sorted(found - set(self.joined))
 
-    def _take_edges(self, parent: int, relation: int) -> tuple[tuple[str, str], ...]:
-        pairs = []
+    def _take_edges(
+        self, parent: int, relation: int, taken: tuple[tuple[str, str], ...] = ()
+    ) -> tuple[tuple[str, str], ...]:
+        """Adds the edges between two relations to those taken, each column once on either side.
+
+        Where a column equals two others, the second edge is left to be a condition.
+        """
+        pairs = dict(taken)
         for edge in self.block.edges:
             if (edge.left, edge.right) == (parent, relation):
-                pairs.append((edge.left_column, edge.right_column))
+                theirs, own = edge.left_column, edge.right_column
             elif (edge.right, edge.left) == (parent, relation):
-                pairs.append((edge.right_column, edge.left_column))
+                theirs, own = edge.right_column, edge.left_column
             else:
                 continue
-            self.edges.remove(edge)
-        return tuple(pairs)
+            if theirs not in pairs and own not in pairs.values():
+                pairs[theirs] = own
+                self.edges.remove(edge)
+        return tuple(pairs.items())
 
     def _conditions(self) -> tuple[Expression, ...]:
         """Conditions, and edges that close a cycle, whose relations are all joined now."""

@@ -17,7 +17,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame
 
-from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
 from rollview.errors import ConflictError, LakeError
 from rollview.lake.commit import Commit, properties_of
 from rollview.lake.data_files import FileLayout, write_rows
@@ -28,7 +27,7 @@ from rollview.lake.file import holding as files_holding
 from rollview.lake.log import DeltaLog
 from rollview.lake.maintenance import clear_staging, delete_files, groups_to_compact, needless_files
 from rollview.lake.transaction import settle, transact
-from rollview.rows import FileScan, ScanFile, arrow_schema, spark_type
+from rollview.rows import ColumnRanges, FileScan, ScanFile, arrow_schema, spark_type
 
 PROPERTIES = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 1 hours"}
 """Tables get a commit every second or so: checkpoints keep opening fast, cleaning keeps the log short."""
@@ -222,7 +221,8 @@ class LakeTable:
                 hint=f"add {CSN} to the columns to be read",
             )
         found = tuple(ScanFile(str(self._full(file.path))) for file in files)
-        return FileScan(found, schema, None if csn is None else _between(*csn))
+        within = () if csn is None else (ColumnRanges(CSN, ((csn[0] + 1, csn[1]),)),)
+        return FileScan(found, schema, within)
 
     def compact(
         self,
@@ -279,11 +279,6 @@ class LakeTable:
 
     def _full(self, path: str) -> Path:
         return self.folder.absolute() / path
-
-
-def _between(after: int, upto: int) -> Expression:
-    column = Column(CSN)
-    return conjunction((call(">", column, Literal(after)), call("<=", column, Literal(upto))))
 
 
 def _read_here(scan: FileScan) -> pa.Table:

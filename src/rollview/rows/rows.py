@@ -11,7 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from rollview.algebra.expression import Expression
+
+@dataclass(frozen=True)
+class ColumnRanges:
+    """Values of a column: those within one of the closed ranges, of which there is at least one."""
+
+    column: str
+    ranges: tuple[tuple[Any, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -29,13 +35,13 @@ class ScanFile:
 class FileScan:
     """The rows of some Parquet files; `schema` gives the wanted columns with their Spark SQL types.
 
-    `condition` is over these columns. It may be there only to read less: the caller must not rely on it
-    for more than speed, and a scan may hold more rows than were asked for.
+    Rows that are not `within` all ranges are left out. Whoever makes a scan may use that to read less only: a
+    scan may hold more rows than were looked for.
     """
 
     files: tuple[ScanFile, ...]
     schema: tuple[tuple[str, str], ...]
-    condition: Expression | None = None
+    within: tuple[ColumnRanges, ...] = ()
 
 
 Rows = pa.Table | FileScan

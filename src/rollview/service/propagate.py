@@ -180,7 +180,7 @@ class _Running:
             case Changes(table=table, after=after, upto=upto):
                 return relations.changes(table, after, upto)
             case Ask(questions=questions):
-                return relations.ask(questions)
+                return relations.lookup(questions)
             case Await(answers=answers):
                 return tuple(answer.saw for answer in answers)
             case Execute(at=at):

@@ -1,4 +1,4 @@
-"""The relations of a view as its algorithm meets them: change logs to read, sites to ask.
+"""The relations of a view as its algorithm meets them: change logs to read, sites to look rows up at.
 
 A relation is a table of a source, captured in the lake, or another view, whose delta is its change log and
 whose stored state answers sub-queries.
@@ -22,9 +22,10 @@ from rollview.algorithms.effects import Answer, Question
 from rollview.catalog import Catalog
 from rollview.errors import CaptureStalled, HistoryPruned, LeaseHeld, ReadPointLost, UnitSplit
 from rollview.service.capture import capture
+from rollview.service.lookup import columns_to_read, plan_lookups
 from rollview.service.stored_view import StoredView, read_range
 from rollview.service.warehouse import Warehouse
-from rollview.sources.source import ReadResult, Source, columns_to_read
+from rollview.sources.source import ReadResult, Source
 from rollview.spark import SparkBag
 
 _LOOKS = 20
@@ -59,7 +60,7 @@ class Relations:
             return read_range(self._warehouse, self._warehouse.change_log(table), after, upto)
         return StoredView.open(self._warehouse, name).row_delta(after, upto)
 
-    def ask(self, questions: Sequence[Question[SparkBag]]) -> tuple[Answer[SparkBag], ...]:
+    def lookup(self, questions: Sequence[Question[SparkBag]]) -> tuple[Answer[SparkBag], ...]:
         """All answers; several sites are asked at once. What they saw is already told in csn."""
         if len(questions) == 1:
             return (self._answer(questions[0]),)
@@ -76,7 +77,8 @@ class Relations:
         else:
             keys = tuple(None if bag is None else _keys(bag) for bag in question.keys)
             asked = Question(block, question.sub_query, keys)
-            found, saw = read_and_resolve(self._warehouse, site, lambda source: source.ask(asked))
+            plan = plan_lookups(asked, self._warehouse.source_at(site))
+            found, saw = read_and_resolve(self._warehouse, site, lambda source: source.lookup(plan))
             bags = [SparkBag.of_rows(self._warehouse.spark, rows) for rows in found.rows]
         rows = tuple(
             _as_block_names(block, join_step.relation, bag)

@@ -1,30 +1,31 @@
-"""The kinds of sources a project file may name, and how each is opened."""
+"""The kinds of sources a project file may name, and how each is opened.
+
+Other packages add kinds of their own through the entry point group `rollview.sources`: the name is the `type`
+in the project file, the object a function from `SourceSettings` to a `Source`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from rollview.errors import InputError
+from rollview.sources.settings import SourceSettings
 from rollview.sources.source import Source
 from rollview.sources.workers import Threads, Workers
 
-_KINDS = {
-    "sqlite": ("rollview.sources.sqlite", "SQLiteSource"),
-    "delta": ("rollview.sources.delta", "DeltaSource"),
-    "files": ("rollview.sources.files", "FileSource"),
-    "postgres": ("rollview.sources.postgres", "PostgresSource"),
-    "mariadb": ("rollview.sources.mariadb", "MariaDBSource"),
+GROUP = "rollview.sources"
+
+_BUILT_IN = {
+    "sqlite": "rollview.sources.sqlite:SQLiteSource.open",
+    "delta": "rollview.sources.delta:DeltaSource.open",
+    "files": "rollview.sources.files:FileSource.open",
+    "postgres": "rollview.sources.postgres:PostgresSource.open",
+    "mariadb": "rollview.sources.mariadb:MariaDBSource.open",
 }
 """Imported when first used: a project pays only for the drivers of its own sources."""
-
-_DSNS = {
-    "postgres": "postgresql://user:${PASSWORD}@host:5432/database",
-    "mariadb": "mariadb://user:${PASSWORD}@host:3306/database",
-}
-"""Servers are reached by an address, not by a path."""
 
 
 def open_source(
@@ -34,22 +35,24 @@ def open_source(
 
     `workers` do large readings where several connections can share a snapshot; by default it is threads.
     """
-    if kind not in _KINDS:
-        close = get_close_matches(kind, _KINDS, 1)
-        hint = f"did you mean `{close[0]}`?" if close else f"known types: {', '.join(_KINDS)}"
+    known = _kinds()
+    if kind not in known:
+        close = get_close_matches(kind, known, 1)
+        hint = f"did you mean `{close[0]}`?" if close else f"known types: {', '.join(known)}"
         raise InputError(f"source `{name}`: unknown type `{kind}`", subject=kind, hint=hint)
-    options = dict(settings)
-    module, attribute = _KINDS[kind]
-    if kind == "postgres" and "path" in options and "dsn" not in options:
-        # A server of the project's own, in a folder.
-        options["dsn"] = f"embedded:{(folder / options.pop('path')).absolute()}"
-    key, hint = ("dsn", f"dsn: {_DSNS[kind]}") if kind in _DSNS else ("path", "path: where its data is")
-    if not (address := options.pop(key, "")):
-        raise InputError(f"source `{name}` has no `{key}`", subject=name, hint=hint)
-    make = getattr(import_module(module), attribute)
-    opened: Source
-    if kind == "postgres":
-        opened = make(name, address, options, workers or Threads())
-    else:
-        opened = make(name, address if key == "dsn" else folder / address, options)
+    try:
+        opener = known[kind].load()
+    except (ImportError, AttributeError) as error:
+        raise InputError(
+            f"source `{name}`: type `{kind}` cannot be loaded from {known[kind].value}: {error}",
+            subject=kind,
+            hint=f"is the package that brings `{kind}` installed as a whole?",
+        ) from error
+    opened: Source = opener(SourceSettings(name, dict(settings), folder, workers or Threads()))
     return opened
+
+
+def _kinds() -> dict[str, EntryPoint]:
+    """All kinds by name. Those of rollview keep their names, whatever is installed beside it."""
+    installed = {each.name: each for each in entry_points(group=GROUP)}
+    return installed | {name: EntryPoint(name, value, GROUP) for name, value in _BUILT_IN.items()}

@@ -14,14 +14,43 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import pyarrow as pa
+from rollview.algebra.bag import COUNT
+from rollview.algebra.history import CSN, Seen
+from rollview.algebra.relation import ForeignKey, Table
+from rollview.rows import FileScan, Rows, ScanFile, arrow_schema, arrow_type, spark_type
+from rollview.sources.lookup import COMPARISONS, IN, Comparison, Constant, Lookup, distinct_keys, run_plan
+from rollview.sources.settings import SourceSettings
+from rollview.sources.workers import Task, Workers
 
-from rollview.algebra.block import Block
-from rollview.algebra.expression import columns_of
-from rollview.algebra.history import Seen
-from rollview.algebra.relation import Table
-from rollview.algorithms.effects import Question
-from rollview.rows import Rows
+__all__ = [
+    "COMPARISONS",
+    "COUNT",
+    "CSN",
+    "IN",
+    "Batch",
+    "CapturedTransaction",
+    "Comparison",
+    "Constant",
+    "FileScan",
+    "ForeignKey",
+    "Lookup",
+    "ReadResult",
+    "Rows",
+    "ScanFile",
+    "Seen",
+    "SetupResult",
+    "Source",
+    "SourceSettings",
+    "SourceTxids",
+    "Table",
+    "Task",
+    "Workers",
+    "arrow_schema",
+    "arrow_type",
+    "distinct_keys",
+    "run_plan",
+    "spark_type",
+]
 
 
 @dataclass(frozen=True)
@@ -118,14 +147,17 @@ class Source(Protocol):
     def acknowledge(self, site: str, upto: str) -> None:
         """All up to this log position is kept safely elsewhere; the source may drop what it holds of it."""
 
-    def ask(self, question: Question[pa.Table]) -> ReadResult:
-        """The rows that a sub-query looks for: `columns_to_read` of each reach's relation and `_count`.
+    def can_compare(self, key_type: str, column_type: str) -> bool:
+        """Whether a key of one Spark SQL type finds, in a column of another, all that is equal in Spark."""
 
-        Columns have the table's own names. More rows than asked for are harmless, fewer are wrong: local
-        conditions and keys are tested again by the caller, as Spark understands them. A shipped reach
-        looks for its key values (`question.keys`, in the order of the shipped reaches, columns called as
-        the parent's in the block); another one looks for the rows of its parent in this same answer. All
-        relations are read at one state.
+    def can_push(self, comparison: Comparison, column_type: str) -> bool:
+        """Whether a condition, tested here, keeps every row for which it is true in Spark."""
+
+    def lookup(self, plan: Sequence[Lookup]) -> ReadResult:
+        """The rows of every look-up, all at one state: its columns and `_count`, no row twice.
+
+        All tables are of one site. Keys have types, and conditions are such, that `can_compare` and
+        `can_push` allow. More rows than looked for are harmless, fewer are wrong.
         """
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:
@@ -136,13 +168,3 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Lets go of connections and files."""
-
-
-def columns_to_read(block: Block, position: int) -> tuple[str, ...]:
-    """The columns of a relation, by the table's own names, that its local conditions or the block use."""
-    relation = block.relations[position]
-    used = set(block.needed[position])
-    for condition in block.local[position]:
-        used.update(columns_of(condition))
-    names = zip(relation.table.columns, relation.columns, strict=True)
-    return tuple(own for own, inside in names if inside in used)

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from rollview.algebra.expression import Column, to_sql
-from rollview.rows import FileScan, Rows, ScanFile, arrow_schema, spark_type
+from rollview.algebra.expression import Column, Expression, Literal, call, conjunction, to_sql
+from rollview.rows import ColumnRanges, FileScan, Rows, ScanFile, arrow_schema, spark_type
 
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _Types = Sequence[tuple[str, str]]
@@ -35,7 +35,7 @@ def frame_of(spark: SparkSession, rows: Rows) -> DataFrame:
 
 
 def _scanned(spark: SparkSession, scan: FileScan) -> DataFrame:
-    """One read per set of constants, put together; the condition last, where Spark pushes it down itself."""
+    """One read per set of constants, put together; ranges last, where Spark pushes it down itself."""
     if not scan.files:
         return frame_of(spark, arrow_schema(scan.schema).empty_table())
     groups: dict[tuple[tuple[str, str], ...], list[ScanFile]] = {}
@@ -44,7 +44,27 @@ def _scanned(spark: SparkSession, scan: FileScan) -> DataFrame:
         groups.setdefault(key, []).append(file)
     frames = [_read(spark, scan.schema, files) for files in groups.values()]
     frame = reduce(lambda one, other: one.union(other), frames)
-    return frame if scan.condition is None else frame.where(f.expr(to_sql(scan.condition)))
+    return frame.where(f.expr(to_sql(condition_of(scan.within)))) if scan.within else frame
+
+
+def condition_of(within: Sequence[ColumnRanges]) -> Expression:
+    """Ranges as a condition that Spark can push down."""
+    return conjunction(tuple(_within(each) for each in within))
+
+
+def _within(ranges: ColumnRanges) -> Expression:
+    column = Column(ranges.column)
+    parts: list[Expression] = [
+        call("AND", call(">=", column, _literal(low)), call("<=", column, _literal(high)))
+        for low, high in ranges.ranges
+    ]
+    return parts[0] if len(parts) == 1 else call("OR", *parts)
+
+
+def _literal(value: Any) -> Literal:
+    """A time without a zone becomes a text, which Spark takes for one when it stands beside such a column."""
+    is_zoneless = isinstance(value, datetime) and value.tzinfo is None
+    return Literal(value.isoformat(sep=" ") if is_zoneless else value)
 
 
 def _read(spark: SparkSession, schema: _Types, files: Sequence[ScanFile]) -> DataFrame:

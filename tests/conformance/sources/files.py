@@ -13,13 +13,14 @@ import pyarrow.parquet as pq
 from rollview.rows import arrow_schema
 from rollview.sources.files import FileSource
 from rollview.sources.source import Source
-from sources.driver import Modelled, Row, Write
+from rollview.testing import Modelled, Row, Write
 
 
 class CsvDriver(Modelled):
     """A transaction is a new dump, written under another name and renamed."""
 
     separate_logs = True
+    gaps = {"type binary": "CSV is text"}  # noqa: RUF012
     suffix = "csv"
 
     def create(self, rows: Mapping[str, Sequence[Row]]) -> None:
@@ -59,6 +60,7 @@ class CsvDriver(Modelled):
 class ParquetDriver(CsvDriver):
     """Parquet brings its types along."""
 
+    gaps = {}  # noqa: RUF012
     suffix = "parquet"
 
     def open(self) -> Source:

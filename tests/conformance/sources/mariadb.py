@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from rollview.sources.source import Source
+from rollview.testing import Driver, Row, Write
 from servers.mariadb import shared_server
-from sources.driver import Driver, Row, Write
 
 _TYPES = {
     "bigint": "BIGINT",

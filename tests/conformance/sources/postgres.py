@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 
 from rollview.sources.source import Source
+from rollview.testing import Driver, Row, Write
 from servers.postgres import shared_server
-from sources.driver import Driver, Row, Write
 
 _TYPES = {
     "bigint": "bigint",

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +18,28 @@ import pyarrow as pa
 
 from rollview.algebra.bag import COUNT, MemoryBag
 from rollview.algebra.block import Block
-from rollview.algebra.expression import Column, columns_of
+from rollview.algebra.expression import Column
 from rollview.algebra.history import Change, Seen, Transaction, seen_of
-from rollview.algebra.relation import Table
+from rollview.algebra.join_graph import JoinStep, SubQuery
+from rollview.algebra.relation import Relation, Table
 from rollview.algorithms.effects import Question
 from rollview.rows import arrow_schema
 from rollview.simulator.source import SimulatedSource
 from rollview.sources.source import (
     Batch,
     CapturedTransaction,
+    Comparison,
+    Lookup,
     ReadResult,
     SetupResult,
     Source,
     SourceTxids,
 )
-from sources.driver import Modelled, Row, Write
+from rollview.testing import Modelled, Row, Write
 
 
 class AsSource:
-    """The contract of `sources.source` on a simulated source; marks are its versions."""
+    """The contract of `sources.source` on a simulated source; source txids are its versions."""
 
     name = "s"
     kind = "simulated"
@@ -80,15 +82,18 @@ class AsSource:
     def acknowledge(self, site: str, upto: str) -> None:
         return
 
-    def ask(self, question: Question[pa.Table]) -> ReadResult:
-        block = _without_local_conditions(question.block)
-        keys = tuple(None if keys is None else _as_bag(keys) for keys in question.keys)
-        answer = self._simulated.answer(Question(block, question.sub_query, keys))
-        rows = []
-        for join_step, bag in zip(question.sub_query.join_steps, answer.rows, strict=True):
-            relation = block.relations[join_step.relation]
-            own = dict(zip(relation.columns, relation.table.columns, strict=True))
-            rows.append(_as_arrow(relation.table, [own[name] for name in bag.columns], bag.counts))
+    def can_compare(self, key_type: str, column_type: str) -> bool:
+        return key_type == column_type
+
+    def can_push(self, comparison: Comparison, column_type: str) -> bool:
+        return False
+
+    def lookup(self, plan: Sequence[Lookup]) -> ReadResult:
+        answer = self._simulated.answer(_as_question(plan))
+        rows = [
+            _as_arrow(lookup.table, lookup.columns, bag.counts)
+            for lookup, bag in zip(plan, answer.rows, strict=True)
+        ]
         return ReadResult(tuple(rows), _read_point(answer.saw))
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:
@@ -171,6 +176,28 @@ def _read_point(saw: Seen) -> str:
     return json.dumps([saw.upto, sorted(saw.holes)])
 
 
+def _as_question(plan: Sequence[Lookup]) -> Question[MemoryBag]:
+    """The plan as the simulator knows it; keys are those of a relation that only the caller has."""
+    relations = [Relation(f"r{place}", lookup.table) for place, lookup in enumerate(plan)]
+    # A block's columns come in the order of the table, and so do those of a look-up.
+    output = [(r.column(name), Column(r.column(name))) for r, each in zip(relations, plan, strict=True)
+              for name in each.columns]  # fmt: skip
+    block = Block(tuple(relations), (), tuple(() for _ in plan), (), tuple(output))
+    join_steps: list[JoinStep] = []
+    keys: list[MemoryBag | None] = []
+    for place, (relation, lookup) in enumerate(zip(relations, plan, strict=True)):
+        if lookup.parent is not None:
+            parent = relations[lookup.parent]
+            on = tuple((parent.column(theirs), relation.column(own)) for theirs, own in lookup.on)
+            join_steps.append(JoinStep(place, lookup.parent, on, False, ()))
+            continue
+        names = () if lookup.keys is None else tuple(lookup.keys.column_names)
+        on = tuple((name, relation.column(name)) for name in names)
+        join_steps.append(JoinStep(place, -1 if names else None, on, True, ()))
+        keys.append(None if lookup.keys is None else _as_bag(lookup.keys))
+    return Question(block, SubQuery("s", tuple(join_steps)), tuple(keys))
+
+
 def _as_bag(keys: pa.Table) -> MemoryBag:
     return MemoryBag.of(keys.column_names, {tuple(row.values()) for row in keys.to_pylist()})
 
@@ -181,10 +208,3 @@ def _as_arrow(table: Table, columns: Sequence[str], counts: Mapping[Row, int]) -
     names = [*columns, COUNT]
     rows = [dict(zip(names, (*row, count), strict=True)) for row, count in counts.items()]
     return pa.Table.from_pylist(rows, schema)
-
-
-def _without_local_conditions(block: Block) -> Block:
-    """A block that needs the columns of its local conditions, instead of testing them."""
-    used = dict.fromkeys(name for each in block.local for part in each for name in columns_of(part))
-    projection = (*block.projection, *((name, Column(name)) for name in used))
-    return replace(block, local=tuple(() for _ in block.local), projection=projection)

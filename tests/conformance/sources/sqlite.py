@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 from rollview.sources.source import Source
-from sources.driver import Driver, Row, Write
+from rollview.testing import Driver, Row, Write
 
 _TYPES = {
     "bigint": "INTEGER",
@@ -27,6 +27,16 @@ _TYPES = {
 
 class SQLiteDriver(Driver):
     """Every transaction uses a connection of its own, as another program would."""
+
+    gaps = {  # noqa: RUF012
+        **{
+            f"type {kind}": "no declared SQLite type means this one; its numbers are bigint and double,"
+            " its times zoneless"
+            for kind in ("int", "smallint", "float", "timestamp")
+        },
+        "captured anew": "only the process that watched the commits knows where they ended; who looks later"
+        " may find several as one",
+    }
 
     def create(self, rows: Mapping[str, Sequence[Row]]) -> None:
         with closing(self._connect()) as connection:

@@ -18,7 +18,8 @@ from pyspark.sql import functions as f
 
 from rollview.algebra.expression import to_sql
 from rollview.rows import arrow_type
-from rollview.sources.files.wanted import wanted_values
+from rollview.sources.files.key_filter import key_filters
+from rollview.spark.scan import condition_of
 
 pytestmark = pytest.mark.slow
 
@@ -62,8 +63,8 @@ def test_a_condition_keeps_every_wanted_row(spark: SparkSession, tmp_path: Path,
     frame = spark.read.schema(f"k {kind}, n bigint").parquet(str(tmp_path / "t.parquet"))
     for size in range(1, len(values) + 1):
         keys = pa.table({"k": pa.array(values[:size], arrow_type(kind))})
-        (wanted,) = wanted_values(keys, [("k", "k")], {"k": kind})
-        kept = frame.where(f.expr(to_sql(wanted.condition())))
+        (key,) = key_filters(keys, {"k": kind})
+        kept = frame.where(f.expr(to_sql(condition_of([key.column_ranges()]))))
         assert {row["n"] for row in kept.select("n").collect()} == set(range(size))
 
 
@@ -74,8 +75,8 @@ def test_a_condition_is_pushed_down(
     values = VALUES[kind]
     pq.write_table(pa.table({"k": pa.array(values, arrow_type(kind))}), tmp_path / "t.parquet")
     keys = pa.table({"k": pa.array(values[:1], arrow_type(kind))})
-    (wanted,) = wanted_values(keys, [("k", "k")], {"k": kind})
+    (key,) = key_filters(keys, {"k": kind})
     frame = spark.read.schema(f"k {kind}").parquet(str(tmp_path / "t.parquet"))
-    frame.where(f.expr(to_sql(wanted.condition()))).explain()
+    frame.where(f.expr(to_sql(condition_of([key.column_ranges()])))).explain()
     (pushed,) = [line for line in capsys.readouterr().out.splitlines() if "PushedFilters" in line]
     assert "GreaterThanOrEqual(k" in pushed and "LessThanOrEqual(k" in pushed

@@ -1,4 +1,4 @@
-"""Sub-queries on Delta tables: files are pruned by statistics, and never one too many."""
+"""Look-ups in Delta tables: files are pruned by statistics, and never one too many."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from hypothesis import strategies as st
 
 from rollview.algebra.expression import compile_expression
 from rollview.algebra.functions.dates import in_utc
-from rollview.algebra.join_graph import access_path
-from rollview.algorithms.effects import Question
-from rollview.planning import parse_view
 from rollview.rows import FileScan
 from rollview.sources.delta import DeltaSource
 from rollview.sources.delta.prune import Bounds, bounds_of, may_match
 from rollview.sources.delta.snapshot import FollowedTable
 from rollview.sources.files import state
-from rollview.sources.files.wanted import MOST_RANGES, wanted_values
+from rollview.sources.files.key_filter import MOST_RANGES, key_filters
+from rollview.spark.scan import condition_of
+from rollview.testing.questions import first_plan
 
 _DAY = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 MAKE: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {
@@ -57,18 +56,16 @@ def table_of(folder: Path, kind: str, files: list[list[int | None]], name: str =
         write_deltalake(str(folder / name), rows, mode="append")
 
 
-def ask(folder: Path, kind: str, numbers: list[int | None], key_type: pa.DataType | None = None) -> Any:
-    """Asks for `t` by values made from these numbers."""
+def look_up(folder: Path, kind: str, numbers: list[int | None], key_type: pa.DataType | None = None) -> Any:
+    """Looks up `t` by values made from these numbers."""
     arrow, make = MAKE[kind]
     if not (folder / "known").exists():
         write_deltalake(str(folder / "known"), pa.table({"k": pa.array([], arrow)}))
     source = DeltaSource("d", folder)
     sql = "SELECT o.k, t.n FROM d.known o JOIN d.t t ON o.k = t.k"
-    (block,) = parse_view(sql, source.tables()).blocks
-    ((sub_query,),) = access_path(block, 0).rounds
     values = pa.array([None if n is None else make(n) for n in numbers], arrow)
-    keys = pa.table({"o.k": values if key_type is None else values.cast(key_type)})
-    return source.ask(Question(block, sub_query, (keys,))).rows[0]
+    keys = {"k": values if key_type is None else values.cast(key_type)}
+    return source.lookup(first_plan(source, sql, source.tables(), keys)).rows[0]
 
 
 @pytest.mark.parametrize("few", [0, state.FEW_ROWS])
@@ -80,9 +77,9 @@ def test_every_match_is_found_by_every_type(
     files: list[list[int | None]] = [[n, n + 1, None] for n in range(0, 40, 2)]
     table_of(tmp_path, kind, [*files, [None, None], [5, 1000]])
     wanted = [3, 4, 17, None, 5000]
-    rows = ask(tmp_path, kind, wanted)
-    if isinstance(rows, FileScan) and rows.condition is not None:
-        holds = compile_expression(rows.condition, ("k",))
+    rows = look_up(tmp_path, kind, wanted)
+    if isinstance(rows, FileScan) and rows.within:
+        holds = compile_expression(condition_of(rows.within), ("k",))
         kept = {row: count for row, count in counts(rows).items() if holds((in_utc(row[0]),)) is True}
     else:
         kept = counts(rows)
@@ -96,39 +93,39 @@ def test_every_match_is_found_by_every_type(
 def test_few_files_are_read_for_few_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "FEW_ROWS", 0)
     table_of(tmp_path, "bigint", [[n, n + 1] for n in range(0, 40, 2)])
-    rows = ask(tmp_path, "bigint", [3, 17])
+    rows = look_up(tmp_path, "bigint", [3, 17])
     assert isinstance(rows, FileScan)
     assert len(rows.files) == 2
-    assert rows.condition is not None
-    assert ask(tmp_path, "bigint", [None]).num_rows == 0
-    assert ask(tmp_path, "bigint", []).num_rows == 0
-    assert ask(tmp_path, "bigint", [999]).num_rows == 0
+    assert rows.within
+    assert look_up(tmp_path, "bigint", [None]).num_rows == 0
+    assert look_up(tmp_path, "bigint", []).num_rows == 0
+    assert look_up(tmp_path, "bigint", [999]).num_rows == 0
 
 
 def test_keys_of_other_types(tmp_path: Path) -> None:
     """Spark joins a bigint with an int or a string column by converting; nothing may be lost by that."""
     table_of(tmp_path, "bigint", [[1, 2], [3, 4]])
     for kind in (pa.int32(), pa.decimal128(20, 0), pa.string(), pa.float64()):
-        assert {1, 3} <= {row[-1] for row in counts(ask(tmp_path, "bigint", [1, 3], kind))}
+        assert {1, 3} <= {row[-1] for row in counts(look_up(tmp_path, "bigint", [1, 3], kind))}
 
 
 def test_a_narrow_column_ignores_keys_that_it_cannot_hold(tmp_path: Path) -> None:
     keys = pa.table({"k": pa.array([1, 2**40, -(2**40), 300], pa.int64())})
     for kind, expected in (("int", [1, 300]), ("tinyint", [1])):
-        (wanted,) = wanted_values(keys, [("k", "k")], {"k": kind})
-        assert wanted.listed == expected
+        (key,) = key_filters(keys, {"k": kind})
+        assert key.listed == expected
 
 
 @settings(deadline=None)
 @given(st.sets(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=60))
 def test_ranges_are_few_and_hold_every_value(values: set[int]) -> None:
-    (wanted,) = wanted_values(pa.table({"k": pa.array(values, pa.int64())}), [("k", "k")], {"k": "bigint"})
-    assert wanted.listed == sorted(values)
-    assert len(wanted.ranges) <= MOST_RANGES
-    assert all(any(low <= value <= high for low, high in wanted.ranges) for value in values)
-    assert all(low in values and high in values for low, high in wanted.ranges)
+    (key,) = key_filters(pa.table({"k": pa.array(values, pa.int64())}), {"k": "bigint"})
+    assert key.listed == sorted(values)
+    assert len(key.ranges) <= MOST_RANGES
+    assert all(any(low <= value <= high for low, high in key.ranges) for value in values)
+    assert all(low in values and high in values for low, high in key.ranges)
     if len(values) <= MOST_RANGES:
-        assert all(low == high for low, high in wanted.ranges)
+        assert all(low == high for low, high in key.ranges)
 
 
 bounds = st.lists(
@@ -142,8 +139,8 @@ def test_oracle_pruning_keeps_what_a_look_at_every_value_keeps(
 ) -> None:
     least = [low for low, _, _ in files]
     greatest = [None if width is None else (low or 0) + width for low, width, _ in files]
-    (wanted,) = wanted_values(pa.table({"k": pa.array(values, pa.int64())}), [("k", "k")], {"k": "bigint"})
-    kept = may_match(wanted, Bounds(least, greatest, [empty for *_, empty in files]), range(len(files)))
+    (key,) = key_filters(pa.table({"k": pa.array(values, pa.int64())}), {"k": "bigint"})
+    kept = may_match(key, Bounds(least, greatest, [empty for *_, empty in files]), range(len(files)))
     expected = [
         position
         for position, (low, high) in enumerate(zip(least, greatest, strict=True))
@@ -167,10 +164,10 @@ def test_pruning_thousands_of_files_by_many_keys_is_quick() -> None:
     best = 10.0
     for _ in range(3):
         started = time.perf_counter()
-        (wanted,) = wanted_values(table, [("k", "k")], {"k": "bigint"})
+        (key,) = key_filters(table, {"k": "bigint"})
         found = bounds_of(actions, "k", is_partition=False)
         assert found is not None
-        assert len(may_match(wanted, found, range(files))) == 300
+        assert len(may_match(key, found, range(files))) == 300
         best = min(best, time.perf_counter() - started)
     assert best < 0.5
 
@@ -196,9 +193,7 @@ def test_partitions_prune_and_fill_in_their_values(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "known"), pa.table({"k": pa.array([], arrow)}))
     source = DeltaSource("d", tmp_path)
     sql = "SELECT o.k, t.k AS other, t.n FROM d.known o JOIN d.t t ON o.k = t.k"
-    (block,) = parse_view(sql, source.tables()).blocks
-    ((sub_query,),) = access_path(block, 0).rounds
-    found = source.ask(Question(block, sub_query, (pa.table({"o.k": [1, None]}),))).rows[0]
+    found = source.lookup(first_plan(source, sql, source.tables(), {"k": pa.array([1, None])})).rows[0]
     assert counts(found) == {(1, 1): 1, (1, 2): 1}
 
 

@@ -12,13 +12,11 @@ import pyarrow.parquet as pq
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import Seen
-from rollview.algebra.join_graph import access_path
 from rollview.algebra.relation import Table
-from rollview.algorithms.effects import Question
-from rollview.planning import parse_view
 from rollview.rows import Rows
 from rollview.sources.mariadb import MariaDBSource
-from rollview.sources.source import CapturedTransaction, SetupResult
+from rollview.sources.source import CapturedTransaction, Lookup, SetupResult
+from rollview.testing.questions import first_plan
 from servers.mariadb import MariaDBServer
 
 Row = tuple[Any, ...]
@@ -123,19 +121,11 @@ class History:
         ]
 
 
-def ask(database: Database, sql: str, keys: Mapping[str, pa.Array]) -> list[Counter[Row]]:
+def look_up(database: Database, sql: str, keys: Mapping[str, pa.Array]) -> list[Counter[Row]]:
     """The rows for each relation of the first sub-query of a view, from its first relation's key values."""
-    return [counted(rows) for rows in database.source.ask(question(database, sql, keys)).rows]
+    return [counted(rows) for rows in database.source.lookup(planned(database, sql, keys)).rows]
 
 
-def question(database: Database, sql: str, keys: Mapping[str, pa.Array]) -> Question[pa.Table]:
-    """The sub-query that a view's first relation leads to; `keys` by column of the first relation."""
-    (block,) = parse_view(sql, database.tables().values()).blocks
-    (sub_query, *_) = access_path(block, 0).rounds[0]
-    shipped: list[pa.Table | None] = []
-    for join_step in sub_query.join_steps:
-        if join_step.shipped:
-            names = [parent for parent, _ in join_step.on]
-            columns = [keys[name.partition(".")[2]] for name in names]
-            shipped.append(pa.table(columns, names=names) if names else None)
-    return Question(block, sub_query, tuple(shipped))
+def planned(database: Database, sql: str, keys: Mapping[str, pa.Array]) -> tuple[Lookup, ...]:
+    """What a change of a view's first relation looks up; `keys` by column of that relation."""
+    return first_plan(database.source, sql, database.tables().values(), keys)

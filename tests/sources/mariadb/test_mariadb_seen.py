@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from mariadb_database import Database, History, Row, counted, question
+from mariadb_database import Database, History, Row, counted, planned
 from mariadb_writers import ACCOUNTS, Writers, create_bank
 
 pytestmark = pytest.mark.slow
@@ -46,13 +46,13 @@ class Readers:
             tables = {table.name: table for table in source.tables()}
             wanted = {tables[name]: tables[name].columns for name in ("account", "entry")}
             every = pa.array(range(ACCOUNTS), pa.int32())
-            asked = question(self._database, _VIEW, {"id": every})
+            plan = planned(self._database, _VIEW, {"id": every})
             while not self._stop.is_set():
                 if number % 2:
                     found = source.read(wanted, Path("/nonexistent"))
                     names = [(table.name, columns) for table, columns in wanted.items()]
                 else:
-                    found = source.ask(asked)
+                    found = source.lookup(plan)
                     names = [("entry", ("id", "account"))]
                 rows = {
                     name: counted(each, columns)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rollview.algebra.relation import Table
 from rollview.errors import CaptureRefused, LogLost, SourceChanged, SourceMissing
 from rollview.sources.delta.changes import changes_of
 from rollview.sources.delta.definition import Definition, check_columns
 from rollview.sources.delta.log import read_commit
 from rollview.sources.delta.snapshot import FollowedTable, TableSnapshot
-from rollview.sources.source import Batch, CapturedTransaction
+from rollview.sources.source import (
+    Batch,
+    CapturedTransaction,
+    Table,
+)
 
 _RELOAD = "run `rollview setup` to take the table as it is now and load its views anew"
 

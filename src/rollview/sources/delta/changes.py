@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rollview.algebra.bag import COUNT
 from rollview.errors import LogLost
 from rollview.rows import FileScan, Rows, ScanFile, arrow_type
 from rollview.sources.delta.definition import Definition
@@ -22,6 +21,7 @@ from rollview.sources.delta.log import DataFile, DeltaCommit
 from rollview.sources.delta.snapshot import FollowedTable
 from rollview.sources.files.net import net_effect
 from rollview.sources.files.parquet import count_rows, read_files
+from rollview.sources.source import COUNT
 
 FEW_ADDED_ROWS = 100_000
 """Up to so many rows that only were added (or only removed) are handed over at once, others as files."""

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rollview.sources.files.wanted import Wanted
+from rollview.sources.files.key_filter import KeyFilter
 
 _EXACT_DIGITS = 15
 """Decimals are written to the log as floating-point numbers, which keep so many digits."""
@@ -62,9 +62,9 @@ def _reliable(kind: pa.DataType) -> bool:
     )
 
 
-def may_match(wanted: Wanted, bounds: Bounds, files: Iterable[int]) -> list[int]:
+def may_match(key: KeyFilter, bounds: Bounds, files: Iterable[int]) -> list[int]:
     """Of these files, by position, those that may hold a wanted value."""
-    values = wanted.listed
+    values = key.listed
     kept = []
     for position in files:
         if bounds.all_null[position]:

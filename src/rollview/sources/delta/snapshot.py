@@ -21,8 +21,8 @@ from rollview.rows import ScanFile
 from rollview.sources.delta.definition import Definition, check_features, definition
 from rollview.sources.delta.log import commit_file, local_path
 from rollview.sources.delta.prune import Bounds, bounds_of, may_match
+from rollview.sources.files.key_filter import KeyFilter
 from rollview.sources.files.state import FileState
-from rollview.sources.files.wanted import Wanted
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +66,10 @@ class TableSnapshot:
     def _bounds(self) -> dict[str, Bounds | None]:
         return {}
 
-    def _prune(self, wanted: Sequence[Wanted]) -> tuple[tuple[ScanFile, ...], int | None]:
+    def _prune(self, filters: Sequence[KeyFilter]) -> tuple[tuple[ScanFile, ...], int | None]:
         """The files whose statistics do not exclude the wanted values, and their rows, if all are known."""
         kept: Sequence[int] = range(len(self.files))
-        for each in wanted:
+        for each in filters:
             if each.column not in self._bounds:
                 partition = each.column in self.definition.partitions
                 self._bounds[each.column] = bounds_of(self.actions, each.column, partition)

@@ -17,18 +17,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from rollview.algebra.history import Seen
-from rollview.algebra.relation import Table
-from rollview.algorithms.effects import Question
 from rollview.errors import SourceChanged, SourceMissing
 from rollview.sources.delta.capture import LogPosition, capture_commits, check_same_table
 from rollview.sources.delta.definition import check_columns
 from rollview.sources.delta.snapshot import FollowedTable, defined_by, open_table
-from rollview.sources.files.answer import answer
+from rollview.sources.files.key_filter import comparable
+from rollview.sources.files.lookup import look_up_all
 from rollview.sources.files.options import check_options, declared_key
-from rollview.sources.source import Batch, ReadResult, SetupResult, SourceTxids
+from rollview.sources.source import (
+    Batch,
+    Comparison,
+    Lookup,
+    ReadResult,
+    Seen,
+    SetupResult,
+    SourceSettings,
+    SourceTxids,
+    Table,
+)
 
 
 class DeltaSource:
@@ -48,6 +54,11 @@ class DeltaSource:
             )
         self._lock = threading.Lock()
         self._followed: dict[str, FollowedTable] = {}
+
+    @classmethod
+    def open(cls, settings: SourceSettings) -> DeltaSource:
+        """As the project file describes it."""
+        return cls(settings.name, settings.path(), settings.without("path"))
 
     def tables(self) -> tuple[Table, ...]:
         """Every sub-folder with a Delta log. Whether it can be captured is for `setup` to say."""
@@ -107,15 +118,21 @@ class DeltaSource:
     def acknowledge(self, site: str, upto: str) -> None:
         """Delta tables keep and clean up their history themselves."""
 
-    def ask(self, question: Question[pa.Table]) -> ReadResult:
+    def can_compare(self, key_type: str, column_type: str) -> bool:
+        """Where Spark would convert one side first, only Spark can tell."""
+        return comparable(key_type, column_type)
+
+    def can_push(self, comparison: Comparison, column_type: str) -> bool:  # noqa: ARG002
+        """Keys alone decide which files and row groups are read."""
+        return False
+
+    def lookup(self, plan: Sequence[Lookup]) -> ReadResult:
         """The matches at the newest version."""
-        block = question.block
-        relations = {block.relations[join_step.relation].table for join_step in question.sub_query.join_steps}
-        snapshot = self._follow(question.sub_query.source).snapshot()
-        for table in relations:
-            check_same_table(table, snapshot)
+        snapshot = self._follow(plan[0].table.site).snapshot()
+        for lookup in plan:
+            check_same_table(lookup.table, snapshot)
         return ReadResult(
-            answer(question, snapshot.state), _read_point(snapshot.version, snapshot.definition.fingerprint)
+            look_up_all(plan, snapshot.state), _read_point(snapshot.version, snapshot.definition.fingerprint)
         )
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:  # noqa: ARG002

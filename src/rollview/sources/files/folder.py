@@ -9,11 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rollview.algebra.bag import COUNT
-from rollview.algebra.relation import Table
 from rollview.errors import SourceMissing
 from rollview.rows import FileScan, Rows, ScanFile
-from rollview.sources.files.answer import State
 from rollview.sources.files.differential import check_key, differential
 from rollview.sources.files.dump_rows import (
     Columns,
@@ -26,9 +23,11 @@ from rollview.sources.files.dump_rows import (
     readable,
 )
 from rollview.sources.files.dumps import Dump, complete_dumps
+from rollview.sources.files.lookup import State
 from rollview.sources.files.options import declared_key
 from rollview.sources.files.parquet import count_rows, has_types, read_files
 from rollview.sources.files.state import FileState, MemoryState
+from rollview.sources.source import COUNT, Table
 
 FEW_ROWS = 2_000_000
 """Up to so many rows in two dumps they are compared here; larger Parquet dumps are left to Spark."""

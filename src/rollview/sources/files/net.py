@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rollview.algebra.bag import COUNT
+from rollview.sources.source import COUNT
 
 
 def counted(table: pa.Table, count: int) -> pa.Table:

@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from rollview.rows import FileScan, ScanFile, arrow_schema, arrow_type
-from rollview.sources.files.wanted import Wanted
+from rollview.sources.files.key_filter import KeyFilter
 
 # Spark's older timestamps (INT96) would be read in nanoseconds, which end in the year 2262.
 _FORMAT = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
 
 
-def read_files(scan: FileScan, wanted: Sequence[Wanted] = ()) -> pa.Table:
-    """The rows of a scan as an Arrow table; with `wanted`, those that have one of these values each."""
+def read_files(scan: FileScan, filters: Sequence[KeyFilter] = ()) -> pa.Table:
+    """The rows of a scan as an Arrow table; with `filters`, those that pass them all."""
     schema = arrow_schema(scan.schema)
     local = fs.LocalFileSystem()
     fragments = [
@@ -27,7 +27,7 @@ def read_files(scan: FileScan, wanted: Sequence[Wanted] = ()) -> pa.Table:
     ]
     dataset = ds.FileSystemDataset(fragments, schema, _FORMAT, local)
     condition = None
-    for each in wanted:
+    for each in filters:
         condition = each.filter() if condition is None else condition & each.filter()
     return dataset.to_table(columns=schema.names, filter=condition)
 

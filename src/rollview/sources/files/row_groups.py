@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rollview.rows import FileScan, ScanFile, arrow_schema
-from rollview.sources.files.wanted import Wanted
+from rollview.sources.files.key_filter import KeyFilter
 
 _KNOWN_FOOTERS = 4096
 
@@ -37,22 +37,22 @@ class RowGroup:
     last: int
 
 
-def candidates(files: Sequence[ScanFile], wanted: Wanted) -> list[RowGroup]:
+def candidates(files: Sequence[ScanFile], key: KeyFilter) -> list[RowGroup]:
     """The row groups whose statistics do not exclude the wanted values."""
-    return [group for file in files for group in _of_file(file, wanted)]
+    return [group for file in files for group in _of_file(file, key)]
 
 
-def read_matches(scan: FileScan, groups: Sequence[RowGroup], wanted: Sequence[Wanted]) -> pa.Table:
+def read_matches(scan: FileScan, groups: Sequence[RowGroup], filters: Sequence[KeyFilter]) -> pa.Table:
     """The rows of the row groups that have one of the wanted values in each column."""
     schema = arrow_schema(scan.schema)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as readers:
-        pieces = list(readers.map(lambda group: _matches(group, schema, wanted), groups))
+        pieces = list(readers.map(lambda group: _matches(group, schema, filters), groups))
     found = [piece for piece in pieces if piece is not None]
     return pa.concat_tables(found) if found else schema.empty_table()
 
 
-def _matches(group: RowGroup, schema: pa.Schema, wanted: Sequence[Wanted]) -> pa.Table | None:
-    key = wanted[0]
+def _matches(group: RowGroup, schema: pa.Schema, filters: Sequence[KeyFilter]) -> pa.Table | None:
+    key = filters[0]
     values = key.values[group.first : group.last]
     with _opened(group.file.path) as file:
         column = file.read_row_group(group.number, columns=[key.column], use_threads=False)[key.column]
@@ -70,7 +70,7 @@ def _matches(group: RowGroup, schema: pa.Schema, wanted: Sequence[Wanted]) -> pa
         if name in schema.names:
             kind = schema.field(name).type
             rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
-    for other in wanted[1:]:
+    for other in filters[1:]:
         rows = rows.filter(pc.is_in(rows[other.column], value_set=other.values))
     return rows.select(schema.names).cast(schema)
 
@@ -80,9 +80,9 @@ def _plain(values: Any, kind: pa.DataType) -> Any:
     return values if values.type == kind else values.cast(kind)
 
 
-def _of_file(file: ScanFile, wanted: Wanted) -> Iterator[RowGroup]:
-    values = wanted.listed
-    for number, (rows, low, high) in enumerate(_statistics(file.path, _stamp(file.path), wanted.column)):
+def _of_file(file: ScanFile, key: KeyFilter) -> Iterator[RowGroup]:
+    values = key.listed
+    for number, (rows, low, high) in enumerate(_statistics(file.path, _stamp(file.path), key.column)):
         first = 0 if low is None else bisect_left(values, low)
         last = len(values) if high is None else bisect_right(values, high)
         if first < last:

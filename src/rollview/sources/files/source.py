@@ -18,18 +18,25 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from rollview.algebra.history import Seen
-from rollview.algebra.relation import Table
-from rollview.algorithms.effects import Question
 from rollview.errors import CaptureRefused, LogLost, SourceChanged, SourceMissing
-from rollview.sources.files.answer import answer
 from rollview.sources.files.dump_rows import Columns
 from rollview.sources.files.dumps import Dump, natural
 from rollview.sources.files.folder import TableFolder, table_folders
+from rollview.sources.files.key_filter import comparable
+from rollview.sources.files.lookup import look_up_all
 from rollview.sources.files.options import check_options
-from rollview.sources.source import Batch, CapturedTransaction, ReadResult, SetupResult, SourceTxids
+from rollview.sources.source import (
+    Batch,
+    CapturedTransaction,
+    Comparison,
+    Lookup,
+    ReadResult,
+    Seen,
+    SetupResult,
+    SourceSettings,
+    SourceTxids,
+    Table,
+)
 
 _RELOAD = "run `rollview setup` to load its views anew; keep a dump until the next one has been captured"
 
@@ -70,6 +77,11 @@ class FileSource:
         check_options(name, self._options, ["key.", "schema.", "settle_seconds", "delimiter", "encoding"])
         self._lock = threading.Lock()
         self._folders = table_folders(name, self._path, self._options)
+
+    @classmethod
+    def open(cls, settings: SourceSettings) -> FileSource:
+        """As the project file describes it."""
+        return cls(settings.name, settings.path(), settings.without("path"))
 
     def tables(self) -> tuple[Table, ...]:
         """Every sub-folder with a dump or a declared schema."""
@@ -143,12 +155,20 @@ class FileSource:
     def acknowledge(self, site: str, upto: str) -> None:
         """The dumps are not ours to delete."""
 
-    def ask(self, question: Question[pa.Table]) -> ReadResult:
+    def can_compare(self, key_type: str, column_type: str) -> bool:
+        """Where Spark would convert one side first, only Spark can tell."""
+        return comparable(key_type, column_type)
+
+    def can_push(self, comparison: Comparison, column_type: str) -> bool:  # noqa: ARG002
+        """Keys alone decide which files and row groups are read."""
+        return False
+
+    def lookup(self, plan: Sequence[Lookup]) -> ReadResult:
         """The matches in the newest dump."""
-        table = question.block.relations[question.sub_query.join_steps[0].relation].table
-        folder = self._folder(question.sub_query.source)
+        table = plan[0].table
+        folder = self._folder(table.site)
         dump = _newest(folder)
-        return ReadResult(answer(question, folder.state(dump, _columns(table))), _read_point(dump))
+        return ReadResult(look_up_all(plan, folder.state(dump, _columns(table))), _read_point(dump))
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:  # noqa: ARG002
         """The newest dump as it lies there; nothing goes to `scratch`."""

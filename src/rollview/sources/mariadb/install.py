@@ -7,10 +7,9 @@ from typing import Any
 
 import pymysql
 
-from rollview.algebra.relation import Table
 from rollview.errors import CaptureRefused
 from rollview.sources.mariadb.connection import Server
-from rollview.sources.mariadb.look_up import quote
+from rollview.sources.mariadb.lookup import quote
 from rollview.sources.mariadb.registered import (
     CREATE,
     GLOBAL_TABLE,
@@ -22,7 +21,10 @@ from rollview.sources.mariadb.registered import (
 from rollview.sources.mariadb.requirements import check_version, grants_for_ours, is_denial, lacks
 from rollview.sources.mariadb.server_log import written_position
 from rollview.sources.mariadb.structure import Structure, structures_of
-from rollview.sources.source import SetupResult
+from rollview.sources.source import (
+    SetupResult,
+    Table,
+)
 
 
 def install(server: Server, tables: Sequence[Table]) -> SetupResult:

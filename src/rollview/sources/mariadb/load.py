@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from rollview.algebra.bag import COUNT
 from rollview.rows import FileScan, Rows, ScanFile
 from rollview.sources.mariadb.connection import Server
-from rollview.sources.mariadb.look_up import select_query
+from rollview.sources.mariadb.lookup import select_query
 from rollview.sources.mariadb.packets import Row
 from rollview.sources.mariadb.registered import Registered
 from rollview.sources.mariadb.text_values import table_of
+from rollview.sources.source import COUNT
 
 LARGE_ROWS = 200_000
 _CHUNK_ROWS = 50_000

@@ -14,7 +14,7 @@ import pymysql
 from rollview.errors import CaptureRefused, RollviewError
 from rollview.sources.mariadb.connection import Server
 from rollview.sources.mariadb.log_stream import LogStream
-from rollview.sources.mariadb.look_up import quote
+from rollview.sources.mariadb.lookup import quote
 from rollview.sources.mariadb.registered import CREATE
 from rollview.sources.mariadb.server_log import written_position
 

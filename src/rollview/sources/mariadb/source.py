@@ -13,25 +13,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from rollview.algebra.history import Seen
-from rollview.algebra.relation import Table
-from rollview.algorithms.effects import Question
 from rollview.errors import CaptureRefused, InputError, NotSetUp, OptionError, RollviewError, SourceChanged
 from rollview.sources.mariadb.capture import Capture
 from rollview.sources.mariadb.connection import RELOAD_HINT, Server, parse_address
 from rollview.sources.mariadb.install import clear_markers, install, uninstall
 from rollview.sources.mariadb.load import load
-from rollview.sources.mariadb.look_up import LookUp, comparable, pushed
+from rollview.sources.mariadb.lookup import PlannedLookups, can_push, comparable
 from rollview.sources.mariadb.position import LogPosition, Position, parse_log_position, parse_position
 from rollview.sources.mariadb.registered import Registered, read_registered
 from rollview.sources.mariadb.requirements import check_version
 from rollview.sources.mariadb.server_log import in_doubt, written_position
 from rollview.sources.mariadb.snapshot import Snapshots
 from rollview.sources.mariadb.structure import structures_of
-from rollview.sources.server.sub_query import plan
-from rollview.sources.source import Batch, ReadResult, SetupResult, SourceTxids
+from rollview.sources.source import (
+    Batch,
+    Comparison,
+    Lookup,
+    ReadResult,
+    Seen,
+    SetupResult,
+    SourceSettings,
+    SourceTxids,
+    Table,
+)
 
 _TIMEOUT_SECONDS = 60.0
 _UNDECIDED_SECONDS = 10.0
@@ -56,6 +60,12 @@ class MariaDBSource:
         self._snapshots = Snapshots(self._server)
         self._capture = Capture(self._server, server_id)
         self._tables: dict[str, Registered] = {}
+
+    @classmethod
+    def open(cls, settings: SourceSettings) -> MariaDBSource:
+        """As the project file describes it."""
+        dsn = settings.required("dsn", "dsn: mariadb://user:${PASSWORD}@host:3306/database")
+        return cls(settings.name, dsn, settings.without("dsn"))
 
     def tables(self) -> tuple[Table, ...]:
         """Every table with the columns that can be mapped, also those that setup would refuse."""
@@ -145,16 +155,23 @@ class MariaDBSource:
         self._capture.acknowledge(upto)
         clear_markers(self._server)
 
-    def ask(self, question: Question[pa.Table]) -> ReadResult:
-        """The sub-query's rows, all from one snapshot."""
-        wanted = plan(question, comparable, pushed)
+    def can_compare(self, key_type: str, column_type: str) -> bool:
+        """By the columns' own types and collations, which find equal values and perhaps others."""
+        return comparable(key_type, column_type)
+
+    def can_push(self, comparison: Comparison, column_type: str) -> bool:
+        """Numbers, dates, and texts that are equal."""
+        return can_push(comparison, column_type)
+
+    def lookup(self, plan: Sequence[Lookup]) -> ReadResult:
+        """All from one snapshot."""
         with self._server.session() as connection:
-            tables = [self._registered(connection, each.table) for each in wanted]
+            tables = [self._registered(connection, each.table) for each in plan]
             with (
-                LookUp(self._server, connection, tables, wanted) as look_up,
+                PlannedLookups(self._server, connection, tables, plan) as lookups,
                 self._snapshots.opened(connection) as position,
             ):
-                return ReadResult(look_up.answers(), _read_point(position))
+                return ReadResult(lookups.answers(), _read_point(position))
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:
         """Whole tables, all from one snapshot."""

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from rollview.algebra.bag import COUNT
-from rollview.algebra.history import CSN
-from rollview.algebra.relation import ForeignKey, Table
 from rollview.sources.mariadb.types import MariaDBColumn, spark_type_of
+from rollview.sources.source import COUNT, CSN, ForeignKey, Table
 
 OURS = "_rollview"
 """How the name of everything begins that setup leaves in a database."""

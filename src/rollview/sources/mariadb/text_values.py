@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rollview.algebra.bag import COUNT
 from rollview.rows import arrow_schema, arrow_type
 from rollview.sources.mariadb.packets import Row
 from rollview.sources.mariadb.unrepresentable import exactly
+from rollview.sources.source import COUNT
 
 _FIRST_DAY = (date(1, 1, 1) - date(1970, 1, 1)).days
 

@@ -1,47 +1,33 @@
-"""Local conditions as SQL, where the server and Spark agree on what they mean."""
+"""Pushed conditions: which the server and Spark agree on, and their SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
 
-from rollview.algebra.expression import Call, Column, Expression, Literal
-from rollview.algebra.relation import Relation
 from rollview.sources.postgres.connections import quote, text_literal
 from rollview.sources.postgres.keys import comparable
-from rollview.sources.postgres.registration import Registered
 from rollview.sources.postgres.structure import PostgresColumn
-from rollview.sources.server.sub_query import Pushed
+from rollview.sources.source import IN, Comparison, Constant
 
-_COMPARISONS = {"=", "<", "<=", ">", ">="}
-_NUMBERS = ("int2", "int4", "int8", "numeric")
 _TEXTS = ("text", "varchar")
+_MOST_INTEGER = (1 << 63) - 1
 
 
-def pushed_to(tables: Mapping[str, Registered]) -> Pushed:
-    """What turns a condition on one relation into SQL, or into None."""
+def can_push(comparison: Comparison, column_type: str) -> bool:
+    """Whether all constants are compared with values of a Spark type as Spark compares them."""
+    return all(_alike(value, comparison.operator, column_type) for value in comparison.values)
 
-    def pushed(relation: Relation, condition: Expression) -> str | None:
-        table = tables.get(relation.table.name)
-        match condition:
-            case Call(function=operator, arguments=(Column(name=name), *arguments)) if table is not None:
-                own = dict(zip(relation.columns, relation.table.columns, strict=True)).get(name, "")
-                column = table.by_name.get(own)
-            case _:
-                return None
-        if column is None or not all(isinstance(each, Literal) for each in arguments):
-            return None
-        texts = [_literal(column, operator, each.value) for each in arguments if isinstance(each, Literal)]
-        if not texts or any(text is None for text in texts):
-            return None
-        left = f"t.{quote(column.name)}"
-        if operator == "IN":
-            return f"{left} IN ({', '.join(text or '' for text in texts)})"
-        return f"{left} {operator} {texts[0]}" if operator in _COMPARISONS and len(texts) == 1 else None
 
-    return pushed
+def _alike(value: Constant, operator: str, kind: str) -> bool:
+    if type(value) is int:
+        return abs(value) <= _MOST_INTEGER and comparable("bigint", kind)
+    if type(value) is Decimal:
+        return kind.startswith("decimal") and value.is_finite() and comparable(_decimal(value), kind)
+    # Texts are equal or not everywhere alike, but ordered by each server's own collation.
+    if type(value) is str:
+        return kind == "string" and operator in ("=", IN) and "\0" not in value
+    return kind == "date" and isinstance(value, date) and not isinstance(value, datetime)
 
 
 def _decimal(value: Decimal) -> str:
@@ -51,15 +37,19 @@ def _decimal(value: Decimal) -> str:
     return f"decimal({max(len(digits) + max(int(exponent), 0), scale)},{scale})"
 
 
-def _literal(column: PostgresColumn, operator: str, value: Any) -> str | None:
-    """A constant that the column's values are compared with alike in Spark; None otherwise."""
-    if type(value) is int and column.kind in _NUMBERS and comparable("bigint", column.type):
-        return f"({value})" if abs(value) < 1 << 63 else None
-    if type(value) is Decimal and column.kind == "numeric" and value.is_finite():
-        return f"({value:f})" if comparable(_decimal(value), column.type) else None
-    # Texts are equal or not everywhere alike, but ordered by each server's own collation.
-    if column.kind in _TEXTS and column.exact and type(value) is str and operator in ("=", "IN"):
-        return None if "\0" in value else text_literal(value)
-    if column.kind == "date" and isinstance(value, date) and not isinstance(value, datetime):
+def condition_sql(column: PostgresColumn, comparison: Comparison) -> str | None:
+    """A condition that can be pushed, as SQL; None where a type that is only shown as text is in the way."""
+    if column.type == "string" and not (column.kind in _TEXTS and column.exact):
+        return None
+    left, texts = f"t.{quote(column.name)}", [_literal(value) for value in comparison.values]
+    if comparison.operator == IN:
+        return f"{left} IN ({', '.join(texts)})"
+    return f"{left} {comparison.operator} {texts[0]}"
+
+
+def _literal(value: Constant) -> str:
+    if isinstance(value, str):
+        return text_literal(value)
+    if isinstance(value, date):
         return f"{text_literal(value.isoformat())}::date"
-    return None
+    return f"({value:f})" if isinstance(value, Decimal) else f"({value})"

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyarrow import csv
 
-from rollview.algebra.bag import COUNT
 from rollview.rows import arrow_schema
 from rollview.sources.postgres.connections import Connection
 from rollview.sources.postgres.structure import PostgresColumn
 from rollview.sources.postgres.types import arrow_column
+from rollview.sources.source import COUNT
 
 _CHUNK_BYTES = 32 << 20
 

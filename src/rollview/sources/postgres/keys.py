@@ -28,6 +28,7 @@ _AS_TEXT = (ENUM, ARRAY, "json", "jsonb", "xml", "time", "macaddr", "macaddr8", 
 _NATIVE = {"varchar": "text"}
 _NEVER = ("inet", "cidr")
 _MOST_DIGITS = 38
+_NAME_BYTES = 63
 
 
 def comparable(theirs: str, own: str) -> bool:
@@ -50,7 +51,7 @@ def _room(kind: str) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Shipped:
+class ShippedKeys:
     """Keys as texts, with the server's types; `columns` are what they are compared with, as SQL text.
 
     `exact` says that no two different keys can find the same row.
@@ -62,7 +63,7 @@ class Shipped:
     exact: bool
 
 
-def ship(keys: pa.Table, columns: Mapping[str, PostgresColumn]) -> Shipped | None:
+def ship(keys: pa.Table, columns: Mapping[str, PostgresColumn]) -> ShippedKeys | None:
     """The keys as they are sent, named by the columns that they are looked up in; None: they cannot be."""
     usable = [columns[name] for name in keys.column_names if columns[name].kind not in _NEVER]
     if not usable:
@@ -73,7 +74,7 @@ def ship(keys: pa.Table, columns: Mapping[str, PostgresColumn]) -> Shipped | Non
     texts = [_texts(kept.column(column.name), column) for column in usable]
     places = [f"k{i}" for i in range(len(usable))]
     as_text = [column.kind in _AS_TEXT for column in usable]
-    return Shipped(
+    return ShippedKeys(
         tuple(
             f"t.{quote(c.name)}::text" if text else f"t.{quote(c.name)}"
             for c, text in zip(usable, as_text, strict=True)
@@ -92,7 +93,11 @@ def _possible(values: pa.ChunkedArray, column: PostgresColumn) -> pa.ChunkedArra
     if kind == "uuid":
         return pc.match_substring_regex(values, _UUID)
     if column.type == "string":
-        return pc.invert(pc.match_substring(values, "\0"))
+        possible = pc.invert(pc.match_substring(values, "\0"))
+        if kind != "name":
+            return possible
+        # A longer text would be cut to fit, and then find the row of another key.
+        return pc.and_(possible, pc.less_equal(pc.binary_length(values), _NAME_BYTES))
     if kind in ("int2", "int4", "int8"):
         bits = {"int2": 15, "int4": 31, "int8": 63}[kind]
         wide = values.cast(pa.int64())

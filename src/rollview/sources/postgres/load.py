@@ -13,12 +13,11 @@ from pathlib import Path
 
 from pyarrow import parquet
 
-from rollview.algebra.bag import COUNT
-from rollview.algebra.relation import Table
 from rollview.rows import FileScan, Rows, ScanFile
 from rollview.sources.postgres.copied_rows import chunks, fetch, select_list
 from rollview.sources.postgres.reading import Reading, Share
 from rollview.sources.postgres.structure import PostgresColumn
+from rollview.sources.source import COUNT, Table
 
 LARGE_BYTES = 32 << 20
 """Tables of up to this size, about 200,000 rows, are read into memory."""

@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from rollview.algebra.history import Seen
 from rollview.sources.postgres.connections import Connection
 from rollview.sources.postgres.position import log_position_of, position_of
-from rollview.sources.source import SourceTxids
+from rollview.sources.source import (
+    Seen,
+    SourceTxids,
+)
 
 MARKER_PREFIX = "rollview.mark"
 """Of messages in the log that somebody waits for."""

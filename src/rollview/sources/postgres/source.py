@@ -10,25 +10,33 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pyarrow as pa
-
-from rollview.algebra.history import Seen
-from rollview.algebra.relation import Table
-from rollview.algorithms.effects import Question
 from rollview.errors import InputError, SourceFailed, SourceUnavailable
 from rollview.sources.postgres import read_point as read_points
 from rollview.sources.postgres.address import address_of
+from rollview.sources.postgres.conditions import can_push
 from rollview.sources.postgres.connections import Connection, Connections
+from rollview.sources.postgres.embedded import PREFIX as EMBEDDED
 from rollview.sources.postgres.install import install, uninstall
+from rollview.sources.postgres.keys import comparable
 from rollview.sources.postgres.load import load
 from rollview.sources.postgres.log_reader import LogReader
-from rollview.sources.postgres.look_up import look_up
+from rollview.sources.postgres.lookup import look_up_all
 from rollview.sources.postgres.position import LogPosition
 from rollview.sources.postgres.reading import reading
 from rollview.sources.postgres.registration import expect_intact, read_publication
 from rollview.sources.postgres.slot import expect_log, slot_of
 from rollview.sources.postgres.structure import structures
-from rollview.sources.source import Batch, ReadResult, SetupResult, SourceTxids
+from rollview.sources.source import (
+    Batch,
+    Comparison,
+    Lookup,
+    ReadResult,
+    Seen,
+    SetupResult,
+    SourceSettings,
+    SourceTxids,
+    Table,
+)
 from rollview.sources.workers import Threads, Workers
 
 _ORIGIN_SECONDS = 1.0
@@ -51,6 +59,15 @@ class PostgresSource:
         self._address = address_of(name, dsn, options)
         self._connections = Connections(self._address)
         self._log = LogReader(self._address, self._connections)
+
+    @classmethod
+    def open(cls, settings: SourceSettings) -> PostgresSource:
+        """As the project file describes it; a `path` in place of `dsn` is a server of the project's own."""
+        if "path" in settings.options and "dsn" not in settings.options:
+            dsn = f"{EMBEDDED}{settings.path()}"
+            return cls(settings.name, dsn, settings.without("path"), settings.workers)
+        dsn = settings.required("dsn", "dsn: postgresql://user:${PASSWORD}@host:5432/database")
+        return cls(settings.name, dsn, settings.without("dsn"), settings.workers)
 
     def tables(self) -> tuple[Table, ...]:
         """Every table of the schema, also those that setup would refuse."""
@@ -142,10 +159,18 @@ class PostgresSource:
         self._expect(site)
         self._log.acknowledge(upto)
 
-    def ask(self, question: Question[pa.Table]) -> ReadResult:
-        """The sub-query's rows, all from one snapshot."""
+    def can_compare(self, key_type: str, column_type: str) -> bool:
+        """Numbers by value, all else by the column's own type."""
+        return comparable(key_type, column_type)
+
+    def can_push(self, comparison: Comparison, column_type: str) -> bool:
+        """Numbers, dates, and texts that are equal."""
+        return can_push(comparison, column_type)
+
+    def lookup(self, plan: Sequence[Lookup]) -> ReadResult:
+        """All from one snapshot."""
         with reading(self._connections, self._workers) as (opened, outcome):
-            rows = look_up(opened, question)
+            rows = look_up_all(opened, plan)
         return ReadResult(rows, outcome.read_point)
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:

@@ -6,11 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
-from rollview.algebra.bag import COUNT
-from rollview.algebra.history import CSN
-from rollview.algebra.relation import ForeignKey, Table
 from rollview.sources.postgres.connections import Connection, quote
 from rollview.sources.postgres.types import ARRAY, spark_type_of
+from rollview.sources.source import COUNT, CSN, ForeignKey, Table
 
 _RESERVED = (COUNT, CSN)
 _KINDS = {"r": "", "p": "it is partitioned", "f": "it is a foreign table"}

@@ -1,1 +1,1 @@
-"""What sources share that are servers: secrets, rows on their way to the log, planned sub-queries."""
+"""What sources share that are servers: secrets, and rows on their way to the log."""

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from rollview.algebra.bag import COUNT
 from rollview.rows import FileScan, Rows, ScanFile, arrow_schema
+from rollview.sources.source import COUNT
 
 SPILL_ROWS = 200_000
 

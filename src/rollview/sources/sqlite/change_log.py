@@ -13,9 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from rollview.algebra.bag import COUNT
 from rollview.rows import Rows
-from rollview.sources.source import CapturedTransaction
+from rollview.sources.source import (
+    COUNT,
+    CapturedTransaction,
+)
 from rollview.sources.sqlite.connection import quote
 from rollview.sources.sqlite.install import CapturedTable
 from rollview.sources.sqlite.triggers import DELETED, INSERTED, log_name

@@ -20,14 +20,13 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from rollview.algebra.bag import COUNT
-from rollview.algebra.relation import Table
 from rollview.rows import FileScan, Rows, ScanFile
+from rollview.sources.source import COUNT, Table
 from rollview.sources.sqlite.change_log import rows_of
 from rollview.sources.sqlite.connection import quote
 from rollview.sources.sqlite.database import Database, DatabaseSnapshot
 from rollview.sources.sqlite.install import CapturedTable
-from rollview.sources.sqlite.look_up import captured
+from rollview.sources.sqlite.lookup import captured
 from rollview.sources.sqlite.structure import structure_of
 
 LARGE_ROWS = 200_000

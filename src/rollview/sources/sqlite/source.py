@@ -11,13 +11,18 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pyarrow as pa
-
-from rollview.algebra.history import Seen
-from rollview.algebra.relation import Table
-from rollview.algorithms.effects import Question
 from rollview.errors import InputError, OptionError, ReadPointLost, SourceChanged
-from rollview.sources.source import Batch, ReadResult, SetupResult, SourceTxids
+from rollview.sources.source import (
+    Batch,
+    Comparison,
+    Lookup,
+    ReadResult,
+    Seen,
+    SetupResult,
+    SourceSettings,
+    SourceTxids,
+    Table,
+)
 from rollview.sources.sqlite.change_log import transactions
 from rollview.sources.sqlite.connection import opened, quote, transaction
 from rollview.sources.sqlite.database import Database, DatabaseSnapshot, cut
@@ -33,7 +38,7 @@ from rollview.sources.sqlite.install import (
     uninstall,
 )
 from rollview.sources.sqlite.load import load
-from rollview.sources.sqlite.look_up import look_up
+from rollview.sources.sqlite.lookup import can_push, comparable, look_up_all
 from rollview.sources.sqlite.structure import structure_of, table_names
 from rollview.sources.sqlite.triggers import log_name, old_name
 from rollview.sources.sqlite.watch import CommitWatch
@@ -56,6 +61,11 @@ class SQLiteSource:
         self.path = Path(path)
         self._database = Database(name, self.path, _timeout(name, options))
         self._watch = CommitWatch(self._database)
+
+    @classmethod
+    def open(cls, settings: SourceSettings) -> SQLiteSource:
+        """As the project file describes it."""
+        return cls(settings.name, settings.path(), settings.without("path"))
 
     def tables(self) -> tuple[Table, ...]:
         """Every table, also those that setup would refuse."""
@@ -147,10 +157,18 @@ class SQLiteSource:
                 connection.execute(f"DELETE FROM {quote(old_name(name))}")
                 _delete_records(connection, log_name(name), limit)
 
-    def ask(self, question: Question[pa.Table]) -> ReadResult:
-        """The sub-query's rows, all from one snapshot."""
+    def can_compare(self, key_type: str, column_type: str) -> bool:
+        """One date has one text, one time has several."""
+        return comparable(key_type, column_type)
+
+    def can_push(self, comparison: Comparison, column_type: str) -> bool:
+        """Numbers, and texts that are equal."""
+        return can_push(comparison, column_type)
+
+    def lookup(self, plan: Sequence[Lookup]) -> ReadResult:
+        """All from one snapshot."""
         with self._database.snapshot(self._watch.watching) as snapshot:
-            rows = look_up(snapshot.connection, self.name, snapshot.tables, question)
+            rows = look_up_all(snapshot.connection, self.name, snapshot.tables, plan)
             return ReadResult(rows, json.dumps(snapshot.state.version))
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:

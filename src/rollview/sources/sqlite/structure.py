@@ -11,9 +11,7 @@ import sqlite3
 from dataclasses import dataclass
 from functools import cached_property
 
-from rollview.algebra.bag import COUNT
-from rollview.algebra.history import CSN
-from rollview.algebra.relation import ForeignKey, Table
+from rollview.sources.source import COUNT, CSN, ForeignKey, Table
 from rollview.sources.sqlite.connection import quote
 from rollview.sources.sqlite.types import spark_type_of
 

@@ -1,4 +1,4 @@
-"""Sub-queries find all that Spark would join, whatever MariaDB's own idea of equality is."""
+"""Look-ups find all that Spark would join, whatever MariaDB's own idea of equality is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from mariadb_database import Database, ask, counted, question
+from mariadb_database import Database, counted, look_up, planned
 
 from rollview.rows import arrow_type
 from rollview.sources.mariadb import load as load_module
@@ -124,7 +124,7 @@ def test_oracle_all_that_is_equal_in_spark_is_found(database: Database, name: st
     )
     database.setup()
     everything = database.read("t")
-    (found,) = ask(database, _JOIN, {"v": pa.array([*keys, None], arrow_type(kind))})
+    (found,) = look_up(database, _JOIN, {"v": pa.array([*keys, None], arrow_type(kind))})
     wanted = Counter(
         {row: count for row, count in everything.items() if row[1] is not None and row[1] in keys}
     )
@@ -138,8 +138,8 @@ def test_keys_that_no_column_can_hold_find_nothing_and_are_no_error(database: Da
     )
     database.execute("INSERT INTO t VALUES (1, 'a')")
     database.setup()
-    assert ask(database, _JOIN, {"v": pa.array(["é" * 100_000, "中", "b\0"])}) == [Counter()]
-    assert ask(database, _JOIN, {"v": pa.array([], pa.string())}) == [Counter()]
+    assert look_up(database, _JOIN, {"v": pa.array(["é" * 100_000, "中", "b\0"])}) == [Counter()]
+    assert look_up(database, _JOIN, {"v": pa.array([], pa.string())}) == [Counter()]
 
 
 def test_many_keys_are_shipped_as_a_set_and_looked_up_by_the_index(database: Database) -> None:
@@ -150,7 +150,7 @@ def test_many_keys_are_shipped_as_a_set_and_looked_up_by_the_index(database: Dat
     )
     database.setup()
     before = questions(database)
-    (found,) = ask(database, _JOIN, {"v": pa.array(range(0, 100_000, 5), pa.int32())})
+    (found,) = look_up(database, _JOIN, {"v": pa.array(range(0, 100_000, 5), pa.int32())})
     assert found == Counter((number, number * 10) for number in range(1, 10_000))
     assert questions(database) - before < 200
 
@@ -171,8 +171,8 @@ def test_local_conditions_are_tested_at_the_server_where_that_is_safe(database: 
 
     def found(condition: str) -> set[int]:
         sql = f"SELECT k.id, t.id AS t, t.name FROM s.k k JOIN s.t t ON k.v = t.v WHERE {condition}"
-        asked = question(database, sql, {"v": pa.array([1, 2], pa.int32())})
-        return set(database.source.ask(asked).rows[0].column("id").to_pylist())
+        plan = planned(database, sql, {"v": pa.array([1, 2], pa.int32())})
+        return set(database.source.lookup(plan).rows[0].column("id").to_pylist())
 
     assert found("t.id > 2") == {3, 4}
     assert found("t.price >= 7.5") == {3, 4}
@@ -191,7 +191,7 @@ def test_no_trace_is_left_in_the_log_or_the_connection(database: Database) -> No
     database.setup()
     before = database.execute("SHOW MASTER STATUS")
     for _ in range(3):
-        assert ask(database, _JOIN, {"v": pa.array([1], pa.int32())}) == [Counter([(1, 1)])]
+        assert look_up(database, _JOIN, {"v": pa.array([1], pa.int32())}) == [Counter([(1, 1)])]
     database.source.close()
     assert database.execute("SHOW MASTER STATUS") == before
 
@@ -223,7 +223,7 @@ def test_a_table_that_changes_while_it_is_read_is_read_as_it_was(database: Datab
     database.setup()
     sql = "SELECT k.id, a.id AS a, b.id AS b FROM s.k k JOIN s.t a ON k.v = a.v JOIN s.t b ON a.w = b.id"
     database.execute("INSERT INTO t VALUES (1, 1, 2), (2, 9, 9)")
-    asked = question(database, sql, {"v": pa.array([1], pa.int32())})
+    plan = planned(database, sql, {"v": pa.array([1], pa.int32())})
     with closing(database.connect()) as writer:
         snapshots = database.source._snapshots
         original = snapshots._attempt
@@ -234,6 +234,6 @@ def test_a_table_that_changes_while_it_is_read_is_read_as_it_was(database: Datab
             return position
 
         snapshots._attempt = attempt  # type: ignore[method-assign]
-        children, parents = database.source.ask(asked).rows
+        children, parents = database.source.lookup(plan).rows
     assert counted(children) == Counter([(1, 1, 2)])
     assert counted(parents) == Counter([(2,)])

@@ -1,4 +1,4 @@
-"""Sub-queries: rows of some relations that match shipped keys, or rows found for a relation before.
+"""Look-ups: rows of some tables that match given keys, or rows found in a table before.
 
 A few keys go along in the query; many are copied to a temporary table, which the server then joins as it
 finds best. A semi-join gives no row twice. Very many keys are looked up by several workers that share one
@@ -15,52 +15,52 @@ from hashlib import sha256
 import pyarrow as pa
 from pyarrow import csv
 
-from rollview.algorithms.effects import Question
-from rollview.sources.postgres.conditions import pushed_to
+from rollview.sources.postgres.conditions import condition_sql
 from rollview.sources.postgres.connections import Connection, text_literal
 from rollview.sources.postgres.copied_rows import fetch, select_list
-from rollview.sources.postgres.keys import Shipped, comparable, ship
+from rollview.sources.postgres.keys import ShippedKeys, ship
 from rollview.sources.postgres.reading import Reading, Share
-from rollview.sources.postgres.registration import Registered
 from rollview.sources.postgres.structure import PostgresColumn
-from rollview.sources.server.sub_query import Wanted, distinct_keys, plan
+from rollview.sources.source import Lookup, Rows, run_plan
 
 FEW_KEYS = 1000
 SPLIT_KEYS = 50_000
 _PARTS = 4
 
 
-def look_up(reading: Reading, question: Question[pa.Table]) -> tuple[pa.Table, ...]:
-    """The rows for every reach of the question, all from one snapshot."""
-    answers: list[pa.Table] = []
-    wanted = plan(question, comparable, pushed_to(reading.tables))
-    for each in wanted:
-        reading.captured(each.table.name)
-    for place, each in enumerate(wanted):
-        table = reading.captured(each.table.name)
-        keys = each.keys
-        if each.parent is not None:
-            keys = distinct_keys(answers[each.parent], [(own, theirs) for theirs, own in each.on])
-        shipped = None if keys is None else ship(keys, table.by_name)
-        answers.append(_answer(reading, place, table, each, shipped))
-    return tuple(answers)
+def look_up_all(reading: Reading, plan: Sequence[Lookup]) -> tuple[Rows, ...]:
+    """The rows of every look-up, all from one snapshot."""
+    tables = {lookup: reading.captured(lookup.table.name) for lookup in plan}
+
+    def find(lookup: Lookup, keys: pa.Table | None) -> pa.Table:
+        table = tables[lookup]
+        columns = tuple(table.by_name[name] for name in lookup.columns)
+        conditions = [condition_sql(table.by_name[each.column], each) for each in lookup.conditions]
+        part = _KeyLookup(
+            plan.index(lookup),
+            f"{reading.source}.{table.name}",
+            f"SELECT {select_list(columns)} FROM ONLY {table.qualified} AS t",
+            columns,
+            tuple(text for text in conditions if text),
+            None if keys is None else ship(keys, table.by_name),
+        )
+        return _find(reading, part)
+
+    return run_plan(plan, find)
 
 
-def _answer(
-    reading: Reading, place: int, table: Registered, wanted: Wanted, shipped: Shipped | None
-) -> pa.Table:
-    columns = tuple(table.by_name[name] for name in wanted.columns)
-    query = f"SELECT {select_list(columns)} FROM ONLY {table.qualified} AS t"
-    looking = _Looking(place, f"{reading.source}.{table.name}", query, columns, wanted.conditions, shipped)
-    if shipped is None or shipped.texts.num_rows < SPLIT_KEYS or not shipped.exact:
-        return looking.found_by(reading.connection)
+def _find(reading: Reading, lookup: _KeyLookup) -> pa.Table:
+    """Here, or by several workers where the keys are many."""
+    keys = lookup.keys
+    if keys is None or keys.texts.num_rows < SPLIT_KEYS or not keys.exact:
+        return lookup.found_by(reading.connection)
     share = reading.share()
-    found = reading.workers.run([replace(part, share=share) for part in looking.parts()])
+    found = reading.workers.run([replace(part, share=share) for part in lookup.parts()])
     return pa.concat_tables([pa.ipc.open_stream(each).read_all() for each in found])
 
 
 @dataclass(frozen=True)
-class _Looking:
+class _KeyLookup:
     """Looks keys up in one table; with a share it is a task for a worker."""
 
     place: int
@@ -68,7 +68,7 @@ class _Looking:
     query: str
     columns: tuple[PostgresColumn, ...]
     conditions: tuple[str, ...]
-    keys: Shipped | None
+    keys: ShippedKeys | None
     share: Share | None = None
 
     def __call__(self) -> bytes:
@@ -89,7 +89,7 @@ class _Looking:
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return fetch(connection, self.query + where, self.columns, self.table)
 
-    def parts(self) -> list[_Looking]:
+    def parts(self) -> list[_KeyLookup]:
         """The same with a part of the keys each."""
         assert self.keys is not None
         size = -(-self.keys.texts.num_rows // _PARTS)
@@ -99,7 +99,7 @@ class _Looking:
         ]
 
 
-def _semi_join(connection: Connection, place: int, keys: Shipped) -> str:
+def _semi_join(connection: Connection, place: int, keys: ShippedKeys) -> str:
     """The condition that looks keys up."""
     left = ", ".join(keys.columns)
     if keys.texts.num_rows > FEW_KEYS:
@@ -120,7 +120,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _stored(connection: Connection, place: int, keys: Shipped) -> str:
+def _stored(connection: Connection, place: int, keys: ShippedKeys) -> str:
     """A temporary table with the keys, which stays with the connection while its rows do not."""
     digest = sha256(" ".join(keys.types).encode()).hexdigest()[:16]
     name = f"pg_temp.rollview_keys_{place}_{digest}"

@@ -1,4 +1,4 @@
-"""Key values that a question looks for, made into something a file reader can use.
+"""Key values that a look-up looks for, made into something a file reader can use.
 
 Values are compared as Spark would compare the columns. Where Spark would convert one side first (a string
 beside a number, a float with its NaN and two zeros) nothing is filtered: more rows than asked for are
@@ -7,24 +7,22 @@ harmless, fewer are wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rollview.algebra.expression import Column, Expression, Literal, call
-from rollview.rows import arrow_type
+from rollview.rows import ColumnRanges, arrow_type
 
 MOST_RANGES = 16
 """Into so few ranges keys are gathered: Spark tests a condition per row group, and a long one per row."""
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
+class KeyFilter:
     """The values looked for in one column: distinct, sorted, without NULL, of the column's own type."""
 
     column: str
@@ -47,14 +45,9 @@ class Wanted:
         bounds = zip([0, *cuts], [*cuts, len(self.values)], strict=True)
         return tuple((self.values[first].as_py(), self.values[end - 1].as_py()) for first, end in bounds)
 
-    def condition(self) -> Expression:
-        """The ranges as a condition that Spark can push down."""
-        column = Column(self.column)
-        parts: list[Expression] = [
-            call("AND", call(">=", column, _literal(low)), call("<=", column, _literal(high)))
-            for low, high in self.ranges
-        ]
-        return parts[0] if len(parts) == 1 else call("OR", *parts)
+    def column_ranges(self) -> ColumnRanges:
+        """The ranges as a scan has them."""
+        return ColumnRanges(self.column, self.ranges)
 
     def filter(self) -> pc.Expression:
         """The exact values, behind their ranges, by which Arrow skips row groups."""
@@ -67,20 +60,24 @@ class Wanted:
         return within & field.isin(self.values)
 
 
-def wanted_values(
-    keys: pa.Table, on: Iterable[tuple[str, str]], types: Mapping[str, str]
-) -> tuple[Wanted, ...]:
-    """What to look for, by the pairs (column of the keys, own column) that Arrow can compare.
+def key_filters(keys: pa.Table, types: Mapping[str, str]) -> tuple[KeyFilter, ...]:
+    """What to look for, by the columns of the keys that Arrow can compare with the table's.
 
-    The result says nothing about pairs that it leaves out; without any, every row may match.
+    The result says nothing about columns that it leaves out; without any, every row may match.
     """
     known = []
-    for key, own in on:
-        values = _as_type(keys[key], arrow_type(types[own]))
+    for name in keys.column_names:
+        values = _as_type(keys[name], arrow_type(types[name]))
         if values is not None:
             unique = pc.unique(values)
-            known.append(Wanted(own, unique.take(pc.sort_indices(unique))))
+            known.append(KeyFilter(name, unique.take(pc.sort_indices(unique))))
     return tuple(known)
+
+
+def comparable(key_type: str, column_type: str) -> bool:
+    """Whether Arrow can look for keys of one Spark SQL type in a column of another."""
+    given, kind = arrow_type(key_type), arrow_type(column_type)
+    return bool(pa.types.is_integer(given) and pa.types.is_integer(kind)) or _comparable(given, kind)
 
 
 def _as_type(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array | None:
@@ -132,9 +129,3 @@ def _distances(values: pa.Array) -> pa.Array:
         )
         measured = whole.cast(pa.float64(), safe=False)
     return pc.subtract(measured[1:], measured[:-1])
-
-
-def _literal(value: Any) -> Literal:
-    """A time without a zone becomes a text, which Spark takes for one when it stands beside such a column."""
-    is_zoneless = isinstance(value, datetime) and value.tzinfo is None
-    return Literal(value.isoformat(sep=" ") if is_zoneless else value)

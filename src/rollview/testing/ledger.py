@@ -9,16 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rollview.algebra.bag import COUNT
-from rollview.algebra.history import Seen
-from rollview.rows import Rows
-from rollview.sources.source import Batch, CapturedTransaction, Source
-
-Row = tuple[Any, ...]
+from rollview.sources.source import COUNT, Batch, CapturedTransaction, Rows, Seen, Source
+from rollview.testing.driver import Row
 
 
 def counted_rows(rows: Rows, columns: Sequence[str]) -> Counter[Row]:
-    """Net counts by row. Files are read one by one, and their condition is ignored, as a caller may."""
+    """Net counts by row. Files are read one by one, and their ranges are ignored, as a caller may."""
     if isinstance(rows, pa.Table):
         found = rows.select([*columns, COUNT]).to_pylist()
     else:

@@ -1,4 +1,4 @@
-"""Sub-queries find all that Spark would match: whatever the type, the collation, the number of keys."""
+"""Look-ups find all that Spark would match: whatever the type, the collation, the number of keys."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from decimal import Decimal
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from postgres_history import Database, bag, read
-from postgres_questions import question
+from postgres_plans import planned
 
 from rollview.errors import NotSetUp
-from rollview.sources.postgres import look_up as look_up_module
-from rollview.sources.postgres.keys import comparable
+from rollview.rows import arrow_type
+from rollview.sources.postgres import lookup as lookup_module
 
 pytestmark = pytest.mark.slow
 
@@ -87,7 +88,7 @@ def test_oracle_keys_find_all_that_is_equal_in_spark(
     keys: Sequence[Any],
     few_keys: int,
 ) -> None:
-    monkeypatch.setattr(look_up_module, "FEW_KEYS", few_keys)
+    monkeypatch.setattr(lookup_module, "FEW_KEYS", few_keys)
     database.execute(NOCASE, MOOD, f"CREATE TABLE item (id serial, k {declared})")
     database.execute("INSERT INTO item (k) VALUES (NULL)")
     for literal in literals:
@@ -96,17 +97,15 @@ def test_oracle_keys_find_all_that_is_equal_in_spark(
         )
     source, _ = database.ready()
     rows = bag(read(source, "item").rows[0])
-    asked = question(source, ITEM, {"k": (kind, [*keys, None])})
-    found = bag(source.ask(asked).rows[0])
-    (shipped,) = asked.keys
-    assert shipped is not None
-    values = shipped.column(0).to_pylist()
+    plan = planned(source, ITEM, {"k": (kind, [*keys, None])})
+    found = bag(source.lookup(plan).rows[0])
+    values = pa.array(keys, arrow_type(kind)).to_pylist()
     wanted = {repr(row) for row in rows if any(equal_in_spark(key, row[1]) for key in values)}
     assert wanted <= {repr(row) for row in found}, "fewer rows than match"
     # More may come, but each only as it is: once.
     assert {repr(row) for row in found} <= {repr(row) for row in rows}
     assert all(count == 1 for count in found.values())
-    if comparable(kind, source.tables()[0].types[1]) and declared != "inet":
+    if source.can_compare(kind, source.tables()[0].types[1]) and declared != "inet":
         assert len(found) < len(rows), "keys were not used"
 
 
@@ -117,7 +116,7 @@ def test_composite_keys_match_together(database: Database) -> None:
     sql = "SELECT p.a, i.id, i.b FROM w.probe p JOIN s.item i ON p.a = i.a AND p.b = i.b"
     pairs = [(1, "a"), (2, "b"), (1, "c"), (None, "a"), (3, None), (2, "b")]
     keys = {"a": ("bigint", [a for a, _ in pairs]), "b": ("string", [b for _, b in pairs])}
-    found = bag(source.ask(question(source, sql, keys)).rows[0])
+    found = bag(source.lookup(planned(source, sql, keys)).rows[0])
     rows = bag(read(source, "item").rows[0])
     assert found == {row: n for row, n in rows.items() if row[1:] in [(1, "a"), (2, "b"), (1, "c")]}
 
@@ -140,8 +139,8 @@ def test_local_conditions_are_tested_there_where_they_mean_the_same(database: Da
         "i.id IN (1, 3, 99)": lambda row: row["id"] in (1, 3, 99),
     }
     for text, holds in conditions.items():
-        asked = question(source, f"{ITEM} WHERE {text}", {"k": ("int", [1, 3, 5])})
-        found = {row["id"] for row in source.ask(asked).rows[0].to_pylist()}
+        plan = planned(source, f"{ITEM} WHERE {text}", {"k": ("int", [1, 3, 5])})
+        found = {row["id"] for row in source.lookup(plan).rows[0].to_pylist()}
         assert found == {row["id"] for row in rows if row["k"] in (1, 3, 5) and holds(row)}, text
 
 
@@ -154,8 +153,8 @@ def test_a_chain_of_relations_is_one_reading(database: Database) -> None:
     )
     source, history = database.ready()
     sql = "SELECT i.id, q.maker FROM w.probe p JOIN s.item i ON p.k = i.k JOIN s.part q ON i.part = q.name"
-    asked = question(source, sql, {"k": ("int", [1])})
-    found = source.ask(asked)
+    plan = planned(source, sql, {"k": ("int", [1])})
+    found = source.lookup(plan)
     assert bag(found.rows[0]) == {(1, 1, "a"): 1, (2, 1, "b"): 1, (4, 1, None): 1}
     assert bag(found.rows[1]) == {("a", 7): 1, ("b", 8): 1}
     assert history.seen(found.read_point).upto == 0
@@ -165,7 +164,7 @@ def test_a_table_that_is_not_captured_cannot_be_asked(database: Database) -> Non
     database.execute("CREATE TABLE item (id int, k int)", "CREATE TABLE other (id int)")
     source, _ = database.ready("other")
     with pytest.raises(NotSetUp, match=r"s\.item"):
-        source.ask(question(source, ITEM, {"k": ("int", [1])}))
+        source.lookup(planned(source, ITEM, {"k": ("int", [1])}))
 
 
 def test_many_keys_are_joined_by_the_server_and_asked_in_parts(database: Database) -> None:
@@ -176,9 +175,9 @@ def test_many_keys_are_joined_by_the_server_and_asked_in_parts(database: Databas
     source, history = database.ready()
     chance = random.Random(3)
     keys = chance.sample(range(1, 400_000), 100_000)
-    asked = question(source, ITEM, {"k": ("bigint", keys)})
+    plan = planned(source, ITEM, {"k": ("bigint", keys)})
     began = time.monotonic()
-    found = source.ask(asked)
+    found = source.lookup(plan)
     seconds = time.monotonic() - began
     database.execute("DELETE FROM item WHERE id % 2 = 0")
     assert sorted(found.rows[0].column("k").to_pylist()) == sorted(key for key in keys if key <= 300_000)
@@ -189,19 +188,41 @@ def test_many_keys_are_joined_by_the_server_and_asked_in_parts(database: Databas
 def test_keys_that_may_find_one_row_together_are_not_asked_apart(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(look_up_module, "SPLIT_KEYS", 1)
+    monkeypatch.setattr(lookup_module, "SPLIT_KEYS", 1)
     database.execute(NOCASE, "CREATE TABLE item (id int, k text COLLATE nocase)")
     database.execute("INSERT INTO item VALUES (1, 'a'), (2, 'A'), (3, 'b')")
     source, _ = database.ready()
-    found = source.ask(question(source, ITEM, {"k": ("string", ["a", "b", "A", "c"])}))
+    found = source.lookup(planned(source, ITEM, {"k": ("string", ["a", "b", "A", "c"])}))
     assert bag(found.rows[0]) == {(1, "a"): 1, (2, "A"): 1, (3, "b"): 1}
+
+
+@pytest.mark.parametrize(
+    ("declared", "stored", "kind", "keys"),
+    [
+        ("float8", "0", "double", [0.0, -0.0, 1.0, 2.0]),
+        ("name", f"'{'x' * 63}'", "string", ["x" * 63, "x" * 70, "a", "b"]),
+    ],
+)
+def test_no_row_is_found_by_two_connections(
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    declared: str,
+    stored: str,
+    kind: str,
+    keys: list[Any],
+) -> None:
+    """Zeros of either sign are one key, and a text that is too long for a name is none."""
+    monkeypatch.setattr(lookup_module, "SPLIT_KEYS", 1)
+    database.execute(f"CREATE TABLE item (id int, k {declared})", f"INSERT INTO item VALUES (1, {stored})")
+    source, _ = database.ready()
+    assert source.lookup(planned(source, ITEM, {"k": (kind, keys)})).rows[0].num_rows == 1
 
 
 def test_answers_of_several_connections_are_of_one_state(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer moves two rows at once, which different connections look for."""
-    monkeypatch.setattr(look_up_module, "SPLIT_KEYS", 2)
+    monkeypatch.setattr(lookup_module, "SPLIT_KEYS", 2)
     database.execute("CREATE TABLE item (id int, k int)", "INSERT INTO item VALUES (0, 1), (0, 2)")
     source, _ = database.ready()
     stopped = threading.Event()
@@ -214,9 +235,9 @@ def test_answers_of_several_connections_are_of_one_state(
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        asked = question(source, ITEM, {"k": ("int", [1, 2])})
+        plan = planned(source, ITEM, {"k": ("int", [1, 2])})
         for _ in range(200):
-            one, other = source.ask(asked).rows[0].column("id").to_pylist()
+            one, other = source.lookup(plan).rows[0].column("id").to_pylist()
             assert one == other
     finally:
         stopped.set()

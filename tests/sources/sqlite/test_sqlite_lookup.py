@@ -1,4 +1,4 @@
-"""Sub-queries and whole reads: nothing that is needed is missing, nothing is there twice."""
+"""Look-ups and whole reads: nothing that is needed is missing, nothing is there twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
 from rollview.planning import parse_view
 from rollview.rows import FileScan, arrow_schema
-from rollview.sources.source import ReadResult, columns_to_read
+from rollview.service.lookup import columns_to_read, plan_lookups
+from rollview.sources.source import ReadResult
 from rollview.sources.sqlite import load
 
 SCHEMA = (
@@ -150,7 +151,7 @@ def test_oracle_an_answer_holds_all_that_is_needed_and_no_row_twice(
             whole = {table.name: bag(rows) for table, rows in zip(tables, found.rows, strict=True)}
             for sql in VIEWS:
                 question = question_of(parse_view(sql, [AWAY, *tables]).blocks[0], keys)
-                answer = source.ask(question)
+                answer = source.lookup(plan_lookups(question, source))
                 assert answer.read_point == found.read_point
                 check(question, answer, whole)
             source.close()
@@ -168,7 +169,7 @@ def test_keys_are_looked_up_and_not_everything_read(tmp_path: Path) -> None:
         keys: list[Any] = [(i, f"W{i}", None, None, None, None, i, None, None) for i in range(2000)]
         for sql, expected in ((VIEWS[0], 1999), (VIEWS[1], 1998)):
             question = question_of(parse_view(sql, [AWAY, *tables]).blocks[0], keys)
-            (rows,) = source.ask(question).rows
+            (rows,) = source.lookup(plan_lookups(question, source)).rows
             # The NOCASE column finds more than Spark will keep, but only what was looked for.
             assert isinstance(rows, pa.Table)
             assert rows.num_rows == expected

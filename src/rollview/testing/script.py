@@ -15,10 +15,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from rollview.algebra.history import Seen
-from sources.driver import SCHEMAS, Driver, Row, Write
-from sources.gaps import DRIVERS, GAPS
-from sources.ledger import Ledger
+from rollview.sources.source import Seen
+from rollview.testing.driver import SCHEMAS, Columns, Driver, Row, Write
+from rollview.testing.ledger import Ledger
 
 COLUMNS = {name: tuple(column for column, _ in columns) for name, columns in SCHEMAS.items()}
 FIRST_ROWS: dict[str, list[Row]] = {
@@ -43,7 +42,8 @@ several = settings(
     max_examples=8,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    # The suite's methods run in one class per source.
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors],
 )
 ids = st.integers(1, 5)
 values = st.none() | st.tuples(st.none() | st.integers(1, 4), st.sampled_from([None, "", "a", "b"]))
@@ -56,10 +56,14 @@ Script = list[list[tuple[str, int, tuple[Any, Any] | None]]]
 
 
 @contextmanager
-def opened(kind: str, schemas: Any = SCHEMAS, rows: Any = None) -> Iterator[Driver]:
+def opened(
+    kind: type[Driver],
+    schemas: Mapping[str, Columns] = SCHEMAS,
+    rows: Mapping[str, Sequence[Row]] = FIRST_ROWS,
+) -> Iterator[Driver]:
     """A new database of this kind with the source beside it, set up."""
     with tempfile.TemporaryDirectory() as folder:
-        driver = DRIVERS[kind](Path(folder), FIRST_ROWS if rows is None else rows, schemas)
+        driver = kind(Path(folder), rows, schemas)
         try:
             driver.source.setup(tuple(driver.tables().values()))
             yield driver
@@ -67,10 +71,16 @@ def opened(kind: str, schemas: Any = SCHEMAS, rows: Any = None) -> Iterator[Driv
             driver.close()
 
 
-def gap(kind: str, behaviour: str) -> None:
-    """Skips what the table of gaps declares, and nothing else."""
-    if (kind, behaviour) in GAPS:
-        pytest.skip(GAPS[kind, behaviour])
+def gap(kind: type[Driver], behaviour: str) -> None:
+    """Skips what the driver declares that it cannot do, and nothing else."""
+    if behaviour in kind.gaps:
+        pytest.skip(kind.gaps[behaviour])
+
+
+def held(kind: type[Driver], column: str) -> list[Any]:
+    """Values of a type that the database can hold."""
+    unheld, _ = kind.unheld.get(column, ((), ""))
+    return [value for value in TYPES[column] if value not in unheld]
 
 
 def committed(driver: Driver, script: Script) -> Iterator[set[str]]:
@@ -108,4 +118,5 @@ def replayed(
 
 
 def current(driver: Driver) -> dict[str, Counter[Row]]:
+    """All tables as they are now."""
     return {name: driver.rows(name) for name in SCHEMAS}

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from rollview.algebra.relation import Table
-from rollview.sources.source import Source
+from rollview.sources.source import Source, Table
 
 Row = tuple[Any, ...]
 Columns = tuple[tuple[str, str], ...]
@@ -34,8 +33,14 @@ class Write:
 class Driver(ABC):
     """A database with some tables, and the source under test beside it."""
 
-    separate_logs = False
-    """Whether each table commits on its own."""
+    separate_logs: ClassVar[bool] = False
+    """Whether each table commits on its own, so that no transaction spans two."""
+
+    gaps: ClassVar[Mapping[str, str]] = {}
+    """What this database cannot do, with the reason: `type NAME`, or `captured anew`."""
+
+    unheld: ClassVar[Mapping[str, tuple[Sequence[Any], str]]] = {}
+    """Single values that the database cannot hold in a column of a type, with the reason."""
 
     def __init__(
         self,
