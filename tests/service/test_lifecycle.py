@@ -17,7 +17,7 @@ from shop import VIEWS, Shop, check_all, check_unharmed, shown, transact
 
 from rollview.errors import InputError, PointError
 from rollview.service.project import Project
-from rollview.service.run import Stop
+from rollview.service.retry import Stop
 
 pytestmark = pytest.mark.slow
 
