@@ -230,7 +230,7 @@ class Campaign:
         """Everything that is not as it should be."""
         project.setup()
         project.capture()
-        last = project.refresh()
+        last = project.refresh().csn
         wrong = [f"{site}: {why}" for site in SCHEMAS if (why := self._miscounted(project, site))]
         wrong += [f"unfinished: {what}" for what in project.status().unfinished]
         compared = 0

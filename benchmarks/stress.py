@@ -107,7 +107,7 @@ class Stress:
     def _judge(self, project: Project, committed: int) -> list[str]:
         shown = min(view.materialized for view in project.status().views)
         project.capture()
-        last = project.refresh()
+        last = project.refresh().csn
         status = project.status()
         tell(f"csn {last}; the daemon had come to csn {shown}")
         wrong = [f"waits: {each}" for each in status.waiting]

@@ -153,7 +153,7 @@ class Bench:
         jobs = _job_counter(project)
         PROFILE.clear()
         with self.phase("capture"):
-            captured = project.capture()
+            captured = project.capture().transactions
         before = jobs()
         with self.phase("propagate"):
             propagate_all(project._warehouse, project.views, None, 0.0)

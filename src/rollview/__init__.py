@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["Project", "RollviewError", "__version__", "errors"]
+
+# As every library: whoever uses it decides where its log goes.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:

@@ -93,7 +93,9 @@ def test_a_wrong_project_file(
         ("SELECT FROM WHERE", "only.sql", "line 1"),
         ("SELECT DISTINCT amount FROM shop.sales", "only.sql", "DISTINCT"),
         (WITH_PROPERTY.format("rollview.policy", "weekly"), "only.sql", "`weekly`"),
-        (WITH_PROPERTY.format("rollview.polcy", "dpda"), "only.sql", "rollview.polcy"),
+        (WITH_PROPERTY.format("rollview.polcy", "deferred"), "only.sql", "rollview.polcy"),
+        (WITH_PROPERTY.format("rollview.consistency", "mostly"), "only.sql", "`mostly`"),
+        (WITH_PROPERTY.format("rollview.consistency", "Complete "), "only.sql", "`Complete `"),
     ],
 )  # fmt: skip
 def test_a_wrong_view(sql: str, place: str, reason: str, shop: Path, rollview: Command) -> None:

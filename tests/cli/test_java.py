@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
 
 import pytest
 
-from rollview.cli.java import silent_logs, silent_start
-from rollview.errors import SparkFailed
+from rollview.cli.java import quiet_start, silent_start
+from rollview.errors import JavaMissing, SparkFailed
 
 
 @pytest.mark.parametrize("debug", [False, True])
@@ -44,9 +43,8 @@ def test_a_start_that_fails_says_why(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_logs_are_silent_only_meanwhile() -> None:
-    with silent_logs(debug=False):
-        assert not logging.getLogger("any").isEnabledFor(logging.ERROR)
-    assert logging.getLogger("any").isEnabledFor(logging.ERROR)
-    with silent_logs(debug=True):
-        assert logging.getLogger("any").isEnabledFor(logging.ERROR)
+def test_java_is_needed_unless_spark_runs_elsewhere(no_java: None) -> None:
+    with pytest.raises(JavaMissing), quiet_start({"master": "local[2]"}, debug=False):
+        raise AssertionError("it was started")
+    with quiet_start({"remote": "sc://host"}, debug=False):
+        pass

@@ -48,13 +48,15 @@ def _sell(shop: Path) -> None:
         database.execute("INSERT INTO sales (customer_id, amount) VALUES (1, 1.5)")
 
 
-def _until_line(process: subprocess.Popen[str], wanted: str) -> str:
-    """The first line of the output that has the wanted words."""
+def _lines_until(process: subprocess.Popen[str], wanted: str) -> list[str]:
+    """The lines of the output up to the first that has the wanted words."""
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), True)
+    lines = []
     for line in process.stdout:
+        lines.append(line)
         if wanted in line:
-            return line
+            return lines
     raise AssertionError(f"ended without {wanted!r}")
 
 
@@ -64,9 +66,9 @@ def test_followers_end_when_asked(shop: Path, sign: signal.Signals) -> None:
     arguments = _command("capture", "--follow", "--json", "--project", str(shop))
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         _sell(shop)
-        assert json.loads(_until_line(process, "transactions"))["transactions"] == 1
+        assert json.loads(_lines_until(process, "transactions")[-1])["transactions"] == 1
         _sell(shop)
-        assert json.loads(_until_line(process, "transactions"))["transactions"] == 1
+        assert json.loads(_lines_until(process, "transactions")[-1])["transactions"] == 1
         process.send_signal(sign)
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, errors) == (0, "")
@@ -78,8 +80,17 @@ def test_run_goes_on_until_ctrl_c(shop: Path) -> None:
     arguments = _command("run", "--json", "--project", str(shop))
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         _sell(shop)
-        event = json.loads(_until_line(process, "applied"))
-        assert set(event) == {"time", "event"}
+        events = [json.loads(line) for line in _lines_until(process, '"event": "applied"')]
+        assert {"started", "captured", "step_begun", "step_finished", "propagated"} <= {
+            event["event"] for event in events
+        }
+        applied = events[-1]
+        assert set(applied) == {"time", "event", "views", "csn"}
+        assert set(applied["views"]) == {"sale_lines", "sales_by_state", "large_sales"}
+        assert abs(applied["time"] - time.time()) < PATIENCE_SECONDS
+        steps = [event for event in events if event["event"] == "step_finished"]
+        assert {"capture", "propagate"} <= {step["kind"] for step in steps}
+        assert all(step["phases"] for step in steps)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, errors) == (0, "")
@@ -101,6 +112,17 @@ def test_the_password_of_the_embedded_server_leaves_its_file_nowhere(shop: Path)
         assert password not in done.stdout + done.stderr
     with_it = [file for file in shop.rglob("*") if file.is_file() and password.encode() in file.read_bytes()]
     assert with_it == [shop / "crm" / "password"]
+
+
+def test_run_ends_when_nobody_reads_any_more(shop: Path) -> None:
+    """As with `rollview run | head -1`: the other end of the pipe is closed."""
+    arguments = _command("run", "--json", "--project", str(shop))
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        _lines_until(process, '"event": "started"')
+        assert process.stdout is not None
+        process.stdout.close()
+        _sell(shop)
+        assert process.wait(timeout=PATIENCE_SECONDS) == 1, "as any command whose output is cut off"
 
 
 def test_a_failure_of_spark_is_one_line(shop: Path, rollview: Command) -> None:

@@ -106,7 +106,9 @@ def test_every_state_can_be_read_and_rolled_to(shop: Path, typed: Typed) -> None
     ):
         change(file, *statements)
         truth[csn] = by_state()
-        assert record(typed("rollview capture --json")) == {"transactions": 1, "csn": csn}
+        captured = record(typed("rollview capture --json"))
+        assert (captured["transactions"], captured["csn"]) == (1, csn)
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", captured["commit_time"])
     assert record(typed("rollview propagate sales_by_state --to csn:3 --json"))["high_water"] == 3
     assert shown(typed) == truth[0]
     for csn in range(4):

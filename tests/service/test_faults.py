@@ -24,7 +24,7 @@ from shop import SCHEMAS, Shop, check_all, check_unharmed, shown, transact
 
 from rollview.errors import InputError, LakeError, LeaseHeld, RollviewError
 from rollview.service.project import Project
-from rollview.service.run import Stop
+from rollview.service.retry import Stop
 from rollview.sources.sqlite import SQLiteSource
 
 pytestmark = pytest.mark.slow
@@ -67,15 +67,16 @@ def test_a_source_that_goes_away_within_a_step(
 
 def test_run_waits_for_a_source_that_went_away(shop: Shop, project: Project) -> None:
     stop, told = Stop(), []
-    daemon = threading.Thread(target=lambda: project.run(stop=stop, progress=told.append))
+    project.subscribe(lambda event: told.append(event.name))
+    daemon = threading.Thread(target=lambda: project.run(stop=stop))
     daemon.start()
     try:
         transact(shop)
-        _wait_for(lambda: any("applied" in line for line in told))
+        _wait_for(lambda: "applied" in told)
         with _away(shop, "crm"):
-            _wait_for(lambda: any("trouble" in line for line in told))
+            _wait_for(lambda: "retry" in told)
         transact(shop)
-        _wait_for(lambda: "applied" in told[-1] and "trouble" in "".join(told[:-1]))
+        _wait_for(lambda: "applied" in told[told.index("retry") :])
     finally:
         stop.now()
         daemon.join()
@@ -229,7 +230,8 @@ def test_a_lake_table_changed_by_hand(
 
 def test_two_daemons(shop: Shop, project: Project, spark: SparkSession) -> None:
     stop, told = Stop(), []
-    daemon = threading.Thread(target=lambda: project.run(stop=stop, progress=told.append))
+    project.subscribe(told.append)
+    daemon = threading.Thread(target=lambda: project.run(stop=stop))
     daemon.start()
     try:
         transact(shop)

@@ -16,8 +16,19 @@ from pyspark.sql import SparkSession
 from shop import VIEWS, Shop, check_all, check_unharmed, shown, transact
 
 from rollview.errors import InputError, PointError
+from rollview.events import (
+    Applied,
+    Captured,
+    Event,
+    Failed,
+    Propagated,
+    Refreshed,
+    Retry,
+    StepBegun,
+    StepFinished,
+)
 from rollview.service.project import Project
-from rollview.service.run import Stop
+from rollview.service.retry import Stop
 
 pytestmark = pytest.mark.slow
 
@@ -221,6 +232,82 @@ def test_the_snapshot_policy(shop: Shop, project: Project) -> None:
     project.refresh("sold")
     assert shown(project, "sold") == shop.expected_now("sold") != before
     assert all(verdict.is_right for verdict in project.verify())
+
+
+def test_a_consistency_without_effect_is_said(shop: Shop, project: Project) -> None:
+    properties = "TBLPROPERTIES ('rollview.consistency' = 'weak')"
+    shop.views["sold"] = f"CREATE MATERIALIZED VIEW sold {properties} AS {VIEWS['sold']}"
+    shop.write_project()
+    (warning,) = project.setup().warnings
+    assert "view sold: rollview.consistency = weak has no effect yet" in warning
+    assert project.explain("sold").notices == (warning,)
+    transact(shop)
+    check_all(shop, project)
+
+
+# Events
+
+
+def test_what_is_told_is_what_happened(shop: Shop, project: Project) -> None:
+    """Events add up to what the catalog says."""
+    told: list[Event] = []
+    end = project.subscribe(told.append)
+    before = project.status()
+    transact(shop, 4)
+    project.run(once=True)
+    project.setup(["sold"])
+    end()
+    transact(shop)
+    project.run(once=True)
+    status = project.status()
+    captured = [event for event in told if isinstance(event, Captured)]
+    last = captured[-1].csn
+    assert sum(event.transactions for event in captured) == last - before.last_csn > 0
+    for view in before.views:
+        moves = [event for event in told if isinstance(event, Propagated) and event.view == view.name]
+        assert [move.from_csn for move in moves] == [view.high_water, *(move.to_csn for move in moves[:-1])]
+        assert moves[-1].to_csn == last
+    (applied,) = [event for event in told if isinstance(event, Applied)]
+    assert (set(applied.views), applied.csn) == ({view.name for view in status.views}, last)
+    refreshed = [event for event in told if isinstance(event, Refreshed)]
+    assert [(event.view, event.kind, event.reason) for event in refreshed][-1] == (
+        "sold",
+        "full",
+        "asked for",
+    )
+    assert refreshed[-1].rows is not None
+    begun = [(e.kind, e.subject, e.step) for e in told if isinstance(e, StepBegun)]
+    finished = {(e.kind, e.subject, e.step): e for e in told if isinstance(e, StepFinished)}
+    assert sorted(begun) == sorted(finished)
+    assert {kind for kind, _, _ in begun} == {"setup", "capture", "propagate", "apply", "load"}
+    phases = {kind: set(event.phases) for (kind, _, _), event in finished.items()}
+    assert phases["capture"] == {"read_changes", "compute", "write", "commit"}
+    assert {"read_changes", "lookups", "compute", "write", "commit"} == phases["propagate"]
+    assert {"read_changes", "compute", "write", "commit"} == phases["apply"]
+    assert phases["load"] == {"lookups", "compute", "write", "commit"}
+    names = [event.name for event in told]
+    assert (names[0], names.count("started"), names.count("stopped")) == ("started", 1, 1)
+    assert [event.time for event in told] == sorted(event.time for event in told)
+
+
+def test_a_defect_ends_run_with_its_traceback(
+    shop: Shop, project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rollview.service.run.propagate_all", lambda *_: {}["no such key"])
+    told: list[Event] = []
+    project.subscribe(told.append)
+    with pytest.raises(KeyError):
+        project.run()
+    assert [event.name for event in told if isinstance(event, Retry | Failed)] == ["retry", "retry", "failed"]
+    assert [record.levelname for record in caplog.records if "no such key" in record.getMessage()] == [
+        "WARNING",
+        "WARNING",
+        "ERROR",
+    ]
+    assert caplog.text.count("Traceback (most recent call last)") == 3
+    monkeypatch.undo()
+    transact(shop)
+    check_all(shop, project)
 
 
 # Sources of every kind

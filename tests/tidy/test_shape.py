@@ -28,9 +28,7 @@ TEXTS = [
 UNUSED = {
     "rollview.algebra.history.seen_of": "the inverse of Seen, by which laws and fakes state what was visible",
     "rollview.operators.registry.added": "how an operator from outside is added",
-    "rollview.simulator.ipda.simulation.simulate_ipda": "one run by a given schedule: how a witness is replayed",
-    "rollview.errors.is_retryable": "the retry loop of another change uses it",
-    "rollview.cli.drivers.Report": "to go",
+    "rollview.simulator.ipda.simulation.simulate_ipda": "one run by a given schedule: replays a witness",
 }
 
 

@@ -5,6 +5,7 @@ Each can run alone in a process of its own: they share nothing but the lake and 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,11 +14,12 @@ import click
 from rich.text import Text
 
 from rollview.cli.project_context import Opened, opened, project_options
-from rollview.cli.terminal import print_json, results
+from rollview.cli.run import print_event
+from rollview.cli.terminal import own_stream, print_json, results
 from rollview.errors import OptionError
+from rollview.events import Event, Retry
 
 F = TypeVar("F", bound=Callable[..., Any])
-Report = Callable[[str, dict[str, Any]], None]
 
 
 def _follow_option(function: F) -> F:
@@ -26,7 +28,11 @@ def _follow_option(function: F) -> F:
 
 
 def _drive(
-    project_file: Path, follow: bool, as_json: bool, step: Callable[[Opened], tuple[bool, str, Any]]
+    what: str,
+    project_file: Path,
+    follow: bool,
+    as_json: bool,
+    step: Callable[[Opened], tuple[bool, str, Any]],
 ) -> None:
     """Runs a step once, or again and again, and reports what it did.
 
@@ -45,24 +51,27 @@ def _drive(
         report(sentence, record)
         return
     # Not at the top: help and wrong arguments should not wait for Spark.
-    from rollview.service.run import POLL_SECONDS, keep_trying, stopping_on_signals  # noqa: PLC0415
+    from rollview.service.retry import stopping_on_signals  # noqa: PLC0415
 
-    with opened(project_file, "waiting for changes") as at, stopping_on_signals() as stop:
+    with (
+        own_stream(sys.stdout) as stream,
+        opened(project_file, "waiting for changes") as at,
+        stopping_on_signals() as stop,
+    ):
 
         def attempt() -> bool:
             busy, sentence, record = step(at)
             if busy:
-                said(sentence, record)
+                with at.tell.aside():
+                    report(sentence, record)
             return busy
 
-        def said(sentence: str, record: Any) -> None:
-            with at.tell.aside():
-                report(sentence, record)
+        def tell(event: Event) -> None:
+            if isinstance(event, Retry):
+                print_event(event, at, stream, as_json)
 
-        while not stop.asked():
-            trouble: Callable[[str], None] = lambda what: said(what, {"trouble": what})  # noqa: E731
-            if not keep_trying(stop, False, attempt, trouble):
-                stop.wait(POLL_SECONDS)
+        at.project.subscribe(tell)
+        at.project.follow(attempt, stop, what)
 
 
 def _refuse_both(follow: bool, to: str) -> None:
@@ -84,14 +93,12 @@ def capture(follow: bool, project_file: Path, as_json: bool) -> None:
     """
 
     def step(at: Opened) -> tuple[bool, str, Any]:
-        before = at.warehouse.catalog.last_csn()
-        at.project.capture()
-        csn = at.warehouse.catalog.last_csn()
-        found = csn - before
+        done = at.project.capture()
+        found = done.transactions
         what = "nothing new" if not found else "1 transaction" if found == 1 else f"{found:,} transactions"
-        return csn > before, f"captured {what}, csn {csn}", {"transactions": found, "csn": csn}
+        return found > 0, f"captured {what}, csn {done.csn}", done
 
-    _drive(project_file, follow, as_json, step)
+    _drive("capture", project_file, follow, as_json, step)
 
 
 @click.command()
@@ -114,11 +121,11 @@ def propagate(view: str, to: str, follow: bool, project_file: Path, as_json: boo
     _refuse_both(follow, to)
 
     def step(at: Opened) -> tuple[bool, str, Any]:
-        before = at.warehouse.catalog.high_water(at.warehouse.record(view).name)
-        csn = at.project.propagate(view, to)
-        return csn > before, f"{view}: high-water mark at csn {csn}", {"view": view, "high_water": csn}
+        done = at.project.propagate(view, to)
+        told = f"{view}: high-water mark at csn {done.high_water}"
+        return done.high_water > done.from_csn, told, done
 
-    _drive(project_file, follow, as_json, step)
+    _drive("propagate", project_file, follow, as_json, step)
 
 
 @click.command()
@@ -140,8 +147,7 @@ def apply(view: str, to: str, follow: bool, project_file: Path, as_json: bool) -
     _refuse_both(follow, to)
 
     def step(at: Opened) -> tuple[bool, str, Any]:
-        before = at.warehouse.record(view).materialized_csn
-        csn = at.project.apply(view, to)
-        return csn > before, f"{view} at csn {csn}", {"view": view, "csn": csn}
+        done = at.project.apply(view, to)
+        return done.csn > done.from_csn, f"{view} at csn {done.csn}", done
 
-    _drive(project_file, follow, as_json, step)
+    _drive("apply", project_file, follow, as_json, step)

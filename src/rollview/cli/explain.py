@@ -46,6 +46,8 @@ def _print(console: Console, found: Explanation) -> None:
 
     kind = found.full or "incremental: cost follows the change, not the base"
     console.print(Text.assemble((found.view, "bold"), f"  policy {found.policy}, {kind}"))
+    for notice in found.notices:
+        console.print(Text.assemble(("note: ", "yellow"), notice), soft_wrap=True)
     section("normal form")
     for each in found.normal_form.rstrip().splitlines():
         line(each)

@@ -48,10 +48,15 @@ def _end(message: str, subject: str, hint: str, code: int, as_json: bool, error:
 
 def plain_line(error: BaseException) -> str:
     """The one line of an unexpected error that says most: of a Java trace the innermost cause."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return plain_text(str(error), type(error).__name__)
+
+
+def plain_text(message: str, kind: str) -> str:
+    """The one line of a message that says most, after the kind of the error unless the line names its own."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     named = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
     line = (causes[-1:] or named[:1] or lines[:1] or [""])[0]
     if not line or not (causes or named):
-        line = f"{type(error).__name__}: {line}".rstrip(": ")
+        line = f"{kind}: {line}".strip(": ")
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"

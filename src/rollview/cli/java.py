@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -26,6 +25,15 @@ def check_java() -> None:
     if not home and shutil.which("java") is None:
         hint = "install Java 17 or 21, for example: apt install openjdk-17-jre-headless; or set JAVA_HOME"
         raise JavaMissing("Spark needs Java, and there is none on this machine", subject="java", hint=hint)
+
+
+@contextmanager
+def quiet_start(settings: Mapping[str, str], debug: bool) -> Iterator[None]:
+    """Goes around the start of Spark with these settings: Java is there, and Spark is quiet."""
+    if "remote" not in settings:
+        check_java()
+    with silent_start(debug):
+        yield
 
 
 @contextmanager
@@ -78,15 +86,3 @@ def _failed(said: IO[bytes], error: Exception) -> SparkFailed:
     reason = (telling or [str(error).splitlines()[0] if str(error) else type(error).__name__])[-1]
     hint = "--debug shows all that it said; see `spark` in the project file"
     return SparkFailed(f"Spark did not start: {reason}", subject="spark", hint=hint)
-
-
-@contextmanager
-def silent_logs(debug: bool) -> Iterator[None]:
-    """Nothing is logged by Python either: what matters arrives as an exception."""
-    before = logging.root.manager.disable
-    if not debug:
-        logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)

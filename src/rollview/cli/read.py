@@ -12,7 +12,6 @@ from rollview.algebra.history import CSN
 from rollview.cli.project_context import opened, project_options
 from rollview.cli.rows import limit_option, page, print_page, rows_shown
 from rollview.cli.terminal import print_json, results
-from rollview.service.points_in_time import iso, resolve
 
 
 @click.command()
@@ -35,20 +34,16 @@ def read(view: str, as_of: str | None, limit: int | None, project_file: Path, as
     rollview read sale_lines --limit 5 --json
     """
     with opened(project_file, "reading") as at:
-        record, catalog = at.warehouse.record(view), at.warehouse.catalog
-        csn = record.materialized_csn
-        if as_of is not None:
-            csn = resolve(catalog, as_of, catalog.high_water(view))
-        shown = page(at.project.read(view, csn), rows_shown(limit, as_json))
-        when = iso(catalog.commit_time(csn))
+        found = at.project.read_as_of(view, as_of)
+        shown = page(found.rows, rows_shown(limit, as_json))
     if as_json:
-        head = {"view": view, "csn": csn, "commit_time": when, "columns": shown.columns}
+        head = {"view": view, "csn": found.csn, "commit_time": found.commit_time, "columns": shown.columns}
         print_json({**head, "rows": shown.records(), "total": shown.total})
         return
     console = results()
     rows = "1 row" if shown.total == 1 else f"{shown.total:,} rows"
-    at_time = f" ({when})" if when else ""
-    console.print(Text.assemble((view, "bold"), f" at csn {csn}{at_time}: {rows}\n"))
+    at_time = f" ({found.commit_time})" if found.commit_time else ""
+    console.print(Text.assemble((view, "bold"), f" at csn {found.csn}{at_time}: {rows}\n"))
     print_page(console, shown)
 
 

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from rollview.cli.project_context import opened, project_options
 from rollview.cli.terminal import print_json, results
-from rollview.service.points_in_time import iso
 
 
 @click.command()
@@ -30,11 +29,9 @@ def refresh(views: tuple[str, ...], to: str, project_file: Path, as_json: bool) 
     rollview refresh sale_lines sales_by_state --to latest
     """
     with opened(project_file, "refreshing") as at:
-        names = at.views(*views)
-        csn = at.project.refresh(*names, to=to, progress=at.tell)
-        when = iso(at.warehouse.catalog.commit_time(csn))
+        done = at.project.refresh(*views, to=to)
     if as_json:
-        print_json({"views": names, "csn": csn, "commit_time": when})
+        print_json(done)
         return
-    at_time = f" ({when})" if when else ""
-    results().print(Text.assemble((", ".join(names), "bold"), f" at csn {csn}{at_time}"))
+    at_time = f" ({done.commit_time})" if done.commit_time else ""
+    results().print(Text.assemble((", ".join(done.views), "bold"), f" at csn {done.csn}{at_time}"))

@@ -64,7 +64,7 @@ def setup(
 
     try:
         with opened(project_file, "reading the project", may_be_new=True) as at:
-            report = at.project.setup(names, at.tell)
+            report = at.project.setup(names)
     except NeedsAdministrator as needed:
         if statements is not None:
             statements.write_text("".join(f"{line}\n" for line in needed.statements), encoding="utf-8")

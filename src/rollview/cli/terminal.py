@@ -81,17 +81,6 @@ class Working:
             self._spinner.update(text=what)
 
     @contextmanager
-    def on(self, what: str) -> Iterator[None]:
-        """Says what is being done for as long as it takes, then what was being done before."""
-        before = "" if self._spinner is None else self._spinner.text
-        self(what)
-        try:
-            yield
-        finally:
-            if self._spinner is not None:
-                self._spinner.update(text=before)
-
-    @contextmanager
     def aside(self) -> Iterator[None]:
         """Makes way for lines on stdout, which may be the same terminal."""
         if self._live is not None:
@@ -110,7 +99,7 @@ def working(what: str = "") -> Iterator[Working]:
         yield Working()
         return
     spinner = Spinner("dots", text=what or "working")
-    with _own_stderr() as stream:
+    with own_stream(sys.stderr) as stream:
         # Results must stay on stdout, so nothing is redirected.
         console = Console(file=stream)
         live = Live(spinner, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
@@ -119,7 +108,15 @@ def working(what: str = "") -> Iterator[Working]:
 
 
 @contextmanager
-def _own_stderr() -> Iterator[IO[str]]:
-    """The terminal by another descriptor, because Spark's start is silenced by taking the usual one away."""
-    with os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="replace") as stream:
+def own_stream(usual: IO[str]) -> Iterator[IO[str]]:
+    """A stream by another descriptor, because Spark's start is silenced by taking the usual one away.
+
+    Where there is no descriptor, as in tests, there is nothing to take away.
+    """
+    try:
+        descriptor = os.dup(usual.fileno())
+    except OSError:
+        yield usual
+        return
+    with os.fdopen(descriptor, "w", buffering=1, encoding="utf-8", errors="replace") as stream:
         yield stream

@@ -32,7 +32,6 @@ from rollview.errors import RollviewError
 from rollview.service.project import Project
 from rollview.service.status import Status
 from rollview.service.verify import Verification
-from rollview.service.warehouse import Warehouse
 from rollview.sources.postgres import EmbeddedPostgres
 
 SALES, CUSTOMERS = 2_000, 200
@@ -95,10 +94,6 @@ class OpenProject(Protocol):
     @property
     def project(self) -> Project:
         """Its API."""
-
-    @property
-    def warehouse(self) -> Warehouse:
-        """What is below the API."""
 
     @property
     def tell(self) -> Progress:
@@ -202,9 +197,9 @@ def _finish(writers: list[subprocess.Popen[str]]) -> int:
 
 def _load(console: Console, at: OpenProject, facts: dict[str, Any]) -> None:
     started = time.monotonic()
-    at.project.setup(progress=at.tell)
+    at.project.setup()
     facts["setup_seconds"] = round(time.monotonic() - started, 1)
-    facts["loaded_csn"] = {name: at.warehouse.record(name).loaded_csn for name in at.project.views}
+    facts["loaded_csn"] = {view.name: view.materialized for view in at.project.status().views}
     moments = " and ".join(f"{name} at csn {csn}" for name, csn in facts["loaded_csn"].items())
     with at.tell.aside():
         _print_text(console, _SETUP.format(moments=moments))
@@ -212,8 +207,8 @@ def _load(console: Console, at: OpenProject, facts: dict[str, Any]) -> None:
 
 def _follow(command_line: CommandLine, at: OpenProject) -> None:
     # Twice: the first time catches up with what was written during the load.
-    at.project.refresh(progress=at.tell)
-    at.project.refresh(progress=at.tell)
+    at.project.refresh()
+    at.project.refresh()
     status = at.project.status()
     with at.tell.aside():
         _print_text(command_line.console, _FOLLOW)
@@ -222,12 +217,11 @@ def _follow(command_line: CommandLine, at: OpenProject) -> None:
 
 
 def _roll(console: Console, at: OpenProject, facts: dict[str, Any]) -> None:
-    shown = at.warehouse.record("sale_lines").materialized_csn
+    shown = min(view.materialized for view in at.project.status().views)
     at.tell("letting the writers write")
     time.sleep(_WHILE_SECONDS)
-    at.project.capture()
-    csn = facts["chosen_csn"] = (shown + at.warehouse.catalog.last_csn()) // 2
-    at.project.refresh("sale_lines", "sales_by_state", to=f"csn:{csn}", progress=at.tell)
+    csn = facts["chosen_csn"] = (shown + at.project.capture().csn) // 2
+    at.project.refresh("sale_lines", "sales_by_state", to=f"csn:{csn}")
     facts["at_chosen_csn"] = _totals(at, None)
     with at.tell.aside():
         _print_text(console, _ROLL.format(csn=csn))
@@ -235,7 +229,7 @@ def _roll(console: Console, at: OpenProject, facts: dict[str, Any]) -> None:
 
 
 def _read_back(console: Console, at: OpenProject, facts: dict[str, Any]) -> None:
-    oldest = max(at.warehouse.record(name).oldest_csn for name in ("sale_lines", "sales_by_state"))
+    oldest = max(view.oldest for view in at.project.status().views)
     csn = facts["earlier_csn"] = (oldest + facts["chosen_csn"]) // 2
     at.tell(f"reading as of csn {csn}")
     facts["at_earlier_csn"] = _totals(at, csn)
@@ -245,7 +239,7 @@ def _read_back(console: Console, at: OpenProject, facts: dict[str, Any]) -> None
 
 
 def _latest(command_line: CommandLine, at: OpenProject, facts: dict[str, Any]) -> None:
-    facts["latest_csn"] = at.project.refresh(progress=at.tell)
+    facts["latest_csn"] = at.project.refresh()
     at.tell("verifying")
     verdicts = at.project.verify()
     facts["at_latest_csn"] = _totals(at, None)

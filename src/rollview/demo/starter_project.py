@@ -52,7 +52,7 @@ FROM shop.sales s JOIN crm.customers c ON s.customer_id = c.customer_id;
     "sales_by_state": """\
 -- An aggregate: kept up to date by adding what changed, never by counting everything again.
 CREATE MATERIALIZED VIEW sales_by_state
-TBLPROPERTIES ('rollview.policy' = 'dpda')
+TBLPROPERTIES ('rollview.policy' = 'deferred')
 AS SELECT c.state, count(*) AS n, sum(s.amount) AS total
 FROM shop.sales s JOIN crm.customers c ON s.customer_id = c.customer_id
 GROUP BY c.state;

@@ -13,10 +13,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import functions as f
 
+from rollview import events
 from rollview.algebra.bag import COUNT
 from rollview.catalog import ApplyStep, CsnRange, Lease, Materialized, Refresh, Refreshed, Step
 from rollview.errors import CorruptView
 from rollview.lake import Commit, LakeFile
+from rollview.service.step_timer import StepTimer, timed_step
 from rollview.service.stored_view import StoredView
 from rollview.service.warehouse import Warehouse
 from rollview.spark import SparkBag
@@ -47,12 +49,16 @@ def recover(warehouse: Warehouse, lease: Lease) -> None:
 
 
 def _run(warehouse: Warehouse, lease: Lease, step: Step[ApplyStep]) -> dict[str, int]:
+    with timed_step(warehouse.events, "apply", ", ".join(step.bounds.views), step.id) as timer:
+        return _roll_all(warehouse, lease, step, timer)
+
+
+def _roll_all(warehouse: Warehouse, lease: Lease, step: Step[ApplyStep], timer: StepTimer) -> dict[str, int]:
     """Rolls every view of the step, then makes all of them known."""
-    started = time.monotonic()
 
     def one(name: str) -> tuple[int, int]:
         after, upto = step.bounds.views[name]
-        return _roll(warehouse, name, step.id, after, upto)
+        return _roll(warehouse, name, step.id, after, upto, timer)
 
     # A view that was loaded anew after the step had begun, or dropped, is no longer the step's business.
     records = warehouse.catalog.views()
@@ -60,16 +66,35 @@ def _run(warehouse: Warehouse, lease: Lease, step: Step[ApplyStep]) -> dict[str,
     names = [name for name, (after, _) in step.bounds.views.items() if standing.get(name) == after]
     rolled = dict(zip(names, warehouse.work_pool.map(one, names), strict=True))
     effects: list[Materialized | Refreshed] = []
+    refreshes: list[Refresh] = []
     for name, (version, rows) in rolled.items():
         after, upto = step.bounds.views[name]
-        seconds = time.monotonic() - started
-        refresh = Refresh(name, "incremental", after, upto, rows, seconds, step.bounds.reason, time.time())
+        reason = step.bounds.reason
+        refresh = Refresh(name, "incremental", after, upto, rows, timer.seconds, reason, time.time())
         effects += [Materialized(name, upto, version), Refreshed(refresh)]
-    warehouse.catalog.finish(lease, step, *effects)
-    return {name: rows for name, (_, rows) in rolled.items()}
+        refreshes.append(refresh)
+    with timer.phase("commit"):
+        warehouse.catalog.finish(lease, step, *effects)
+    _tell(warehouse, refreshes)
+    changed = {name: rows for name, (_, rows) in rolled.items()}
+    timer.rows = None if -1 in changed.values() else sum(changed.values())
+    return changed
 
 
-def _roll(warehouse: Warehouse, name: str, step: int, after: int, upto: int) -> tuple[int, int]:
+def _tell(warehouse: Warehouse, refreshes: Sequence[Refresh]) -> None:
+    """Which views show a new csn now, and what was done to each."""
+    for csn in sorted({each.to_csn for each in refreshes}):
+        views = tuple(each.view for each in refreshes if each.to_csn == csn)
+        warehouse.events.emit(events.Applied(views, csn))
+    for each in refreshes:
+        rows = None if each.rows < 0 else each.rows
+        told = events.Refreshed(each.view, each.kind, each.to_csn, rows, each.seconds, each.reason)
+        warehouse.events.emit(told)
+
+
+def _roll(
+    warehouse: Warehouse, name: str, step: int, after: int, upto: int, timer: StepTimer
+) -> tuple[int, int]:
     """Rolls one view's table; returns its new version and the number of changed rows."""
     stored = StoredView.open(warehouse, name)
     table, layout = warehouse.view_table(name), stored.layout
@@ -77,16 +102,19 @@ def _roll(warehouse: Warehouse, name: str, step: int, after: int, upto: int) -> 
         return table.version(), 0
     for each in (table, warehouse.delta_table(name)):
         warehouse.check_no_external_writes(each)
-    delta = stored.delta(after, upto)
-    if delta.is_empty():
-        return stored.record.lake_version, 0
-    files = _affected(stored, delta)
-    rolled = stored.view.root.roll(stored.state(files), delta)
-    rows = _checked(name, layout.to_stored(rolled))
+    with timer.phase("read_changes"):
+        delta = stored.delta(after, upto)
+        if delta.is_empty():
+            return stored.record.lake_version, 0
+    with timer.phase("compute"):
+        files = _affected(stored, delta)
+        rolled = stored.view.root.roll(stored.state(files), delta)
+        rows = _checked(name, layout.to_stored(rolled))
     when = warehouse.catalog.commit_time(upto) or 0.0
     order = [layout.stored_name[column] for column in layout.order]
     commit = Commit(warehouse.writer("apply"), step, upto, when, "apply")
-    version = table.replace(files, rows, commit, sort_by=order)
+    with timer.phase("write"):
+        version = table.replace(files, rows, commit, sort_by=order)
     return version, delta.table().num_rows if delta.is_at_driver else -1
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 from numpy import repeat
 from pyspark.sql import functions as f
 
+from rollview import events
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN, Transaction, UnitOfWork
 from rollview.algebra.sequencer import Sequencer
@@ -40,6 +41,7 @@ from rollview.catalog import (
 from rollview.errors import NotRegistered
 from rollview.lake import Commit
 from rollview.rows import Rows, arrow_schema
+from rollview.service.step_timer import StepTimer, timed_step
 from rollview.service.warehouse import Held, Warehouse
 from rollview.sources.source import Batch, CapturedTransaction
 from rollview.spark import SparkBag
@@ -65,8 +67,8 @@ def capture(warehouse: Warehouse, wait_seconds: float = 0.0) -> int:
     with warehouse.catalog.lease(LEASE, wait_seconds) as lease:
         captured += recover(warehouse, lease)
         deadline = time.monotonic() + LONGEST_CHASE_SECONDS
-        while batches := _take(warehouse):
-            units = _keep(warehouse, lease, batches)
+        while batches := _take(warehouse, timer := StepTimer()):
+            units = _keep(warehouse, lease, batches, timer)
             captured += units
             is_behind = any(
                 batch.transactions and batch.transactions[-1].commit_time <= began
@@ -86,18 +88,25 @@ def recover(warehouse: Warehouse, lease: Lease) -> int:
             raise NotRegistered(
                 message, subject=gone[0], hint="run `rollview setup` again: it was interrupted"
             )
-        batches = {
-            site: warehouse.source_at(site).replay(site, batch.after, batch.source_txids, batch.upto)
-            for site, batch in step.bounds.sites.items()
-        }
-        units += _write(warehouse, lease, step, batches)
+        with timed_step(warehouse.events, "capture", _names(step.bounds.sites), step.id) as timer:
+            with timer.phase("read_changes"):
+                batches = {
+                    site: warehouse.source_at(site).replay(site, batch.after, batch.source_txids, batch.upto)
+                    for site, batch in step.bounds.sites.items()
+                }
+            units += _write(warehouse, lease, step, batches, timer)
     return units
 
 
-def _take(warehouse: Warehouse) -> dict[str, Batch]:
+def _names(sites: Mapping[str, Any]) -> str:
+    return ", ".join(sites)
+
+
+def _take(warehouse: Warehouse, timer: StepTimer) -> dict[str, Batch]:
     """One batch from every site that has anything new, what is held back from earlier ones in front."""
     sites = warehouse.catalog.sites()
-    taken = warehouse.capture_pool.map(lambda site: _take_from(warehouse, site), sites.values())
+    with timer.phase("read_changes"):
+        taken = list(warehouse.capture_pool.map(lambda site: _take_from(warehouse, site), sites.values()))
     return {
         name: batch
         for name, batch in zip(sites, taken, strict=True)
@@ -115,7 +124,7 @@ def _take_from(warehouse: Warehouse, site: Site) -> Batch:
     return Batch((*held.batch.transactions, *more.transactions), more.log_position)
 
 
-def _keep(warehouse: Warehouse, lease: Lease, batches: Mapping[str, Batch]) -> int:
+def _keep(warehouse: Warehouse, lease: Lease, batches: Mapping[str, Batch], timer: StepTimer) -> int:
     """One step: the batches become history; returns the number of units of work, at least 1.
 
     Only if all that came has to wait for the other parts of global transactions, nothing is done.
@@ -159,7 +168,8 @@ def _keep(warehouse: Warehouse, lease: Lease, batches: Mapping[str, Batch]) -> i
         versions={name: sites[name].version for name in moved},
     )
     step = catalog.begin(lease, "", bounds)
-    return _write(warehouse, lease, step, moved)
+    with timed_step(warehouse.events, "capture", _names(moved), step.id, timer):
+        return _write(warehouse, lease, step, moved, timer)
 
 
 def _cut(batch: Batch, number: int) -> Batch:
@@ -212,9 +222,18 @@ def _note_waiting(warehouse: Warehouse, sequencer: Sequencer) -> None:
     known = {each.global_id: each for each in warehouse.catalog.waiting()}
     if known.keys() != {each.global_id for each in waiting}:
         warehouse.catalog.wait_for(waiting)
+        for each in waiting:
+            if each.global_id not in known:
+                warehouse.events.emit(events.Waiting(each.global_id, each.present, each.missing))
 
 
-def _write(warehouse: Warehouse, lease: Lease, step: Step[CaptureStep], batches: Mapping[str, Batch]) -> int:
+def _write(
+    warehouse: Warehouse,
+    lease: Lease,
+    step: Step[CaptureStep],
+    batches: Mapping[str, Batch],
+    timer: StepTimer,
+) -> int:
     """Appends the rows of a step and makes its csn known."""
     recorded, versions = step.bounds.units, step.bounds.versions
     units = []
@@ -232,11 +251,19 @@ def _write(warehouse: Warehouse, lease: Lease, step: Step[CaptureStep], batches:
     tables = warehouse.catalog.tables()
     for name, pieces in changed.items():
         log = warehouse.change_log(tables[name])
-        log.append(_timed(warehouse, tables[name].columns, tables[name].types, pieces), commit)
+        with timer.phase("compute"):
+            timed = _timed(warehouse, tables[name].columns, tables[name].types, pieces)
+        with timer.phase("write"):
+            log.append(timed, commit)
+    if all(isinstance(rows, pa.Table) for pieces in changed.values() for _, rows in pieces):
+        timer.rows = sum(rows for unit in units for rows in unit.rows.values())
     log_positions = {site: batch.upto for site, batch in step.bounds.sites.items()}
-    warehouse.catalog.finish(lease, step, Sequenced(tuple(units), log_positions))
-    for site, log_position in log_positions.items():
-        warehouse.source_at(site).acknowledge(site, log_position)
+    with timer.phase("commit"):
+        warehouse.catalog.finish(lease, step, Sequenced(tuple(units), log_positions))
+        for site, log_position in log_positions.items():
+            warehouse.source_at(site).acknowledge(site, log_position)
+    if units:
+        warehouse.events.emit(events.Captured(len(units), last_csn))
     return max(len(units), 1)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+from rollview.algebra.levels import Level
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.algorithms.algorithm import Algorithm
@@ -20,8 +21,13 @@ from rollview.planning import parse_view, referenced_names, view_name
 SERVED = ("sweep", "compute-delta", "propagate", "equation-1", "equation-2")
 """The algorithms that the drivers run on Spark; the others run in the simulator so far."""
 
-POLICIES = ("snapshot", "dpda")
-DEFAULT_POLICY = "dpda"
+POLICIES = ("snapshot", "deferred")
+DEFAULT_POLICY = "deferred"
+PAPER_NAMES = {"dpda": "deferred"}
+"""Policies by the names that beyer2000 gives them: deferred propagate, deferred apply."""
+
+CONSISTENCY = tuple(str(level) for level in Level if level is not Level.NONE)
+DEFAULT_CONSISTENCY = str(Level.COMPLETE)
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,22 @@ def digest(view: View) -> str:
 
 def policy_of(view: View) -> str:
     """When the view is maintained."""
-    return view.properties.get("rollview.policy", DEFAULT_POLICY)
+    name = view.properties.get("rollview.policy", DEFAULT_POLICY)
+    return PAPER_NAMES.get(name, name)
+
+
+def consistency_of(view: View) -> str:
+    """The level of consistency that is asked for."""
+    return view.properties.get("rollview.consistency", DEFAULT_CONSISTENCY)
+
+
+def notices(view: View) -> list[str]:
+    """What the view's author should know: settings that are right but have no effect."""
+    level = consistency_of(view)
+    if level == DEFAULT_CONSISTENCY:
+        return []
+    setting = f"view {view.name}: rollview.consistency = {level}"
+    return [f"{setting} has no effect yet; the view is complete, which includes it"]
 
 
 def is_full(view: View) -> bool:
@@ -104,7 +125,11 @@ def _check_properties(view: View, path: Path) -> None:
     policy = policy_of(view)
     if policy not in POLICIES:
         message = f"{path.name}: the policy `{policy}` is not available"
-        raise UnsupportedError(message, subject=policy, hint=f"available: {', '.join(POLICIES)}")
+        raise UnsupportedError(message, subject=policy, hint="available: snapshot, deferred (dpda)")
+    consistency = consistency_of(view)
+    if consistency not in CONSISTENCY:
+        message = f"{path.name}: rollview.consistency is `{consistency}`"
+        raise InputError(message, subject=consistency, hint=f"one of {', '.join(CONSISTENCY)}")
     refresh = view.properties.get("rollview.refresh", "auto")
     if refresh not in ("auto", "incremental", "full"):
         message = f"{path.name}: rollview.refresh is `{refresh}`"

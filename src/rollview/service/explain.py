@@ -12,7 +12,7 @@ from rollview.algebra.node import Node
 from rollview.algebra.view import View
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.planning import render
-from rollview.service.definitions import SERVED, algorithm_of, policy_of
+from rollview.service.definitions import SERVED, algorithm_of, consistency_of, notices, policy_of
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Explanation:
 
     view: str
     policy: str
+    consistency: str
     refresh: str
     algorithm: str
     why: str
@@ -43,6 +44,7 @@ class Explanation:
     join_graph: tuple[str, ...]
     paths: tuple[Path, ...]
     full: str
+    notices: tuple[str, ...] = ()
 
 
 def explain(view: View) -> Explanation:
@@ -58,6 +60,7 @@ def explain(view: View) -> Explanation:
     return Explanation(
         view=view.name,
         policy=policy,
+        consistency=consistency_of(view),
         refresh="full" if full else "incremental",
         algorithm=algorithm.name,
         why="chosen by rollview.algorithm"
@@ -72,6 +75,7 @@ def explain(view: View) -> Explanation:
             _path(block, position) for block in view.blocks for position in range(len(block.relations))
         ),
         full=full,
+        notices=tuple(notices(view)),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 
+from rollview import events
 from rollview.algebra.history import CSN
 from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery
@@ -29,6 +30,7 @@ from rollview.service.content import block_contents
 from rollview.service.definitions import algorithm_of, digest, is_full, policy_of
 from rollview.service.layout import Layout
 from rollview.service.snapshot import Reading, at_csn, read_tables, scratch
+from rollview.service.step_timer import timed_step
 from rollview.service.warehouse import Warehouse
 from rollview.spark import SparkBag
 
@@ -45,31 +47,37 @@ def load(
 ) -> ViewRecord:
     """Loads a view at a csn, by default at the newest one that all its relations reach."""
     catalog, name = warehouse.catalog, view.name
-    started = time.monotonic()
     with catalog.lease(f"propagate:{name}", wait_seconds) as lease, scratch(warehouse) as folder:
         catalog.abandon_pending(lease, name, LoadStep, PropagateStep)
         step = catalog.begin(lease, name, LoadStep())
-        readings = read_tables(warehouse, view.tables, folder)
-        csn = _common_csn(warehouse, view) if at is None else at
-        state = state_at(warehouse, view, readings, csn)
-        rows = SparkBag(layout.to_stored(state)).computed()
-        commit = Commit(
-            warehouse.writer(f"load:{name}"), step.id, csn, catalog.commit_time(csn) or 0.0, f"load: {reason}"
-        )
-        # Nobody may roll the view's table while its content is replaced.
-        with catalog.lease(APPLY, PATIENCE_SECONDS):
-            _drop_misfits(warehouse, lease, name, layout)
-            version = _store(warehouse, name, layout, rows, commit)
-            record = _record(view, layout, csn, version)
-            positions = dict.fromkeys(_positions(view), csn)
-            number = sum(file.rows for file in warehouse.view_table(name).files(version=version))
-            seconds = time.monotonic() - started
-            done = Refreshed(Refresh(name, "full", csn, csn, number, seconds, reason, time.time()))
-            catalog.finish(lease, step, *_replaced(warehouse, name), ViewAdded(record, positions), done)
-            deltas = warehouse.delta_table(name)
-            # Not before: the old content could be rolled until now. The new one begins after all of this.
-            if old := [file for file in deltas.files() if file.maximum.get(CSN, csn + 1) <= csn]:
-                deltas.replace(old, None, commit)
+        with timed_step(warehouse.events, "load", name, step.id) as timer:
+            with timer.phase("lookups"):
+                readings = read_tables(warehouse, view.tables, folder)
+            csn = _common_csn(warehouse, view) if at is None else at
+            with timer.phase("compute"):
+                state = state_at(warehouse, view, readings, csn)
+                rows = SparkBag(layout.to_stored(state)).computed()
+            when = catalog.commit_time(csn) or 0.0
+            commit = Commit(warehouse.writer(f"load:{name}"), step.id, csn, when, f"load: {reason}")
+            # Nobody may roll the view's table while its content is replaced.
+            with catalog.lease(APPLY, PATIENCE_SECONDS):
+                _drop_misfits(warehouse, lease, name, layout)
+                with timer.phase("write"):
+                    version = _store(warehouse, name, layout, rows, commit)
+                record = _record(view, layout, csn, version)
+                positions = dict.fromkeys(_positions(view), csn)
+                number = sum(file.rows for file in warehouse.view_table(name).files(version=version))
+                seconds, timer.rows = timer.seconds, number
+                done = Refreshed(Refresh(name, "full", csn, csn, number, seconds, reason, time.time()))
+                with timer.phase("commit"):
+                    catalog.finish(
+                        lease, step, *_replaced(warehouse, name), ViewAdded(record, positions), done
+                    )
+                deltas = warehouse.delta_table(name)
+                # Not before: the old content could be rolled until now. The new one begins after all of this.
+                if old := [file for file in deltas.files() if file.maximum.get(CSN, csn + 1) <= csn]:
+                    deltas.replace(old, None, commit)
+    warehouse.events.emit(events.Refreshed(name, "full", csn, number, seconds, reason))
     return record
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from rollview.catalog import CondenseStep, MaintainStep, Retained
+from rollview.events import Maintained
 from rollview.lake import Commit, LakeTable
 from rollview.service.apply import LEASE as APPLY
 from rollview.service.apply import recover as recover_apply
@@ -86,10 +87,12 @@ def _shrink(
 ) -> None:
     if dropped := table.prune(upto, Commit(warehouse.writer("prune"), step, csn, when, "prune")):
         done[f"{name}: rows pruned"] = dropped
+        warehouse.events.emit(Maintained(name, "rows pruned", dropped))
     if len(table.files()) > MANY_FILES:
         before = len(table.files())
         if table.compact(Commit(warehouse.writer("compact"), step, csn, when, "compact")) is not None:
-            done[f"{name}: files compacted"] = before - len(table.files())
+            fewer = done[f"{name}: files compacted"] = before - len(table.files())
+            warehouse.events.emit(Maintained(name, "files compacted", fewer))
 
 
 def needed_by_views(warehouse: Warehouse) -> int:

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 
 from pyspark.sql import DataFrame, SparkSession
 
 from rollview.algebra.history import CSN
+from rollview.errors import InputError
+from rollview.events import Subscriber
 from rollview.service import apply as applying
 from rollview.service import capture as capturing
 from rollview.service import propagate as propagating
 from rollview.service.condense import condense
+from rollview.service.event_log import log_event
 from rollview.service.explain import Explanation, explain
 from rollview.service.maintenance import maintain
-from rollview.service.points_in_time import Covered, check_covered, resolve
+from rollview.service.points_in_time import Covered, check_covered, iso, resolve
 from rollview.service.project_file import read_project_file
 from rollview.service.query import Answered, query
 from rollview.service.refresh import refresh
-from rollview.service.run import Stop, run
+from rollview.service.results import ApplyResult, CaptureResult, PropagateResult, RefreshResult, ViewAsOf
+from rollview.service.retry import Stop, follow
+from rollview.service.run import run
 from rollview.service.setup import SetupReport, define, remove, setup
 from rollview.service.status import Status, status
 from rollview.service.stored_view import StoredView, covered
 from rollview.service.verify import Verification, verify
-from rollview.service.warehouse import Warehouse, unknown_view
+from rollview.service.warehouse import Starting, Warehouse, unknown_view
 from rollview.spark.session import check_session
-
-Progress = Callable[[str], None]
-
-
-def _silent(_: str) -> None:
-    """Progress that nobody watches."""
 
 
 class Project:
@@ -40,16 +40,24 @@ class Project:
     def __init__(self, warehouse: Warehouse) -> None:
         """Use `Project.open`."""
         self._warehouse = warehouse
+        self.subscribe(log_event)
 
     @classmethod
-    def open(cls, path: str | Path = ".", spark: SparkSession | None = None) -> Project:
+    def open(
+        cls,
+        path: str | Path = ".",
+        spark: SparkSession | None = None,
+        *,
+        starting: Starting = lambda _: nullcontext(),
+    ) -> Project:
         """Opens the project of a `rollview.yml`, or of the folder that holds one.
 
         Spark is started when it is first needed, unless a session is given; a given one is left running.
+        `starting` makes a context in which the start happens, from the project's Spark settings.
         """
         if spark is not None:
             check_session(spark)
-        return cls(Warehouse(read_project_file(Path(path)), spark))
+        return cls(Warehouse(read_project_file(Path(path)), spark, starting))
 
     def __enter__(self) -> Project:
         return self
@@ -63,6 +71,20 @@ class Project:
         """Lets go of connections, and of the Spark session if it was started here."""
         self._warehouse.close()
 
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Gives every event to a callable (see `rollview.events`); returns a function that ends this."""
+        return self._warehouse.events.subscribe(subscriber)
+
+    @property
+    def name(self) -> str:
+        """The project's name."""
+        return self._warehouse.project.name
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the project was never set up."""
+        return self._warehouse.is_new
+
     @property
     def spark(self) -> SparkSession:
         """The Spark session in use."""
@@ -73,46 +95,61 @@ class Project:
         """The names of the views that are set up, dependencies first."""
         return tuple(self._warehouse.views)
 
-    def setup(self, reload: Iterable[str] | None = None, progress: Progress = _silent) -> SetupReport:
+    def setup(self, reload: Iterable[str] | None = None) -> SetupReport:
         """Prepares sources for capture, loads new and changed views, drops removed ones.
 
         `reload` names views to load from scratch, or sources, for all views that read them; an empty list
         means all.
         """
-        return setup(self._warehouse, reload, progress)
+        return setup(self._warehouse, reload)
 
     def remove(self) -> dict[str, list[str]]:
         """Takes back all that setup left at the sources. The lake stays."""
         return remove(self._warehouse)
 
-    def run(self, once: bool = False, stop: Stop | None = None, progress: Progress = _silent) -> None:
+    def run(self, once: bool = False, stop: Stop | None = None) -> None:
         """Captures, propagates and applies, by policy, until stopped; `once` until nothing is left."""
-        run(self._warehouse, once, stop, progress)
+        run(self._warehouse, once, stop)
 
-    def capture(self) -> int:
-        """Captures what is new at the sources; returns the number of transactions."""
-        return capturing.capture(self._warehouse, 5.0)
+    def follow(self, action: Callable[[], bool], stop: Stop, what: str = "") -> None:
+        """Repeats an action, such as one driver, until stopped; errors are retried as `run` does.
 
-    def propagate(self, view: str, to: str | int = "latest") -> int:
-        """Makes the view's delta as far as its relations have been captured; returns the high-water mark."""
+        The action returns whether it found anything to do; if not, there is a pause.
+        """
+        follow(stop, what, action, self._warehouse.events)
+
+    def capture(self) -> CaptureResult:
+        """Captures what is new at the sources."""
+        catalog = self._warehouse.catalog
+        before = catalog.last_csn()
+        capturing.capture(self._warehouse, 5.0)
+        csn = catalog.last_csn()
+        return CaptureResult(csn - before, csn, self._commit_time(csn))
+
+    def propagate(self, view: str, to: str | int = "latest") -> PropagateResult:
+        """Makes the view's delta as far as its relations have been captured."""
         catalog = self._warehouse.catalog
         name = self._warehouse.view(view).name
+        before = catalog.high_water(name)
         propagating.propagate(self._warehouse, name, resolve(catalog, to, catalog.last_csn()), 5.0)
-        return catalog.high_water(name)
+        reached = catalog.high_water(name)
+        return PropagateResult(name, before, reached, self._commit_time(reached))
 
-    def apply(self, view: str, to: str | int = "latest") -> int:
-        """Rolls the stored view along its delta, by default to the high-water mark; returns its csn."""
+    def apply(self, view: str, to: str | int = "latest") -> ApplyResult:
+        """Rolls the stored view along its delta, by default to the high-water mark."""
         catalog = self._warehouse.catalog
         name = self._warehouse.view(view).name
+        before = catalog.views()[name].materialized_csn
         csn = resolve(catalog, to, catalog.high_water(name))
-        covered = Covered(catalog.views()[name].materialized_csn, catalog.high_water(name))
-        check_covered(catalog, name, csn, covered, "rolled to")
+        check_covered(catalog, name, csn, Covered(before, catalog.high_water(name)), "rolled to")
         applying.apply(self._warehouse, {name: csn}, f"apply to csn {csn}", 5.0)
-        return csn
+        return ApplyResult(name, before, csn, self._commit_time(csn))
 
-    def refresh(self, *views: str, to: str | int = "latest", progress: Progress = _silent) -> int:
-        """Rolls the views (all, if none is named) to one time; returns its csn."""
-        return refresh(self._warehouse, views, to, progress)
+    def refresh(self, *views: str, to: str | int = "latest") -> RefreshResult:
+        """Refreshes the views (all, if none is named) to the same point in time."""
+        names = self._chosen(views)
+        csn = refresh(self._warehouse, names, to)
+        return RefreshResult(names, csn, self._commit_time(csn))
 
     def status(self) -> Status:
         """Where sources and views stand."""
@@ -120,11 +157,17 @@ class Project:
 
     def read(self, view: str, as_of: str | int | None = None) -> DataFrame:
         """The view's rows as they are stored, or as of any time that its delta covers."""
+        return self.read_as_of(view, as_of).rows
+
+    def read_as_of(self, view: str, as_of: str | int | None = None) -> ViewAsOf:
+        """The same as `read`, with the csn that the time means and its commit time."""
         stored = StoredView.open(self._warehouse, view)
         if as_of is None:
-            return stored.layout.present(stored.shown_rows().frame)
-        csn = self._covered_csn(stored, as_of, "read as of")
-        return stored.layout.present(stored.rows_at(csn).frame)
+            csn, rows = stored.record.materialized_csn, stored.shown_rows()
+        else:
+            csn = self._covered_csn(stored, as_of, "read as of")
+            rows = stored.rows_at(csn)
+        return ViewAsOf(view, csn, self._commit_time(csn), stored.layout.present(rows.frame))
 
     def deltas(self, view: str, start: str | int | None = None, to: str | int = "latest") -> DataFrame:
         """What each transaction did to the view after one time up to another: columns, `_count`, `_csn`."""
@@ -148,8 +191,7 @@ class Project:
 
     def verify(self, *views: str) -> list[Verification]:
         """Recomputes the views (all, if none is named) at the csn they show, and compares."""
-        names = [self._warehouse.view(view).name for view in views] or list(self._warehouse.views)
-        return [verify(self._warehouse, name) for name in names]
+        return [verify(self._warehouse, name) for name in self._chosen(views)]
 
     def condense(self, view: str, start: str | int, to: str | int) -> int:
         """Replaces a range of the view delta by its net effect; returns how many rows that saved."""
@@ -164,6 +206,20 @@ class Project:
     def maintain(self) -> dict[str, int]:
         """Compacts and prunes the lake's logs now; `run` does it from time to time."""
         return maintain(self._warehouse)
+
+    def check_set_up(self) -> None:
+        """Refuses a project without views, and leaves no empty catalog behind."""
+        if self.is_new or not self.views:
+            hint = "run `rollview setup` first"
+            raise InputError(f"project {self.name}: no view is set up", subject=self.name, hint=hint)
+
+    def _chosen(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The named views, each once, or all of them; refuses a name that is none, and an empty project."""
+        self.check_set_up()
+        return tuple(self._warehouse.view(name).name for name in dict.fromkeys(names)) or self.views
+
+    def _commit_time(self, csn: int) -> str:
+        return iso(self._warehouse.catalog.commit_time(csn))
 
     def _covered_csn(self, stored: StoredView, point: str | int, what: str) -> int:
         catalog, name = self._warehouse.catalog, stored.view.name

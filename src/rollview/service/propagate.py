@@ -33,10 +33,12 @@ from rollview.algorithms.effects import (
 )
 from rollview.catalog import Lease, Moved, PropagateStep, QueryInterval, QuerySkip, Step
 from rollview.errors import RollviewError
+from rollview.events import Propagated
 from rollview.lake import Commit
 from rollview.service.definitions import algorithm_of
 from rollview.service.interval_sizing import IntervalSizing
 from rollview.service.relations import Relations
+from rollview.service.step_timer import StepTimer, timed_step
 from rollview.service.warehouse import Warehouse
 from rollview.spark import SparkBag
 
@@ -55,6 +57,7 @@ class Propagation:
     def __post_init__(self) -> None:
         self.relations = Relations(self.warehouse, self.view)
         self.algorithm = algorithm_of(self.view)
+        self.timer = StepTimer()
 
     def recover(self) -> None:
         """Finishes a step that was begun."""
@@ -111,6 +114,14 @@ class Propagation:
         return [relation.table for relation in chosen]
 
     def _run(self, step: Step[PropagateStep]) -> None:
+        name, catalog = self.view.name, self.warehouse.catalog
+        before = catalog.high_water(name)
+        with timed_step(self.warehouse.events, "propagate", name, step.id) as self.timer:
+            self._publish(step)
+        if (reached := catalog.high_water(name)) > before:
+            self.warehouse.events.emit(Propagated(name, before, reached))
+
+    def _publish(self, step: Step[PropagateStep]) -> None:
         """Runs the processes through the step's intervals and publishes what they made."""
         name = self.view.name
         intervals = {
@@ -127,13 +138,17 @@ class Propagation:
             positions = self.warehouse.catalog.positions(name) | moves
             high_water = min(positions.values())
             if published:
-                delta = _total(self, [each.delta for each in published])
+                with self.timer.phase("compute"):
+                    delta = _total(self, [each.delta for each in published])
+                self.timer.rows = getattr(delta, "num_rows", None)
                 when = self.warehouse.catalog.commit_time(high_water) or 0.0
-                table.append(delta, Commit(writer, step.id, high_water, when, "propagate"))
+                with self.timer.phase("write"):
+                    table.append(delta, Commit(writer, step.id, high_water, when, "propagate"))
         else:
             # What was published is in the table; it moved every query to where its interval said.
             moves |= {query: interval.upto for query, interval in intervals.items()}
-        self.warehouse.catalog.finish(self.lease, step, Moved(name, tuple(moves.items())))
+        with self.timer.phase("commit"):
+            self.warehouse.catalog.finish(self.lease, step, Moved(name, tuple(moves.items())))
 
     def _evaluate(self, intervals: Bounds) -> list[Publish[SparkBag]]:
         """What the processes publish for these intervals."""
@@ -142,6 +157,10 @@ class Propagation:
         ]
         results = self.warehouse.work_pool.map(lambda each: each.run(), running)
         return [published for result in results for published in result]
+
+
+_PHASES: dict[type, str] = {Changes: "read_changes", Ask: "lookups"}
+"""To which phase of a step the service of an effect counts."""
 
 
 class _Running:
@@ -172,7 +191,8 @@ class _Running:
                 published.append(effect)
                 value = None
             else:
-                value = self._serve(effect)
+                with self.propagation.timer.phase(_PHASES.get(type(effect), "compute")):
+                    value = self._serve(effect)
 
     def _serve(self, effect: Any) -> Any:
         relations, warehouse = self.propagation.relations, self.propagation.warehouse

@@ -6,7 +6,7 @@ is not maintained by deltas (policy `snapshot`, or `rollview.refresh` = `full`) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from rollview.errors import InputError, LeaseHeld
@@ -19,20 +19,13 @@ from rollview.service.points_in_time import Covered, check_covered, resolve
 from rollview.service.propagate import propagate_all
 from rollview.service.warehouse import Warehouse
 
-Progress = Callable[[str], None]
 PATIENCE_SECONDS = 60.0
 
 
-def refresh(
-    warehouse: Warehouse,
-    names: Sequence[str] | None,
-    to: str | int = "latest",
-    progress: Progress = lambda _: None,
-) -> int:
-    """Rolls the views, all of them, to one time; returns its csn."""
+def refresh(warehouse: Warehouse, names: Sequence[str] | None, to: str | int = "latest") -> int:
+    """Refreshes views, by default all, to the same point in time; returns its csn."""
     catalog = warehouse.catalog
     chosen = [warehouse.view(name).name for name in dict.fromkeys(names or ())] or list(warehouse.views)
-    progress("capture")
     with suppress(LeaseHeld):  # Another process captures all the time; what it has is what there is.
         capture(warehouse)
     csn = resolve(catalog, to, catalog.last_csn())
@@ -46,13 +39,10 @@ def refresh(
         check_covered(catalog, name, csn, covered, "rolled to")
     propagated = [each for each in with_dependencies(warehouse, chosen) if not is_full(warehouse.view(each))]
     if propagated:
-        progress(f"propagate {', '.join(propagated)}")
         propagate_all(warehouse, propagated, csn, PATIENCE_SECONDS)
     if rolled:
-        progress(f"apply {', '.join(rolled)}")
         apply(warehouse, dict.fromkeys(rolled, csn), f"refresh to csn {csn}", PATIENCE_SECONDS)
     for name in full:
-        progress(f"load {name}")
         layout = layout_of(warehouse.spark, warehouse.view(name))
         # At the same csn as the others, however much has been captured since.
         load(warehouse, warehouse.view(name), layout, "full refresh", PATIENCE_SECONDS, at=csn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rollview.algebra.bag import COUNT
@@ -14,15 +14,15 @@ from rollview.errors import NeedsAdministrator, RollviewError, UnsupportedError
 from rollview.service.apply import LEASE as APPLY
 from rollview.service.capture import LEASE as CAPTURE
 from rollview.service.capture import capture, recover
-from rollview.service.definitions import as_table, digest, is_full, parse_views, read_view_files
+from rollview.service.definitions import as_table, digest, is_full, notices, parse_views, read_view_files
 from rollview.service.drop import drop, forget_tables, readers
 from rollview.service.layout import Layout, layout_of
 from rollview.service.load import load
 from rollview.service.propagate import propagate
 from rollview.service.refresh import with_dependencies
+from rollview.service.step_timer import timed_step
 from rollview.service.warehouse import Warehouse, unknown_view
 
-Progress = Callable[[str], None]
 PATIENCE_SECONDS = 30.0
 
 
@@ -37,13 +37,12 @@ class SetupReport:
     dropped: list[str] = field(default_factory=list)
 
 
-def setup(
-    warehouse: Warehouse, reload: Iterable[str] | None = None, progress: Progress = lambda _: None
-) -> SetupReport:
+def setup(warehouse: Warehouse, reload: Iterable[str] | None = None) -> SetupReport:
     """Brings the warehouse in line with the project file. Bad input is found before anything is changed."""
     report = SetupReport()
     defined = define(warehouse)
     views = {name: each.view for name, each in defined.items()}
+    report.warnings += [notice for view in views.values() for notice in notices(view)]
     reloading = _to_load_again(warehouse, views, reload)
     known = set(warehouse.views)
     report.dropped += [name for name in warehouse.views if name not in views]
@@ -51,10 +50,9 @@ def setup(
     for reader in dict.fromkeys(each for name in report.dropped for each in readers(warehouse, name)):
         drop(warehouse, reader)
     _begin_anew(warehouse, views, reloading)
-    _prepare_sources(warehouse, views.values(), report, progress)
+    _prepare_sources(warehouse, views.values(), report)
     for name, each in defined.items():
         if reason := _reason_to_load(warehouse, each.view, known, reloading, report.loaded):
-            progress(f"load {name}")
             _propagate_inputs(warehouse, each.view)
             load(warehouse, each.view, each.layout, reason, PATIENCE_SECONDS)
             report.loaded[name] = reason
@@ -153,13 +151,11 @@ def _check_inputs(view: View, inputs: Mapping[str, View]) -> None:
     for name, read in inputs.items():
         if is_full(read) and not is_full(view):
             message = f"view {view.name} is maintained by deltas, but {name}, which it reads, has none"
-            hint = "give both the policy dpda, or both snapshot"
+            hint = "give both the policy deferred, or both snapshot"
             raise UnsupportedError(message, subject=name, hint=hint)
 
 
-def _prepare_sources(
-    warehouse: Warehouse, views: Iterable[View], report: SetupReport, progress: Progress
-) -> None:
+def _prepare_sources(warehouse: Warehouse, views: Iterable[View], report: SetupReport) -> None:
     """Installs capture for every table that a view reads, and begins the history of new ones."""
     catalog = warehouse.catalog
     tables = {table.qualified: table for view in views for table in view.tables if table.source}
@@ -169,8 +165,8 @@ def _prepare_sources(
         own = [table for table in tables.values() if table.source == name]
         if not own:
             continue
-        progress(f"set up {name}")
-        prepared = source.setup(own)
+        with timed_step(warehouse.events, "setup", name):
+            prepared = source.setup(own)
         report.sources[name] = list(prepared.done)
         report.warnings += prepared.warnings
         if prepared.needed:

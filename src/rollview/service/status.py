@@ -17,7 +17,7 @@ from rollview.catalog import (
     UnreadableStep,
     ViewRecord,
 )
-from rollview.service.definitions import read_view_files
+from rollview.service.definitions import policy_of, read_view_files
 from rollview.service.points_in_time import iso
 from rollview.service.warehouse import Warehouse
 
@@ -152,7 +152,7 @@ def _view(warehouse: Warehouse, view: View, record: ViewRecord, last: int, note:
     refreshes = catalog.refreshes(view.name, 1)
     return ViewStatus(
         name=view.name,
-        policy=record.policy,
+        policy=policy_of(view),
         materialized=shown,
         high_water=high_water,
         oldest=record.oldest_csn,

@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from rollview.algebra.bag import COUNT
 from rollview.algebra.expression import Column, to_sql
 from rollview.service.snapshot import at_csn, read_tables, scratch
+from rollview.service.step_timer import timed_step
 from rollview.service.stored_view import StoredView
 from rollview.service.view_sql import view_sql
 from rollview.service.warehouse import Warehouse
@@ -55,7 +56,7 @@ def verify(warehouse: Warehouse, name: str) -> Verification:
     csn = stored.record.materialized_csn
     columns = [column for column, _ in stored.layout.columns]
     names = [f.expr(to_sql(Column(column))).alias(column) for column in columns]
-    with scratch(warehouse) as folder:
+    with timed_step(warehouse.events, "verify", name), scratch(warehouse) as folder:
         readings = read_tables(warehouse, stored.view.tables, folder)
         relations = {}
         for table, reading in readings.items():

@@ -6,8 +6,10 @@ view files, says what is maintained: an edited file changes nothing until `setup
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +23,7 @@ from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.catalog import Catalog, ViewRecord
 from rollview.errors import InputError
+from rollview.events import Events, SparkStarted, SparkStarting
 from rollview.lake import LakeTable
 from rollview.planning import parse_view, referenced_names
 from rollview.service.definitions import ViewText, as_table, in_order
@@ -41,11 +44,22 @@ class Held:
     batch: Batch
 
 
+Starting = Callable[[Mapping[str, str]], AbstractContextManager[None]]
+"""What goes on around the start of Spark, given the project's settings for it."""
+
+
 class Warehouse:
     """Everything that a driver needs. One per process; close it when done."""
 
-    def __init__(self, project: ProjectFile, spark: SparkSession | None = None) -> None:
+    def __init__(
+        self,
+        project: ProjectFile,
+        spark: SparkSession | None = None,
+        starting: Starting = lambda _: nullcontext(),
+    ) -> None:
         self.project = project
+        self.events = Events()
+        self._around_start = starting
         self._spark = spark
         self._owns_spark = spark is None
         self._starting = Lock()
@@ -80,12 +94,16 @@ class Warehouse:
         """The session that was given, or one made as the project file says; threads may ask at once."""
         with self._starting:
             if self._spark is None:
-                self._spark = self.start_spark()
+                self._spark = self._start_spark()
             return self._spark
 
-    def start_spark(self) -> SparkSession:
-        """Makes the session; whoever wants to say something about it does so here."""
-        return open_session(self.project.name, self.project.spark)
+    def _start_spark(self) -> SparkSession:
+        started = time.monotonic()
+        self.events.emit(SparkStarting())
+        with self._around_start(self.project.spark):
+            session = open_session(self.project.name, self.project.spark)
+        self.events.emit(SparkStarted(time.monotonic() - started))
+        return session
 
     @cached_property
     def work_pool(self) -> ThreadPoolExecutor:
@@ -94,7 +112,7 @@ class Warehouse:
 
     @cached_property
     def lookup_pool(self) -> ThreadPoolExecutor:
-        """For sub-queries to several sites; apart from `threads`, whose workers wait for these."""
+        """For sub-queries to several sites; apart from `work_pool`, whose workers wait for these."""
         return ThreadPoolExecutor(max_workers=8, thread_name_prefix="rollview-ask")
 
     @cached_property
@@ -180,7 +198,7 @@ class Warehouse:
     def close(self) -> None:
         """Lets go of everything that was opened here; a session that was given stays."""
         opened = self.__dict__
-        for pool in ("threads", "askers", "takers"):
+        for pool in ("work_pool", "lookup_pool", "capture_pool"):
             if pool in opened:
                 opened[pool].shutdown(wait=False, cancel_futures=True)
         if "sources" in opened:

@@ -1,0 +1,73 @@
+"""Events for people: a sentence for each that `run` prints, and what the spinner says meanwhile."""
+
+from __future__ import annotations
+
+from rollview.cli.failures import plain_text
+from rollview.cli.terminal import Working
+from rollview.events import (
+    Applied,
+    Captured,
+    Event,
+    Failed,
+    Maintained,
+    Propagated,
+    Refreshed,
+    Retry,
+    SparkStarted,
+    SparkStarting,
+    StepBegun,
+    StepFinished,
+    Waiting,
+)
+
+_SPARK = "starting Spark"
+
+
+def sentence(event: Event) -> str:
+    """What to tell of an event; empty if it is not worth a line."""
+    match event:
+        case Captured(transactions=number, csn=csn):
+            return f"captured {number:,} transaction{'' if number == 1 else 's'}, csn {csn}"
+        case Propagated(view=view, to_csn=csn):
+            return f"propagated {view} to csn {csn}"
+        case Applied(views=views, csn=csn):
+            return f"applied {', '.join(views)} to csn {csn}"
+        case Refreshed(kind="full", view=view, csn=csn, reason=reason):
+            return f"loaded {view} at csn {csn} ({reason})"
+        case Maintained(table=table, what=what, number=number):
+            return f"maintained {table}: {number:,} {what}"
+        case Waiting(global_id=name, present=present, missing=missing):
+            return (
+                f"waiting for {', '.join(missing)}: global transaction {name} holds up {', '.join(present)}; "
+                f"`rollview release {name}` ends the wait"
+            )
+        case Retry(pause_seconds=pause, attempt=attempt, message=message, kind=kind, trace=trace):
+            line = plain_text(message, kind if trace else "")
+            return f"error, retrying in {pause:g} s (attempt {attempt}): {line}"
+    return ""
+
+
+class Activity:
+    """Keeps the line with the spinner at what is being done right now."""
+
+    def __init__(self, tell: Working, idle: str) -> None:
+        self._tell = tell
+        self._idle = idle
+        self._running: dict[tuple[str, str], str] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Takes notice of an event."""
+        match event:
+            case StepBegun(kind=kind, subject=subject):
+                self._running[kind, subject] = f"{'set up' if kind == 'setup' else kind} {subject}"
+            case SparkStarting():
+                self._running[_SPARK, ""] = _SPARK
+            case StepFinished(kind=kind, subject=subject):
+                self._running.pop((kind, subject), None)
+            case SparkStarted():
+                self._running.pop((_SPARK, ""), None)
+            case Retry() | Failed():
+                self._running.clear()
+            case _:
+                return
+        self._tell(next(reversed(self._running.values()), self._idle))

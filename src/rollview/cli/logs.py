@@ -1,0 +1,118 @@
+"""`--log-file` and `--log-level`: where the log of a command goes, and what is kept out of the terminal.
+
+Without either option nothing is logged; what matters arrives as a result, a line of `run` or an error. Only
+the loggers of Spark's Python side are turned down, and only while a command runs: they say on stderr what an
+exception says anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from rollview.cli.terminal import own_stream
+from rollview.errors import OptionError
+
+F = TypeVar("F", bound=Callable[..., Any])
+LEVELS = ("debug", "info", "warning", "error")
+SPARK_LOGGERS = ("py4j", "pyspark")
+SILENT = logging.CRITICAL + 1
+_FILE, _LEVEL = "rollview.log_file", "rollview.log_level"
+
+
+def log_options(function: F) -> F:
+    """Adds `--log-file FILE` and `--log-level LEVEL`."""
+    file = click.option(
+        "--log-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        expose_value=False,
+        callback=_remember(_FILE),
+        help="Append a log to this file.",
+    )
+    level = click.option(
+        "--log-level",
+        type=click.Choice(LEVELS, case_sensitive=False),
+        expose_value=False,
+        callback=_remember(_LEVEL),
+        help="How much to log; without --log-file, to stderr.  [default: info]",
+    )
+    return file(level(function))
+
+
+def _remember(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def callback(context: click.Context, _: click.Parameter, value: Any) -> None:
+        context.find_root().meta[key] = value
+
+    return callback
+
+
+@contextmanager
+def logging_as_asked(context: click.Context, query_loggers: Iterable[logging.Logger]) -> Iterator[None]:
+    """Logs as the options of the command say; afterwards logging is as it was.
+
+    `query_loggers` repeat exceptions and are silent unless `--debug` asks for everything.
+    """
+    meta = context.find_root().meta
+    file, level, debug = meta.get(_FILE), meta.get(_LEVEL), bool(meta.get("rollview.debug"))
+    with ExitStack() as stack:
+        handler: logging.Handler = logging.NullHandler()
+        if file is not None or level is not None:
+            handler = stack.enter_context(_handler(file))
+            own = logging.getLogger("rollview")
+            stack.enter_context(_kept(own))
+            own.addHandler(handler)
+            own.setLevel((level or "info").upper())
+        if not debug:
+            for logger in map(logging.getLogger, SPARK_LOGGERS):
+                stack.enter_context(_kept(logger))
+                logger.addHandler(handler)
+                logger.setLevel(logging.WARNING)
+                logger.propagate = False
+            for logger in query_loggers:
+                stack.enter_context(_kept(logger))
+                logger.setLevel(SILENT)
+        yield
+
+
+@contextmanager
+def _handler(file: Path | None) -> Iterator[logging.Handler]:
+    with ExitStack() as stack:
+        if file is None:
+            handler: logging.Handler = logging.StreamHandler(stack.enter_context(own_stream(sys.stderr)))
+        else:
+            try:
+                handler = logging.FileHandler(file, encoding="utf-8")
+            except OSError as error:
+                message = f"cannot write the log to {file}: {error.strerror}"
+                raise OptionError(message, subject=str(file)) from error
+        handler.setFormatter(_Utc("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        stack.callback(handler.close)
+        yield handler
+
+
+class _Utc(logging.Formatter):
+    """Times as everywhere in rollview: ISO, UTC, milliseconds."""
+
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+
+@contextmanager
+def _kept(logger: logging.Logger) -> Iterator[None]:
+    """Puts a logger's level, handlers and propagation back as they were."""
+    level, handlers, propagate = logger.level, list(logger.handlers), logger.propagate
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+        logger.propagate = propagate

@@ -1,0 +1,228 @@
+"""What happens while rollview works, as data.
+
+A driver emits an event; whoever wants to know subscribes. The terminal, `rollview run --json` and the log are
+subscribers, so none of them can know more than the others. Fields hold facts, not sentences; only messages of
+errors are text for people.
+
+`Events` is the one place through which all events go. It stamps the time and hands each event to every
+subscriber, one event at a time and in the order of their times, whichever thread emitted it. The driver waits
+meanwhile, so a subscriber should be quick. A subscriber that raises does not stop the work: the exception is
+logged with its traceback and the subscriber gets no further events, because it would fail at each of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from threading import RLock
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened; `time` is in unix seconds, set when the event is emitted."""
+
+    time: float = field(default=0.0, kw_only=True)
+
+    @property
+    def name(self) -> str:
+        """The name in JSON and in the log: `StepBegun` is `step_begun`."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
+
+    def fields(self) -> dict[str, Any]:
+        """What is known of it, ready for JSON, without the time."""
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name != "time"}
+
+    def record(self) -> dict[str, Any]:
+        """The whole event as one JSON object."""
+        return {"time": round(self.time, 3), "event": self.name, **self.fields()}
+
+
+@dataclass(frozen=True)
+class Started(Event):
+    """`run` has begun to maintain these views."""
+
+    views: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Stopped(Event):
+    """`run` has ended as it should; `csn` is the last one captured."""
+
+    csn: int
+
+
+@dataclass(frozen=True)
+class SparkStarting(Event):
+    """A Spark session is being started, which takes seconds."""
+
+
+@dataclass(frozen=True)
+class SparkStarted(Event):
+    """The Spark session is there."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StepBegun(Event):
+    """A piece of work has begun: setup of a source, capture, load, propagate, apply, verify.
+
+    `subject` is the source or the views; `step` is the id in the catalog, 0 for work that has none. A step
+    that fails has no `StepFinished`; it is begun again.
+    """
+
+    kind: str
+    subject: str
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class StepFinished(Event):
+    """A piece of work is done and known to everybody.
+
+    `phases` gives seconds per phase. Phases of parts that run side by side add up, so their sum may exceed
+    `seconds`. `rows` counts changed rows, and is None where nobody counted.
+    """
+
+    kind: str
+    subject: str
+    step: int
+    seconds: float
+    phases: Mapping[str, float] = field(default_factory=dict)
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Captured(Event):
+    """Transactions became part of the history, up to `csn`."""
+
+    transactions: int
+    csn: int
+
+
+@dataclass(frozen=True)
+class Waiting(Event):
+    """Parts of a global transaction have come from some sites and hold these up until the others report."""
+
+    global_id: str
+    present: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Propagated(Event):
+    """The high-water mark of a view has moved."""
+
+    view: str
+    from_csn: int
+    to_csn: int
+
+
+@dataclass(frozen=True)
+class Applied(Event):
+    """Stored views show a new csn, all of them from the same moment on."""
+
+    views: tuple[str, ...]
+    csn: int
+
+
+@dataclass(frozen=True)
+class Refreshed(Event):
+    """The stored content of one view was renewed: `kind` is `full` for a load, else `incremental`.
+
+    `rows` counts the rows of a full refresh and the changed rows of an incremental one.
+    """
+
+    view: str
+    kind: str
+    csn: int
+    rows: int | None
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Maintained(Event):
+    """A log of the lake got smaller: `what` is `rows pruned` or `files compacted`, `number` how many."""
+
+    table: str
+    what: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Retry(Event):
+    """Work failed and is tried again after a pause; `attempt` counts the failures in a row.
+
+    `kind` is the class of the error. `trace` is the traceback of a programming error, else empty.
+    """
+
+    what: str
+    attempt: int
+    pause_seconds: float
+    message: str
+    kind: str
+    subject: str = ""
+    hint: str = ""
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class Failed(Event):
+    """Work failed and ends; the error comes out of the call. The fields are those of `Retry`."""
+
+    what: str
+    message: str
+    kind: str
+    subject: str = ""
+    hint: str = ""
+    trace: str = ""
+
+
+Subscriber = Callable[[Event], None]
+
+
+class Events:
+    """Takes events from any thread and gives them to all subscribers."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        # A subscriber may emit or subscribe while it is called.
+        self._lock = RLock()
+        self._subscribers: list[Subscriber] = []
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Gives all further events to the subscriber; returns a function that ends this."""
+        with self._lock:
+            self._subscribers.append(subscriber)
+        return lambda: self._drop(subscriber)
+
+    def emit(self, event: Event) -> None:
+        """Stamps the event and tells every subscriber."""
+        with self._lock:
+            stamped = replace(event, time=self._clock())
+            for subscriber in tuple(self._subscribers):
+                try:
+                    subscriber(stamped)
+                except Exception:
+                    _log.exception("a subscriber failed at %s and gets no further events", stamped.name)
+                    self._drop(subscriber)
+
+    def _drop(self, subscriber: Subscriber) -> None:
+        with self._lock:
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(each) for each in value]
+    return round(value, 6) if isinstance(value, float) else value

@@ -1,0 +1,38 @@
+"""Events in the log, by the standard `logging`, under the name `rollview.run`.
+
+Steps are DEBUG, retries WARNING, failures ERROR, all else INFO. A line is the event's name and its fields as
+`name=value`; a handler that writes JSON finds the whole event in the record's attribute `event`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from rollview.events import Event, Failed, Retry, StepBegun, StepFinished
+
+_log = logging.getLogger("rollview.run")
+_LEVELS: dict[type[Event], int] = {
+    StepBegun: logging.DEBUG,
+    StepFinished: logging.DEBUG,
+    Retry: logging.WARNING,
+    Failed: logging.ERROR,
+}
+
+
+def log_event(event: Event) -> None:
+    """Writes an event to the log; the traceback of a programming error stands below its line."""
+    level = _LEVELS.get(type(event), logging.INFO)
+    if not _log.isEnabledFor(level):
+        return
+    known = {name: value for name, value in event.fields().items() if value not in ("", None)}
+    trace = known.pop("trace", "")
+    line = " ".join([event.name, *(f"{name}={_shown(value)}" for name, value in known.items())])
+    _log.log(level, "%s", f"{line}\n{trace.rstrip()}" if trace else line, extra={"event": event.record()})
+
+
+def _shown(value: object) -> str:
+    """Plain words as they are, the rest as JSON, so that a line can be taken apart again."""
+    if isinstance(value, str) and value and not any(each.isspace() or each in '"=' for each in value):
+        return value
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,157 @@
+"""`--log-file` and `--log-level`: what is logged where; afterwards logging is as it was."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from rollview.cli.event_lines import Activity, sentence
+from rollview.cli.logs import SPARK_LOGGERS, log_options, logging_as_asked
+from rollview.cli.terminal import Working
+from rollview.events import (
+    Captured,
+    Event,
+    Retry,
+    SparkStarted,
+    SparkStarting,
+    Started,
+    StepBegun,
+    StepFinished,
+    Waiting,
+)
+
+QUERY = logging.getLogger("a query logger")
+
+
+@click.command()
+@click.pass_context
+@log_options
+@click.option("--debug", is_flag=True)
+def _command(context: click.Context, debug: bool) -> None:
+    """Says one thing by each logger."""
+    context.meta["rollview.debug"] = debug
+    with logging_as_asked(context, [QUERY]):
+        for level in (logging.DEBUG, logging.INFO, logging.WARNING):
+            logging.getLogger("rollview.run").log(level, "from rollview")
+        logging.getLogger("py4j.clientserver").error("from py4j")
+        logging.getLogger("py4j.clientserver").info("much from py4j")
+        logging.getLogger("another.library").error("from another library")
+        QUERY.error("from a query")
+
+
+def _run(*options: Any, code: int = 0) -> Result:
+    before = _settings()
+    result = CliRunner().invoke(_command, [str(option) for option in options], standalone_mode=False)
+    assert (result.exception is None) == (code == 0), result.exception
+    assert _settings() == before
+    return result
+
+
+def _settings() -> list[Any]:
+    names = ("rollview", *SPARK_LOGGERS, QUERY.name)
+    return [
+        logging.root.manager.disable,
+        *((each.level, list(each.handlers), each.propagate) for each in map(logging.getLogger, names)),
+    ]
+
+
+def test_by_default_only_other_libraries_are_heard(caplog: pytest.LogCaptureFixture) -> None:
+    assert _run().output == ""
+    assert [record.getMessage() for record in caplog.records if record.name == "another.library"] == [
+        "from another library"
+    ]
+    assert not [
+        record for record in caplog.records if record.name.startswith("py4j") or record.name == QUERY.name
+    ]
+
+
+def test_a_log_file_is_appended_to(tmp_path: Path) -> None:
+    file = tmp_path / "rollview.log"
+    for _ in range(2):
+        assert _run("--log-file", file).output == ""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+    wanted = [
+        "INFO rollview.run: from rollview",
+        "WARNING rollview.run: from rollview",
+        "ERROR py4j.clientserver: from py4j",
+    ] * 2
+    assert len(lines) == len(wanted)
+    assert all(
+        re.fullmatch(f"{time} {re.escape(end)}", line) for line, end in zip(lines, wanted, strict=True)
+    )
+
+
+@pytest.mark.parametrize(("level", "lines"), [("debug", 3), ("info", 2), ("WARNING", 1), ("error", 0)])
+def test_levels(level: str, lines: int, tmp_path: Path) -> None:
+    file = tmp_path / "rollview.log"
+    _run("--log-file", file, "--log-level", level)
+    assert file.read_text(encoding="utf-8").count("from rollview") == lines
+    assert _run("--log-level", level).stderr.count("from rollview") == lines
+
+
+def test_debug_leaves_the_loggers_of_spark_alone(caplog: pytest.LogCaptureFixture) -> None:
+    _run("--debug")
+    assert {"from py4j", "from a query"} <= {record.getMessage() for record in caplog.records}
+
+
+def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    result = _run("--log-file", tmp_path / "no" / "such.log", code=2)
+    assert "cannot write the log to" in str(result.exception)
+    assert _run("--log-level", "loud", code=2).exception is not None
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (Captured(1, 5), "captured 1 transaction, csn 5"),
+        (Captured(1200, 1205), "captured 1,200 transactions, csn 1205"),
+        (
+            Retry("run", 3, 5, "crm is away\nmore", "SourceUnavailable"),
+            "error, retrying in 5 s (attempt 3): crm is away",
+        ),
+        (
+            Retry("run", 1, 0.5, "'k'", "KeyError", trace="Traceback …"),
+            "error, retrying in 0.5 s (attempt 1): KeyError: 'k'",
+        ),
+        (
+            Retry("run", 2, 1, "An error\n: x.Outer\n\tat y\nCaused by: x.Inner: gone", "Py4JJavaError"),
+            "error, retrying in 1 s (attempt 2): x.Inner: gone",
+        ),
+        (
+            Waiting("t-1", ("crm",), ("shop",)),
+            "waiting for shop: global transaction t-1 holds up crm; `rollview release t-1` ends the wait",
+        ),
+        (Started(("v",)), ""),
+        (StepBegun("apply", "v", 1), ""),
+    ],
+)
+def test_sentences(event: Event, line: str) -> None:
+    assert sentence(event) == line
+
+
+def test_the_spinner_says_what_is_being_done() -> None:
+    told: list[str] = []
+
+    class Told(Working):
+        def __call__(self, what: str) -> None:
+            told.append(what)
+
+    activity = Activity(Told(), "waiting")
+    for event in (
+        StepBegun("setup", "crm"),
+        StepFinished("setup", "crm", 0, 0.1),
+        StepBegun("propagate", "v", 1),
+        SparkStarting(),
+        SparkStarted(1.0),
+        Captured(1, 1),
+        Retry("run", 1, 0.5, "away", "SourceUnavailable"),
+    ):
+        activity(event)
+    assert told == ["set up crm", "waiting", "propagate v", "starting Spark", "propagate v", "waiting"]

@@ -1,0 +1,55 @@
+"""Properties of views: what is accepted, what is refused, and what is said of those without an effect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
+from rollview.errors import InputError, UnsupportedError
+from rollview.service.definitions import ViewText, is_full, notices, parse_views, policy_of
+from rollview.service.explain import explain
+
+
+def _view(**properties: str) -> View:
+    listed = ", ".join(f"'rollview.{name}' = '{value}'" for name, value in properties.items())
+    given = f"TBLPROPERTIES ({listed}) " if listed else ""
+    sql = f"CREATE MATERIALIZED VIEW v {given}AS SELECT amount FROM shop.sales"
+    text = ViewText(Path("v.sql"), "v", sql, ("shop.sales",))
+    sales = Table("shop", "sales", ("sale_id", "amount"), types=("bigint", "bigint"))
+    return parse_views({"v": text}, {"shop.sales": sales})["v"]
+
+
+def test_the_policy_has_two_names_and_one_meaning() -> None:
+    for view in (_view(), _view(policy="deferred"), _view(policy="dpda")):
+        assert policy_of(view) == explain(view).policy == "deferred"
+        assert not is_full(view)
+    assert policy_of(_view(policy="snapshot")) == "snapshot"
+    with pytest.raises(UnsupportedError) as caught:
+        _view(policy="immediate")
+    assert caught.value.hint == "available: snapshot, deferred (dpda)"
+
+
+@pytest.mark.parametrize("text", ["mostly", "", "Complete", "none"])
+def test_an_unknown_consistency_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match=f"v.sql: rollview.consistency is `{text}`") as caught:
+        _view(consistency=text)
+    assert caught.value.hint == "one of convergence, weak, strong, complete"
+
+
+@pytest.mark.parametrize("level", ["convergence", "weak", "strong"])
+def test_a_lower_consistency_has_no_effect_and_that_is_said(level: str) -> None:
+    view = _view(consistency=level)
+    assert notices(view) == [
+        f"view v: rollview.consistency = {level} has no effect yet; the view is complete, which includes it"
+    ]
+    assert explain(view).consistency == level
+    assert explain(view).notices == tuple(notices(view))
+
+
+def test_complete_is_the_default_and_needs_no_word() -> None:
+    for view in (_view(), _view(consistency="complete")):
+        assert explain(view).consistency == "complete"
+        assert notices(view) == []

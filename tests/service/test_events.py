@@ -1,0 +1,183 @@
+"""Events: stamped and handed on in one place, whatever subscribers do; documented; readable in the log."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+from rollview import events
+from rollview.events import Applied, Captured, Event, Events, Failed, Retry, StepBegun, StepFinished
+from rollview.service.event_log import log_event
+from rollview.service.step_timer import StepTimer, timed_step
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "events.md"
+CLASSES = sorted(Event.__subclasses__(), key=lambda each: each.__name__)
+
+
+def test_the_page_lists_every_event_with_its_fields() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|([^|]*)\|", page, re.MULTILINE)
+    listed = {name: (event, tuple(re.findall(r"`(\w+)`", fields))) for name, event, fields in rows}
+    real = {
+        each.__name__: (
+            each.name.fget(each.__new__(each)),  # type: ignore[attr-defined]
+            tuple(field.name for field in dataclasses.fields(each) if field.name != "time"),
+        )
+        for each in CLASSES
+    }
+    assert listed == real
+    assert len(rows) == len(CLASSES)
+
+
+def test_every_event_is_frozen_data() -> None:
+    defined = {each for each in vars(events).values() if isinstance(each, type) and issubclass(each, Event)}
+    assert defined == {Event, *CLASSES}
+    assert all(each.__dataclass_params__.frozen for each in defined)  # type: ignore[attr-defined]
+
+
+def test_a_record_is_json() -> None:
+    record = StepFinished("apply", "v", 3, 0.5, {"write": 0.25}, None, time=12.3456).record()
+    assert json.loads(json.dumps(record)) == record
+    assert record == {
+        "time": 12.346,
+        "event": "step_finished",
+        **{"kind": "apply", "subject": "v", "step": 3, "seconds": 0.5},
+        **{"phases": {"write": 0.25}, "rows": None},
+    }
+    assert Applied(("v", "w"), 12).record()["views"] == ["v", "w"]
+
+
+def test_the_emitter_stamps_the_time_and_tells_everybody() -> None:
+    emitter, one, other = Events(clock=iter([1.0, 2.0, 3.0]).__next__), [], []
+    end = emitter.subscribe(one.append)
+    emitter.subscribe(other.append)
+    emitter.emit(Captured(1, 1))
+    end()
+    emitter.emit(Captured(2, 3))
+    end()
+    assert one == [Captured(1, 1, time=1.0)]
+    assert other == [Captured(1, 1, time=1.0), Captured(2, 3, time=2.0)]
+
+
+def test_a_subscriber_that_raises_is_logged_and_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    emitter, told, calls = Events(), [], []
+
+    def broken(event: Event) -> None:
+        calls.append(event)
+        raise ValueError("broken")
+
+    emitter.subscribe(broken)
+    emitter.subscribe(told.append)
+    emitter.emit(Captured(1, 1))
+    emitter.emit(Captured(1, 2))
+    assert (len(calls), len(told)) == (1, 2)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "ValueError: broken" in caplog.text
+
+
+def test_many_threads_are_heard_one_at_a_time_in_order() -> None:
+    emitter, told, inside = Events(), [], []
+
+    def subscriber(event: Event) -> None:
+        inside.append(1)
+        assert len(inside) == 1
+        told.append(event)
+        inside.pop()
+
+    emitter.subscribe(subscriber)
+    threads = [
+        threading.Thread(target=lambda: [emitter.emit(Captured(1, csn)) for csn in range(200)])
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(told) == 1600, "nobody was dropped, so nobody was called while another was"
+    assert [event.time for event in told] == sorted(event.time for event in told)
+
+
+def test_a_subscriber_may_emit() -> None:
+    emitter, told = Events(), []
+    emitter.subscribe(lambda event: emitter.emit(Captured(1, 2)) if event.fields()["csn"] == 1 else None)
+    emitter.subscribe(told.append)
+    emitter.emit(Captured(1, 1))
+    assert sorted(event.fields()["csn"] for event in told) == [1, 2]
+
+
+# Steps
+
+
+def test_a_step_is_begun_and_finished_with_its_phases() -> None:
+    emitter, told = Events(), []
+    emitter.subscribe(told.append)
+    with timed_step(emitter, "apply", "v", 7) as timer:
+        for name in ("write", "commit", "write"):
+            with timer.phase(name):
+                pass
+        timer.rows = 3
+    begun, finished = told
+    assert (begun.name, begun.fields()) == ("step_begun", {"kind": "apply", "subject": "v", "step": 7})
+    assert isinstance(finished, StepFinished)
+    assert set(finished.phases) == {"write", "commit"}
+    assert finished.rows == 3
+    assert sum(finished.phases.values()) <= finished.seconds
+
+
+def test_a_step_that_fails_is_not_finished() -> None:
+    emitter, told = Events(), []
+    emitter.subscribe(told.append)
+    with (
+        pytest.raises(ZeroDivisionError),
+        timed_step(emitter, "apply", "v", 7) as timer,
+        timer.phase("write"),
+    ):
+        _ = 1 / 0
+    assert [type(event) for event in told] == [StepBegun]
+    assert "write" in timer.phases
+
+
+def test_phases_of_several_threads_add_up() -> None:
+    timer = StepTimer()
+    threads = [
+        threading.Thread(target=lambda: [timer.add("lookups", 0.5) for _ in range(1000)]) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert timer.phases == {"lookups": 4000.0}
+
+
+# The log
+
+
+def test_events_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "rollview")
+    log_event(Captured(2, 5, time=1.5))
+    log_event(Applied(("v", "w"), 5))
+    log_event(StepBegun("capture", "", 4))
+    log_event(Retry("run", 3, 5.0, "crm is away", "SourceUnavailable", "crm", "wait = patience"))
+    log_event(Failed("run", "1 / 0", "ZeroDivisionError", trace="Traceback\n  line\nZeroDivisionError\n"))
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "captured transactions=2 csn=5"),
+        ("INFO", 'applied views=["v", "w"] csn=5'),
+        ("DEBUG", "step_begun kind=capture step=4"),
+        (
+            "WARNING",
+            'retry what=run attempt=3 pause_seconds=5.0 message="crm is away" kind=SourceUnavailable '
+            'subject=crm hint="wait = patience"',
+        ),
+        (
+            "ERROR",
+            'failed what=run message="1 / 0" kind=ZeroDivisionError\nTraceback\n  line\nZeroDivisionError',
+        ),
+    ]
+    assert caplog.records[0].__dict__["event"] == Captured(2, 5, time=1.5).record()
+    assert {record.name for record in caplog.records} == {"rollview.run"}

@@ -1,0 +1,133 @@
+"""The loop that repeats work: what is retried, for how long, and what comes out."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from rollview.errors import InputError, RollviewError
+from rollview.events import Event, Events, Failed, Retry
+from rollview.service.retry import PAUSE_SECONDS, Stop, follow, keep_trying
+
+
+class _Passing(RollviewError):
+    retryable = True
+
+
+class _Lasting(RollviewError):
+    retryable = False
+
+
+class _MissingFile(InputError):
+    retryable = True
+
+
+class _Patient(Stop):
+    """Does not sleep, and remembers how long it should have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited: list[float] = []
+
+    def wait(self, seconds: float) -> None:
+        self.waited.append(seconds)
+
+
+def _failing(*errors: Exception) -> Callable[[], bool]:
+    """Raises these one after the other, then succeeds."""
+    left = list(errors)
+
+    def action() -> bool:
+        if left:
+            raise left.pop(0)
+        return True
+
+    return action
+
+
+def _told() -> tuple[Events, list[Event]]:
+    events, told = Events(), []
+    events.subscribe(told.append)
+    return events, told
+
+
+@pytest.mark.parametrize("error", [ConnectionError(), RuntimeError(), _Passing("")])
+def test_an_error_without_a_message_is_retried(error: Exception) -> None:
+    events, told = _told()
+    assert keep_trying(_Patient(), "run", _failing(error), events)
+    assert [event.kind for event in told if isinstance(event, Retry)] == [type(error).__name__]
+    assert isinstance(error, RollviewError) or told[0].fields()["message"] == type(error).__name__
+
+
+def test_an_attempt_that_succeeds_costs_next_to_nothing() -> None:
+    tracemalloc.start()
+    try:
+        assert keep_trying(_Patient(), "run", lambda: True, Events())
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_pauses_grow_and_then_stay() -> None:
+    events, told = _told()
+    stop = _Patient()
+    assert keep_trying(stop, "run", _failing(*[_Passing("away", subject="crm", hint="wait")] * 1000), events)
+    assert stop.waited == [*PAUSE_SECONDS, *[PAUSE_SECONDS[-1]] * (1000 - len(PAUSE_SECONDS))]
+    assert [event.attempt for event in told if isinstance(event, Retry)] == list(range(1, 1001))
+    known = {"message": "away", "kind": "_Passing", "subject": "crm", "hint": "wait", "trace": ""}
+    assert told[3].fields() == {"what": "run", "attempt": 4, "pause_seconds": 5, **known}
+
+
+def test_a_programming_error_comes_out_at_the_third_time_in_a_row() -> None:
+    events, told = _told()
+    with pytest.raises(ZeroDivisionError):
+        keep_trying(_Patient(), "run", lambda: bool(1 // 0), events)
+    assert len(told) == 2
+    assert all("test_retry.py" in event.fields()["trace"] for event in told)
+    mixed = [ZeroDivisionError(), KeyError("k"), _Passing("away"), ZeroDivisionError(), ZeroDivisionError()]
+    assert keep_trying(_Patient(), "run", _failing(*mixed), events)
+    with pytest.raises(KeyError):
+        keep_trying(_Patient(), "run", _failing(*mixed, KeyError("k")), events)
+
+
+def test_an_error_that_lasts_comes_out_at_once() -> None:
+    events, told = _told()
+    with pytest.raises(_Lasting):
+        keep_trying(_Patient(), "run", _failing(_Lasting("corrupt")), events)
+    assert told == []
+
+
+def test_bad_input_comes_out_of_the_first_round_only() -> None:
+    events, told = _told()
+    with pytest.raises(_MissingFile):
+        keep_trying(_Patient(), "run", _failing(_MissingFile("no such file")), events, first=True)
+    assert told == []
+    assert keep_trying(_Patient(), "run", _failing(_MissingFile("no such file")), events)
+    assert keep_trying(_Patient(), "run", _failing(_Passing("away")), events, first=True)
+
+
+def test_nothing_is_retried_for_one_who_wants_to_stop() -> None:
+    stop, (events, told) = _Patient(), _told()
+    events.subscribe(lambda _: stop.now())
+    assert keep_trying(stop, "run", _failing(_Passing("away")), events) is False
+    with pytest.raises(_Passing):
+        keep_trying(stop, "run", _failing(_Passing("away")), events)
+    assert len(told) == 1
+
+
+def test_following_waits_when_there_is_nothing_to_do_and_tells_how_it_failed() -> None:
+    stop, (events, told) = _Patient(), _told()
+    done = iter([True, False, True])
+
+    def action() -> bool:
+        try:
+            return next(done)
+        except StopIteration:
+            raise _Lasting("corrupt", subject="v") from None
+
+    with pytest.raises(_Lasting):
+        follow(stop, "capture", action, events)
+    assert len(stop.waited) == 1
+    assert [event.fields()["subject"] for event in told if isinstance(event, Failed)] == ["v"]
