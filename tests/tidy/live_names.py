@@ -116,7 +116,8 @@ def _used(statement: ast.stmt, module: Module) -> Iterator[Name]:
         elif isinstance(node, ast.Tuple) and len(texts := list(_texts(*node.elts))) == 2:
             yield texts[0], texts[1]
         for text in _texts(node):
-            yield text.partition(":")[0], text.partition(":")[2]
+            # `module:Class.method` uses the class.
+            yield text.partition(":")[0], text.partition(":")[2].partition(".")[0]
 
 
 def _texts(*nodes: ast.AST) -> Iterator[str]:

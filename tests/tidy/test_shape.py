@@ -90,7 +90,9 @@ def test_no_module_is_dead() -> None:
 def test_no_public_name_is_dead() -> None:
     """Every public function, class and constant is used by the product; one that only tests use is dead."""
     unused = unused_names(ROOT / "src", {("rollview.cli", "main")})
-    assert {f"{module}.{name}" for module, name in unused} == set(UNUSED)
+    # The suite of a source's contract is for other packages.
+    ours = [each for each in unused if not each[0].startswith("rollview.testing")]
+    assert {f"{module}.{name}" for module, name in ours} == set(UNUSED)
 
 
 def test_nodes_are_asked_and_not_told_apart() -> None:
