@@ -31,8 +31,8 @@ OPERATIONS: tuple[tuple[type, str], ...] = (
     (LakeTable, "vacuum"),
     (Warehouse, "drop_table"),
     (SQLiteSource, "setup"),
-    (SQLiteSource, "origin"),
-    (SQLiteSource, "forget"),
+    (SQLiteSource, "current_position"),
+    (SQLiteSource, "acknowledge"),
 )
 BOTH_SIDES = ("_commit",)
 

@@ -29,7 +29,7 @@ EVERY_STEP = (
     "begin of capture",
     "_commit of crm/customer",
     "finish of capture",
-    "forget of crm",
+    "acknowledge of crm",
     "begin of propagate",
     "_commit of deltas/states_of_size",
     "finish of propagate",
