@@ -15,7 +15,7 @@ demo: $(READY) ## The story in a minute: two databases, writers that never stop,
 	@$(BIN)/rollview demo
 
 test: check servers ## Everything that must hold before a change lands
-	$(BIN)/pytest -m "slow and not soak" -n $(JOBS)
+	$(BIN)/pytest -m "slow and not soak" -n $(JOBS) --dist worksteal --durations=15
 
 test-fresh: $(READY) ## Fresh clones, for root and for an ordinary user: make demo, init, setup; ten minutes, needs root
 	$(BIN)/pytest -m soak tests/cli/test_fresh_clone.py
@@ -42,10 +42,12 @@ fast: $(READY)
 servers: ## Installs the database servers that tests start for themselves
 	scripts/servers
 
-soak: $(READY) servers ## 100,000 hostile runs of the sweep, 200 real kills, ten minutes of stress on real servers
+soak: $(READY) servers ## 100,000 hostile runs of the sweep, 200 real kills, twelve minutes of stress on real servers
 	$(BIN)/python -m rollview.simulator.soak
 	$(BIN)/pytest -m soak
 	$(BIN)/python benchmarks/kills.py --kills 200
+	$(BIN)/python benchmarks/stress.py --seconds 60
+	$(BIN)/python benchmarks/stress.py --seconds 60 --bank
 	$(BIN)/python benchmarks/stress.py --seconds 300 --kills 10 --restarts 5
 	$(BIN)/python benchmarks/stress.py --seconds 300 --kills 10 --restarts 5 --bank
 
