@@ -32,7 +32,7 @@ from rollview import Project
 from rollview.catalog import Catalog
 
 WRITERS = 8
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 300.0
 
 
 class Stress:
@@ -69,7 +69,10 @@ class Stress:
         finally:
             writers.stop()
             daemon.terminate()
-            daemon.wait(120)
+            try:
+                daemon.wait(PATIENCE_SECONDS)
+            finally:
+                daemon.kill()
         tell(f"{writers.committed} transactions in {self.options.seconds:g} s")
         with Project.open(self.folder) as project:
             return self._judge(project, writers.committed)
