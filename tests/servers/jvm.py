@@ -25,7 +25,6 @@ def start_quickly() -> None:
     archive = f" -XX:SharedArchiveFile={_ARCHIVE}" if _ARCHIVE.exists() else ""
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", _OPTIONS)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", _OPTIONS + archive)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def make_archive() -> None:

@@ -21,6 +21,8 @@ from typing import Any
 
 import pymysql
 
+from servers.ordinary_user import give
+
 PASSWORD = "s3cret/pass@word"
 ADMIN = "tester"
 _START_SECONDS = 60.0
@@ -60,7 +62,8 @@ class MariaDBServer:
 
     def _install(self) -> None:
         shutil.copytree(_installed(self._user), self.folder / "data", copy_function=shutil.copy)
-        _give(self.folder, self._user)
+        if self._user:
+            give(self.folder, self._user)
 
     def start(self) -> MariaDBServer:
         """Starts the process and waits until it answers."""
@@ -167,20 +170,14 @@ def _installed(user: str) -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     data = folder / "data"
     data.mkdir()
-    _give(folder, user)
+    if user:
+        give(folder, user)
     command = [_program("mariadb-install-db"), "--no-defaults", f"--datadir={data}", "--skip-test-db"]
     command += ["--auth-root-authentication-method=normal", "--innodb-log-file-size=48M"]
     if user:
         command.append(f"--user={user}")
     subprocess.run(command, check=True, capture_output=True)
     return data
-
-
-def _give(folder: Path, user: str) -> None:
-    """Makes a folder with all that is in it the user's."""
-    if user:
-        for each in (folder, *folder.rglob("*")):
-            shutil.chown(each, user)
 
 
 def _free_port() -> int:

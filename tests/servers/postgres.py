@@ -21,6 +21,8 @@ from pathlib import Path
 
 import psycopg
 
+from servers.ordinary_user import give
+
 _SETTINGS = {
     "wal_level": "logical",
     "max_prepared_transactions": "20",
@@ -62,7 +64,8 @@ class PostgresServer:
         self.port = _free_port()
         self.process: subprocess.Popen[bytes] | None = None
         shutil.copytree(_initialized(self._bin, self._user), self.folder / "data", copy_function=shutil.copy)
-        _give(self.folder, self._user)
+        if self._user is not None:
+            give(self.folder, self._user)
         atexit.register(self.remove)
 
     def dsn(self, database: str = "postgres", user: str = "postgres", password: str = "") -> str:
@@ -168,7 +171,8 @@ def _initialized(bin_folder: Path, user: str | None) -> Path:
     """A data folder as initdb makes it, made once in a process and copied for every server."""
     folder = Path(tempfile.mkdtemp(prefix="rollview-postgres-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    _give(folder, user)
+    if user is not None:
+        give(folder, user)
     subprocess.run(
         [str(bin_folder / "initdb"), "-D", str(folder / "data"), "-U", "postgres", "-A", "trust",
          "-E", "UTF8", "--no-locale", "--no-sync"],
@@ -178,13 +182,6 @@ def _initialized(bin_folder: Path, user: str | None) -> Path:
         **_as_user(user),
     )  # fmt: skip
     return folder / "data"
-
-
-def _give(folder: Path, user: str | None) -> None:
-    """Makes a folder with all that is in it the user's."""
-    if user is not None:
-        for each in (folder, *folder.rglob("*")):
-            shutil.chown(each, user)
 
 
 def _as_user(user: str | None) -> dict[str, object]:
