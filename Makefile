@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ARCHIVE := $(VENV)/spark.jsa
 JOBS ?= auto
 
 .PHONY: help demo test test-fresh check lint format types layers fast servers soak bench clean
@@ -14,8 +15,8 @@ help: ## What can be made
 demo: $(READY) ## The story in a minute: two databases, writers that never stop, two views, one moment
 	@$(BIN)/rollview demo
 
-test: check servers ## Everything that must hold before a change lands
-	$(BIN)/pytest -m "slow and not soak" -n $(JOBS)
+test: check servers $(ARCHIVE) ## Everything that must hold before a change lands
+	$(BIN)/pytest -m "slow and not soak" -n $(JOBS) --dist worksteal --durations=15
 
 test-fresh: $(READY) ## Fresh clones, for root and for an ordinary user: make demo, init, setup; ten minutes, needs root
 	$(BIN)/pytest -m soak tests/cli/test_fresh_clone.py
@@ -42,10 +43,12 @@ fast: $(READY)
 servers: ## Installs the database servers that tests start for themselves
 	scripts/servers
 
-soak: $(READY) servers ## 100,000 hostile runs of the sweep, 200 real kills, ten minutes of stress on real servers
+soak: $(READY) servers $(ARCHIVE) ## 100,000 hostile runs of the sweep, 200 real kills, twelve minutes of stress on real servers
 	$(BIN)/python -m rollview.simulator.soak
 	$(BIN)/pytest -m soak
 	$(BIN)/python benchmarks/kills.py --kills 200
+	$(BIN)/python benchmarks/stress.py --seconds 60
+	$(BIN)/python benchmarks/stress.py --seconds 60 --bank
 	$(BIN)/python benchmarks/stress.py --seconds 300 --kills 10 --restarts 5
 	$(BIN)/python benchmarks/stress.py --seconds 300 --kills 10 --restarts 5 --bank
 
@@ -62,3 +65,7 @@ clean: ## Removes the environment and all caches
 $(READY): pyproject.toml constraints.txt scripts/environment
 	scripts/environment $(PYTHON) $(VENV)
 	@touch $@
+
+# Spark's classes as the JVM keeps them, so that the many JVMs of the tests start in half the time.
+$(ARCHIVE): $(READY)
+	$(BIN)/python tests/servers/jvm.py

@@ -280,7 +280,7 @@ class Campaign:
 def _readable(project: Project, view: str, oldest: int, last: int) -> list[int]:
     condensed = project._warehouse.catalog.condensed(view)
     return [
-        csn for csn in range(oldest, last + 1) if not any(after < csn < upto for after, upto in condensed)
+        csn for csn in range(oldest, last + 1) if not any(each.after < csn < each.upto for each in condensed)
     ]
 
 

@@ -4,7 +4,8 @@
     python benchmarks/stress.py --seconds 60 --kills 3 --restarts 2
     python benchmarks/stress.py --seconds 60 --bank
 
-`--kills` ends `rollview run` with SIGKILL that often and starts it again; `--restarts` ends and starts each
+`--kills` ends `rollview run` with SIGKILL that often, each time after it has done some work, and starts it
+again; `--restarts` ends and starts each
 server, half of the times with SIGKILL (a MariaDB with prepared transactions never). `--bank` moves money
 between accounts in the two servers by global transactions; whatever any view ever showed, the sum must be
 zero. Exit code 1 on any difference. The seed fixes what writers do, not how they interleave.
@@ -28,9 +29,10 @@ from stress_shop import ShopOnServers
 from stress_world import Oracle, Servers, Writers
 
 from rollview import Project
+from rollview.catalog import Catalog
 
-STATES = 50
 WRITERS = 8
+PATIENCE_SECONDS = 300.0
 
 
 class Stress:
@@ -67,7 +69,10 @@ class Stress:
         finally:
             writers.stop()
             daemon.terminate()
-            daemon.wait(120)
+            try:
+                daemon.wait(PATIENCE_SECONDS)
+            finally:
+                daemon.kill()
         tell(f"{writers.committed} transactions in {self.options.seconds:g} s")
         with Project.open(self.folder) as project:
             return self._judge(project, writers.committed)
@@ -83,6 +88,7 @@ class Stress:
             time.sleep(gap * (0.5 + self.chance.random()))
             tell(f"  {what}")
             if what == "kill":
+                self._wait_for_work(daemon)
                 daemon.kill()
                 daemon.wait()
                 daemon = self._start_daemon()
@@ -95,12 +101,31 @@ class Stress:
                 self.servers.mariadb.stop() if is_kind else self.servers.mariadb.kill()
                 self.servers.mariadb.start()
         while time.monotonic() < ends:
-            if daemon.poll() is not None:
-                raise SystemExit(f"rollview ended by itself:\n{Path(self.log.name).read_text()[-3000:]}")
+            self._check_alive(daemon)
             time.sleep(0.2)
         return daemon
 
+    def _wait_for_work(self, daemon: subprocess.Popen[bytes]) -> None:
+        """A process that is killed while Spark is still starting has nothing to lose."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self._applied() == self.applied_at_start and time.monotonic() < deadline:
+            self._check_alive(daemon)
+            time.sleep(0.2)
+
+    def _applied(self) -> dict[str, int]:
+        """The csn that each view shows."""
+        catalog = Catalog.open(f"sqlite:///{self.folder / 'lake' / 'catalog.db'}")
+        try:
+            return {name: view.materialized_csn for name, view in catalog.views().items()}
+        finally:
+            catalog.close()
+
+    def _check_alive(self, daemon: subprocess.Popen[bytes]) -> None:
+        if daemon.poll() is not None:
+            raise SystemExit(f"rollview ended by itself:\n{Path(self.log.name).read_text()[-3000:]}")
+
     def _start_daemon(self) -> subprocess.Popen[bytes]:
+        self.applied_at_start = self._applied()
         command = [str(Path(sys.executable).parent / "rollview"), "run", "--project", str(self.folder)]
         return subprocess.Popen(command, stdout=self.log, stderr=self.log)
 
@@ -120,7 +145,7 @@ class Stress:
             if Counter(database.execute(f"SELECT {names} FROM {name}").fetchall()) != self._rows(name):
                 wrong.append(f"the captured history of {name} does not add up to what the server holds")
         oldest = max(view.oldest for view in status.views)
-        csns = self.chance.sample(range(oldest, last + 1), min(STATES, last + 1 - oldest))
+        csns = self.chance.sample(range(oldest, last + 1), min(self.options.states, last + 1 - oldest))
         for csn in csns:
             self.oracle.show(database, csn)
             for view in self.world.views:
@@ -164,6 +189,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--restarts", type=int, default=0)
     parser.add_argument("--bank", action="store_true")
+    parser.add_argument("--states", type=int, default=50, help="how many states of every view are compared")
     parser.add_argument("--pause", type=float, default=0.02, help="seconds between a writer's transactions")
     parser.add_argument("--seed", type=int, default=None)
     options = parser.parse_args()

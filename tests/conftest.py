@@ -1,8 +1,23 @@
-"""For all tests: Hypothesis has no deadline, because a busy machine is not a failing test."""
+"""For all tests: Hypothesis has no deadline, as a busy machine is not a failing test; Spark starts quickly.
+
+The JVM options are set before anything starts Spark, so that processes which tests start have them, too.
+"""
 
 from __future__ import annotations
 
+import sys
+
+import pytest
 from hypothesis import settings
+
+from servers.jvm import start_quickly
 
 settings.register_profile("rollview", deadline=None)
 settings.load_profile("rollview")
+start_quickly()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Ends what the tests of this process shared. Only who has imported it can have started it."""
+    if (shared := sys.modules.get("servers.spark")) is not None:
+        shared.stop_shared()

@@ -32,9 +32,10 @@ def test_a_claim_holds(name: str, scenario: Scenario, network: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("runs", [100, pytest.param(500, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("name", "scenario", "network"), CLAIMS)
-def test_a_claim_holds_at_length(name: str, scenario: Scenario, network: str) -> None:
-    _hold(name, scenario, network, runs=200, seed=8_000)
+def test_a_claim_holds_at_length(name: str, scenario: Scenario, network: str, runs: int) -> None:
+    _hold(name, scenario, network, runs, seed=8_000)
 
 
 def test_names_are_the_contract() -> None:

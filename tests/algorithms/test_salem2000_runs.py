@@ -76,15 +76,14 @@ def test_oracle_views_published_together(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("runs", [50, pytest.param(250, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("relations", [1, 2, 3, 4])
 @pytest.mark.parametrize("scenario", Scenario)
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_oracle_many_runs(name: str, scenario: Scenario, relations: int) -> None:
+def test_oracle_many_runs(name: str, scenario: Scenario, relations: int, runs: int) -> None:
     for network in NETWORKS.values():
         size = Size(relations)
-        _assert_complete(
-            run_campaign(Campaign(ALGORITHMS[name], network, scenario, size, runs=100, seed=7_000))
-        )
+        _assert_complete(run_campaign(Campaign(ALGORITHMS[name], network, scenario, size, runs, 7_000)))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -1,8 +1,7 @@
-"""Commands as a user types them, in this process; one Spark session for each module that needs one."""
+"""Commands as a user types them, in this process; one Spark session for those that need one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,14 +17,12 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/no/such/java")
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
+@pytest.fixture(scope="session")
+def spark() -> Any:
     """The session that commands are given in the context's `obj`."""
-    from rollview.spark.session import open_session
+    from servers.spark import shared_session
 
-    session = open_session("tests", {"master": "local[2]", "spark.sql.shuffle.partitions": "1"})
-    yield session
-    session.stop()
+    return shared_session({"spark.sql.shuffle.partitions": "1"})
 
 
 @pytest.fixture

@@ -1,30 +1,14 @@
-"""One small Spark session for all tests of this folder."""
+"""A Spark session for the tests of this folder."""
 
 from __future__ import annotations
-
-import os
-import sys
-from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
+from servers.spark import shared_session
+
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """Two threads, one shuffle partition, no web page: small jobs, quickly planned."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.log.level": "ERROR",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("conformance")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
+def spark() -> SparkSession:
+    """One shuffle partition and no second thoughts: small jobs, quickly planned."""
+    return shared_session({"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"})

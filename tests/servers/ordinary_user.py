@@ -38,9 +38,9 @@ def interpreter() -> str:
     return found
 
 
-def give(folder: Path) -> None:
+def give(folder: Path, user: str = USER) -> None:
     """Gives a folder, with all that is in it, to the ordinary user."""
-    subprocess.run(["chown", "-R", USER, str(folder)], check=True)
+    subprocess.run(["chown", "-R", user, str(folder)], check=True)
 
 
 def run_as(

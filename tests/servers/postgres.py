@@ -21,6 +21,8 @@ from pathlib import Path
 
 import psycopg
 
+from servers.ordinary_user import give
+
 _SETTINGS = {
     "wal_level": "logical",
     "max_prepared_transactions": "20",
@@ -59,12 +61,11 @@ class PostgresServer:
             # Commits that return before they are flushed are what capture must cope with, too.
         self._user = "nobody" if os.getuid() == 0 else None
         self.folder = Path(tempfile.mkdtemp(prefix="rollview-postgres-"))
-        if self._user is not None:
-            shutil.chown(self.folder, self._user)
         self.port = _free_port()
         self.process: subprocess.Popen[bytes] | None = None
-        self._run("initdb", "-D", str(self.folder / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8",
-                  "--no-locale", "--no-sync")  # fmt: skip
+        shutil.copytree(_initialized(self._bin, self._user), self.folder / "data", copy_function=shutil.copy)
+        if self._user is not None:
+            give(self.folder, self._user)
         atexit.register(self.remove)
 
     def dsn(self, database: str = "postgres", user: str = "postgres", password: str = "") -> str:
@@ -149,15 +150,6 @@ class PostgresServer:
                 **_as_user(self._user),
             )
 
-    def _run(self, program: str, *arguments: str) -> None:
-        subprocess.run(
-            [str(self._bin / program), *arguments],
-            check=True,
-            capture_output=True,
-            cwd=self.folder,
-            **_as_user(self._user),
-        )
-
     def _end(self, sign: signal.Signals) -> None:
         if self.process is not None:
             if self.process.poll() is None:
@@ -172,6 +164,24 @@ def shared_server() -> PostgresServer:
     server = PostgresServer()
     server.start()
     return server
+
+
+@cache
+def _initialized(bin_folder: Path, user: str | None) -> Path:
+    """A data folder as initdb makes it, made once in a process and copied for every server."""
+    folder = Path(tempfile.mkdtemp(prefix="rollview-postgres-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if user is not None:
+        give(folder, user)
+    subprocess.run(
+        [str(bin_folder / "initdb"), "-D", str(folder / "data"), "-U", "postgres", "-A", "trust",
+         "-E", "UTF8", "--no-locale", "--no-sync"],
+        check=True,
+        capture_output=True,
+        cwd=folder,
+        **_as_user(user),
+    )  # fmt: skip
+    return folder / "data"
 
 
 def _as_user(user: str | None) -> dict[str, object]:

@@ -10,15 +10,13 @@ from pyspark.sql import SparkSession
 from shop import Shop, transact
 
 from rollview.service.project import Project
-from rollview.spark.session import open_session
+from servers.spark import shared_session
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark() -> SparkSession:
     """Two threads; the product's own settings otherwise."""
-    session = open_session("tests", {"master": "local[2]", "spark.driver.memory": "2g"})
-    yield session
-    session.stop()
+    return shared_session()
 
 
 @pytest.fixture

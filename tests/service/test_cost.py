@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ def test_a_small_step_is_one_job_per_view(shop: Shop, spark: SparkSession) -> No
         project.setup()
         shop.begin()
         tracker = spark.sparkContext.statusTracker()
+        _check_that_jobs_are_counted(spark)
         for _ in range(3):
             for _ in range(4):
                 shop.transact()
@@ -40,6 +42,16 @@ def test_a_small_step_is_one_job_per_view(shop: Shop, spark: SparkSession) -> No
             for view, version in versions.items():
                 assert project._warehouse.view_table(view).version() - version <= 1
                 assert project._warehouse.record(view).materialized_csn == csn
+
+
+def _check_that_jobs_are_counted(spark: SparkSession) -> None:
+    """Spark forgets old jobs when there are many; then a difference of counts would say nothing."""
+    tracker = spark.sparkContext.statusTracker()
+    before, deadline = len(tracker.getJobIdsForGroup(None)), time.monotonic() + 30
+    spark.range(3).count()
+    while len(tracker.getJobIdsForGroup(None)) == before:
+        assert time.monotonic() < deadline, "a job was run and is not counted"
+        time.sleep(0.02)
 
 
 def test_keys_that_change_all_the_time_do_not_multiply(shop: Shop, spark: SparkSession) -> None:

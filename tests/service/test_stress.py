@@ -1,6 +1,8 @@
 """Real servers under load: eight writers on both while `rollview run` works, then a judgement.
 
-The campaign is a program of its own (`benchmarks/stress.py`); the seed is in its output.
+The campaign is a program of its own (`benchmarks/stress.py`); the seed is in its output. Its budget here is
+fixed: three quarters of a minute of writing, with the disturbances in it, and 25 states of every view. `make
+soak` runs it for minutes, undisturbed, too.
 """
 
 from __future__ import annotations
@@ -19,14 +21,13 @@ CAMPAIGN = Path(__file__).parents[2] / "benchmarks" / "stress.py"
 
 
 @pytest.mark.parametrize(
-    "options",
-    [[], ["--kills", "3", "--restarts", "2"], ["--bank"], ["--bank", "--kills", "2"]],
-    ids=lambda options: " ".join(options) or "undisturbed",
+    "options", [["--kills", "2", "--restarts", "1"], ["--bank", "--kills", "1"]], ids=" ".join
 )
 def test_oracle_views_over_servers_under_load(options: list[str]) -> None:
     seed = str(random.randrange(1_000_000))
+    budget = ["--seconds", "45", "--states", "25"]
     result = subprocess.run(
-        [sys.executable, str(CAMPAIGN), "--seconds", "60", "--seed", seed, *options],
+        [sys.executable, str(CAMPAIGN), *budget, "--seed", seed, *options],
         capture_output=True,
         text=True,
         timeout=1200,
@@ -35,4 +36,4 @@ def test_oracle_views_over_servers_under_load(options: list[str]) -> None:
     )
     told = result.stdout + result.stderr[-3000:]
     assert result.returncode == 0, told
-    assert "50 states compared" in told, told
+    assert "25 states compared" in told, told

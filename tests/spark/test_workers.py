@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,15 +12,13 @@ from pyspark.sql import SparkSession
 from rollview.errors import ViewError
 from rollview.planning import parse_view
 from rollview.sources.workers import Threads, Workers
-from rollview.spark.session import open_session
 from rollview.spark.workers import SparkWorkers
+from servers.spark import shared_session
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = open_session("tests", {"master": "local[2]", "spark.driver.memory": "1g"})
-    yield session
-    session.stop()
+def spark() -> SparkSession:
+    return shared_session()
 
 
 @pytest.fixture(params=["threads", pytest.param("spark", marks=pytest.mark.slow)])

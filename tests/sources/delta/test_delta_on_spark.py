@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
-import sys
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ from rollview.algebra.expression import to_sql
 from rollview.rows import arrow_type
 from rollview.sources.files.key_filter import key_filters
 from rollview.spark.scan import condition_of
+from servers.spark import shared_session
 
 pytestmark = pytest.mark.slow
 
@@ -38,20 +36,10 @@ VALUES: dict[str, list[Any]] = {
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session with a zone of its own. Where other tests have started Spark, it is theirs to stop."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    running = SparkSession.getActiveSession()
-    builder = SparkSession.builder.master("local[2]").appName("delta").config("spark.ui.enabled", "false")
-    for name in ("spark.driver.bindAddress", "spark.driver.host"):
-        builder = builder.config(name, "127.0.0.1")
-    session = builder.config("spark.log.level", "ERROR").getOrCreate() if running is None else running
-    own = session.newSession()
-    own.conf.set("spark.sql.session.timeZone", "America/New_York")
-    own.conf.set("spark.sql.shuffle.partitions", "1")
-    yield own
-    if running is None:
-        session.stop()
+def spark() -> SparkSession:
+    """A session with a zone of its own."""
+    zone = {"spark.sql.session.timeZone": "America/New_York"}
+    return shared_session({"spark.sql.shuffle.partitions": "1", **zone})
 
 
 @pytest.mark.parametrize("kind", VALUES)

@@ -1,0 +1,52 @@
+"""How every JVM of the tests starts: here, and in the processes that tests start.
+
+What Spark compiles in a test runs a few times and is thrown away. The JVM's optimizing compiler takes half
+of all processor time of such a run and never earns it back, so it is left out. Spark's classes are mapped
+from an archive, if there is one, instead of being read and verified at every start:
+
+    python tests/servers/jvm.py
+
+makes it in the environment's folder (`make test` does). A JVM that the archive does not fit ignores it.
+Nothing else about Spark changes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
+_ARCHIVE = Path(sys.prefix) / "spark.jsa"
+
+
+def start_quickly() -> None:
+    """Sets what Spark's launcher and Spark itself read when they start."""
+    archive = f" -XX:SharedArchiveFile={_ARCHIVE}" if _ARCHIVE.exists() else ""
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", _OPTIONS)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", _OPTIONS + archive)
+
+
+def make_archive() -> None:
+    """Runs a little of everything in Spark; when the JVM ends, it writes down the classes it had loaded."""
+    from pyspark import SparkContext
+    from pyspark.sql import functions as f
+
+    from rollview.spark.session import open_session
+
+    unfinished = _ARCHIVE.with_suffix(".part")
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{_OPTIONS} -XX:ArchiveClassesAtExit={unfinished}"
+    session = open_session("archive", {"master": "local[2]"})
+    rows = session.createDataFrame([(1, "a", 1.5)], "id bigint, name string, amount double")
+    joined = session.range(10).join(rows, "id", "left").groupBy(f.col("id") % 3).agg(f.sum("amount"))
+    joined.orderBy(f.col("sum(amount)").desc_nulls_last()).toPandas()
+    gateway = SparkContext._gateway
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+    unfinished.replace(_ARCHIVE)
+
+
+if __name__ == "__main__":
+    make_archive()
