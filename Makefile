@@ -38,7 +38,7 @@ layers: $(READY)
 	$(BIN)/lint-imports
 
 fast: $(READY)
-	$(BIN)/pytest -m "not slow" -n $(JOBS)
+	$(BIN)/pytest -m "not slow and not soak" -n $(JOBS)
 
 servers: ## Installs the database servers that tests start for themselves
 	scripts/servers

@@ -19,7 +19,7 @@ import pytest
 from rollview.sources.postgres import EmbeddedPostgres
 from servers.ordinary_user import USER, give, interpreter, needs_root, run_as
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 ROOT = Path(__file__).parents[2]
 SELF = pwd.getpwuid(os.getuid()).pw_name
 PATIENCE_SECONDS = 1200.0
