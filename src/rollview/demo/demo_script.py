@@ -239,7 +239,7 @@ def _read_back(console: Console, at: OpenProject, facts: dict[str, Any]) -> None
 
 
 def _latest(command_line: CommandLine, at: OpenProject, facts: dict[str, Any]) -> None:
-    facts["latest_csn"] = at.project.refresh()
+    facts["latest_csn"] = at.project.refresh().csn
     at.tell("verifying")
     verdicts = at.project.verify()
     facts["at_latest_csn"] = _totals(at, None)
