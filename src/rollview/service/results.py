@@ -1,51 +1,78 @@
 """What the drivers give back: how far they came, with the commit time of that csn.
 
-Commit times are ISO text in UTC, empty before the first transaction.
+Each result is also a number, the one that a caller wants most: `project.refresh()` is the csn that all views
+show. Commit times are ISO text in UTC, empty before the first transaction.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from pyspark.sql import DataFrame
 
 
-@dataclass(frozen=True)
-class CaptureResult:
+class _Number(int):
+    """A number with fields; it is shown and sent as a number is."""
+
+    __str__ = int.__repr__
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class CaptureResult(_Number):
     """How many transactions were captured, and the last csn now."""
 
     transactions: int
     csn: int
     commit_time: str
 
+    def __new__(cls, transactions: int, csn: int, commit_time: str) -> CaptureResult:  # noqa: ARG004
+        """The number itself; the fields are set afterwards."""
+        return super().__new__(cls, transactions)
 
-@dataclass(frozen=True)
-class PropagateResult:
-    """The high-water mark of a view before and after."""
+
+@dataclass(frozen=True, eq=False)
+class PropagateResult(_Number):
+    """The high-water mark of a view, and what it was before."""
 
     view: str
     from_csn: int
     high_water: int
     commit_time: str
 
+    def __new__(cls, view: str, from_csn: int, high_water: int, commit_time: str) -> PropagateResult:  # noqa: ARG004
+        """The number itself; the fields are set afterwards."""
+        return super().__new__(cls, high_water)
 
-@dataclass(frozen=True)
-class ApplyResult:
-    """The csn that a stored view showed before, and the one that it shows now."""
+
+@dataclass(frozen=True, eq=False)
+class ApplyResult(_Number):
+    """The csn that a stored view shows now, and the one that it showed before."""
 
     view: str
     from_csn: int
     csn: int
     commit_time: str
 
+    def __new__(cls, view: str, from_csn: int, csn: int, commit_time: str) -> ApplyResult:  # noqa: ARG004
+        """The number itself; the fields are set afterwards."""
+        return super().__new__(cls, csn)
 
-@dataclass(frozen=True)
-class RefreshResult:
-    """The views that were refreshed, and the csn that all of them show now."""
+
+@dataclass(frozen=True, eq=False)
+class RefreshResult(_Number):
+    """The csn that all refreshed views show now."""
 
     views: tuple[str, ...]
     csn: int
     commit_time: str
+
+    def __new__(cls, views: tuple[str, ...], csn: int, commit_time: str) -> RefreshResult:  # noqa: ARG004
+        """The number itself; the fields are set afterwards."""
+        return super().__new__(cls, csn)
 
 
 @dataclass(frozen=True)
