@@ -5,9 +5,20 @@ Commit times are ISO text in UTC, empty before the first transaction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
+
+
+@dataclass
+class SetupReport:
+    """What setup did, for people."""
+
+    sources: dict[str, list[str]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    loaded: dict[str, str] = field(default_factory=dict)
+    unchanged: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
