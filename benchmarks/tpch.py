@@ -31,8 +31,6 @@ from tpch_data import TABLES, Refresh, as_delta, generate
 
 from rollview import Project
 from rollview.lake import LakeTable
-from rollview.service.apply import apply
-from rollview.service.propagate import propagate_all
 from rollview.sources.delta import DeltaSource
 from rollview.spark import SparkBag
 
@@ -156,11 +154,12 @@ class Bench:
             captured = project.capture().transactions
         before = jobs()
         with self.phase("propagate"):
-            propagate_all(project._warehouse, project.views, None, 0.0)
+            project._drivers.propagate.run_all(project.views, None, 0.0)
         propagate_jobs = jobs() - before
         before = jobs()
         with self.phase("apply"):
-            apply(project._warehouse, dict.fromkeys(project.views, project.status().last_csn), "benchmark")
+            targets = dict.fromkeys(project.views, project.status().last_csn)
+            project._drivers.apply.run(targets, "benchmark")
         apply_jobs = jobs() - before
         return {"transactions": captured, "propagate_jobs": propagate_jobs, "apply_jobs": apply_jobs}
 

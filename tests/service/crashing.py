@@ -15,7 +15,7 @@ import pytest
 
 from rollview.catalog import Catalog
 from rollview.lake import LakeTable
-from rollview.service.warehouse import Warehouse
+from rollview.service.lake_tables import LakeTables
 from rollview.sources.sqlite import SQLiteSource
 
 OPERATIONS: tuple[tuple[type, str], ...] = (
@@ -30,7 +30,7 @@ OPERATIONS: tuple[tuple[type, str], ...] = (
     (LakeTable, "create"),
     (LakeTable, "_commit"),
     (LakeTable, "vacuum"),
-    (Warehouse, "drop_table"),
+    (LakeTables, "drop"),
     (SQLiteSource, "setup"),
     (SQLiteSource, "current_position"),
     (SQLiteSource, "acknowledge"),

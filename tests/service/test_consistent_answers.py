@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from shop import VIEWS, Shop, shown, transact
 
 from rollview.errors import PointError
-from rollview.service import refresh as refreshing
+from rollview.service.load import LoadDriver
 from rollview.service.project import Project
 
 pytestmark = pytest.mark.slow
@@ -98,16 +98,16 @@ def test_views_refreshed_together_show_one_csn(
     """Something commits, and is captured, between the rolling of one view and the loading of the other."""
     with Project.open(shop.folder, spark) as project:
         project.setup()
-        true_load = refreshing.load
+        true_load = LoadDriver.run
 
         def interrupted(*arguments: object, **options: object) -> object:
             _changed(shop)
             project.capture()
             return true_load(*arguments, **options)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(refreshing, "load", interrupted)
+        monkeypatch.setattr(LoadDriver, "run", interrupted)
         _changed(shop)
-        csn = project.refresh()
+        csn = project.refresh().csn
         shop.match(project)
         for view in project.status().views:
             assert view.materialized == csn, view.name

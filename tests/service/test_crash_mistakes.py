@@ -59,7 +59,7 @@ MISTAKES = [commit_ids_not_looked_at, steps_not_redone, finished_before_it_is_wr
 def test_the_crash_campaign_catches(
     mistake: Callable[[Patch], None], tmp_path: Path, spark: SparkSession, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr("rollview.service.run.maintain", lambda warehouse: {})
+    monkeypatch.setattr("rollview.service.run.RunDriver.maintain_lake", lambda driver: {})
     bench = Bench(tmp_path / "shop", spark, Executioner(monkeypatch), ONE_VIEW)
     assert bench.do(lambda project: project.setup())
     mistake(monkeypatch)

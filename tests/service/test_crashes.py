@@ -36,7 +36,7 @@ EVERY_STEP = (
 @pytest.fixture
 def bench(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A project that is set up. Maintenance has a test of its own; here it would only take time."""
-    monkeypatch.setattr("rollview.service.run.maintain", lambda warehouse: {})
+    monkeypatch.setattr("rollview.service.run.RunDriver.maintain_lake", lambda driver: {})
     made = Bench(tmp_path / "shop", spark, Executioner(monkeypatch))
     assert made.do(lambda project: project.setup())
     yield made
@@ -67,7 +67,7 @@ def test_oracle_a_crash_of_the_first_set_up(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each crash meets a fresh project, and writers go on before somebody sets it up again."""
-    monkeypatch.setattr("rollview.service.run.maintain", lambda warehouse: {})
+    monkeypatch.setattr("rollview.service.run.RunDriver.maintain_lake", lambda driver: {})
     executioner = Executioner(monkeypatch)
     moment, finished = 0, False
     while not finished:
@@ -134,7 +134,7 @@ def test_oracle_a_crash_while_a_definition_changes(bench: Bench) -> None:
 
 def _with_texts(bench: Bench, texts: list[str], action: Callable[[Project], object]) -> Iterator[str]:
     """Gives the view another text before every attempt."""
-    crashes = bench.every_crash(action, "finish of load", "drop_table")
+    crashes = bench.every_crash(action, "finish of load", "LakeTables.drop")
     while True:
         texts.reverse()
         bench.shop.views["sales_by_state"] = texts[0]

@@ -111,7 +111,7 @@ def test_a_capture_that_died_before_columns_changed(
     shop.connections["crm"].execute("UPDATE customer SET segment = 'z'")
     shop.connections["shop"].execute("UPDATE sales SET amount = 1")
     with monkeypatch.context() as patch:
-        patch.setattr("rollview.service.capture._write", lambda *_: 1 / 0)
+        patch.setattr("rollview.service.capture.CaptureDriver._write", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             project.capture()
     shop.connections["shop"].execute("ALTER TABLE sales ADD COLUMN weight INTEGER")

@@ -293,7 +293,7 @@ def test_what_is_told_is_what_happened(shop: Shop, project: Project) -> None:
 def test_a_defect_ends_run_with_its_traceback(
     shop: Shop, project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rollview.service.run.propagate_all", lambda *_: {}["no such key"])
+    monkeypatch.setattr("rollview.service.propagate.PropagateDriver.run_all", lambda *_: {}["no such key"])
     told: list[Event] = []
     project.subscribe(told.append)
     with pytest.raises(KeyError):

@@ -168,9 +168,9 @@ def test_large_readings_are_spread_over_spark(
 
 
 def test_a_dropped_slot_is_an_error_and_its_source_is_reloaded(project: Project, live: Live) -> None:
-    untouched = project._warehouse.record("products").loaded_csn
+    untouched = project._warehouse.views.record("products").loaded_csn
     with psycopg.connect(live.crm_dsn, autocommit=True) as connection:
-        project._warehouse.sources["crm"].close()
+        project._warehouse.sites.sources["crm"].close()
         dropped = connection.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s",
             (live.name,),
@@ -182,7 +182,7 @@ def test_a_dropped_slot_is_an_error_and_its_source_is_reloaded(project: Project,
     assert "setup --reload" in str(caught.value) and "slot" in str(caught.value)
     report = project.setup(["crm"])
     assert set(report.loaded) == {"sold", "by_state"} and report.unchanged == ["products"]
-    assert project._warehouse.record("products").loaded_csn == untouched
+    assert project._warehouse.views.record("products").loaded_csn == untouched
     live.crm("UPDATE customer SET state = 'OR' WHERE cust_id = 2")
     live.shop("INSERT INTO sales VALUES (10, 2, 99)")
     check(project, live)

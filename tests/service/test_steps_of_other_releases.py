@@ -85,7 +85,7 @@ class Releases:
 @pytest.fixture
 def releases(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releases]:
     """A project that is set up. Maintenance would only take time."""
-    monkeypatch.setattr("rollview.service.run.maintain", lambda warehouse: {})
+    monkeypatch.setattr("rollview.service.run.RunDriver.maintain_lake", lambda driver: {})
     made = Releases(tmp_path / "shop", spark, Executioner(monkeypatch))
     yield made
     made.shop.close()

@@ -14,7 +14,7 @@ from rollview.cli.terminal import print_json, results
 from rollview.errors import NeedsAdministrator, OptionError
 
 if TYPE_CHECKING:
-    from rollview.service.setup import SetupReport
+    from rollview.service.results import SetupReport
 
 ALL = "all"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,107 +16,111 @@ from pyspark.sql import functions as f
 
 from rollview import events
 from rollview.algebra.bag import COUNT
-from rollview.catalog import ApplyStep, CsnRange, Lease, Materialized, Refresh, Refreshed, Step
+from rollview.catalog import ApplyStep, Catalog, CsnRange, Lease, Materialized, Refresh, Refreshed, Step
 from rollview.errors import CorruptView
+from rollview.events import Events
 from rollview.lake import Commit, LakeFile
+from rollview.service.lake_tables import LakeTables
+from rollview.service.session import Session
 from rollview.service.step_timer import StepTimer, timed_step
-from rollview.service.stored_view import StoredView
-from rollview.service.warehouse import Warehouse
+from rollview.service.stored_view import StoredView, StoredViews
 from rollview.spark import SparkBag
 
 LEASE = "apply"
 
 
-def apply(
-    warehouse: Warehouse, targets: Mapping[str, int], reason: str, wait_seconds: float = 0.0
-) -> dict[str, int]:
-    """Rolls views to the given csn, which their deltas cover; returns the changed rows of each."""
-    catalog = warehouse.catalog
-    with catalog.lease(LEASE, wait_seconds) as lease:
-        recover(warehouse, lease)
-        records = catalog.views()
-        moving = {name: csn for name, csn in targets.items() if csn > records[name].materialized_csn}
-        if not moving:
-            return {}
-        ranges = {name: CsnRange(records[name].materialized_csn, csn) for name, csn in moving.items()}
-        step = catalog.begin(lease, ",".join(moving), ApplyStep(ranges, reason))
-        return _run(warehouse, lease, step)
+@dataclass(frozen=True)
+class ApplyDriver:
+    """Rolls stored views; one at a time in the whole project."""
 
+    catalog: Catalog
+    tables: LakeTables
+    stored: StoredViews
+    session: Session
+    events: Events
 
-def recover(warehouse: Warehouse, lease: Lease) -> None:
-    """Finishes a step that was begun."""
-    for step in warehouse.catalog.pending(ApplyStep):
-        _run(warehouse, lease, step)
+    def run(self, targets: Mapping[str, int], reason: str, wait_seconds: float = 0.0) -> dict[str, int]:
+        """Rolls views to the given csn, which their deltas cover; returns the changed rows of each."""
+        catalog = self.catalog
+        with catalog.lease(LEASE, wait_seconds) as lease:
+            self.recover(lease)
+            records = catalog.views()
+            moving = {name: csn for name, csn in targets.items() if csn > records[name].materialized_csn}
+            if not moving:
+                return {}
+            ranges = {name: CsnRange(records[name].materialized_csn, csn) for name, csn in moving.items()}
+            step = catalog.begin(lease, ",".join(moving), ApplyStep(ranges, reason))
+            return self._run(lease, step)
 
+    def recover(self, lease: Lease) -> None:
+        """Finishes a step that was begun."""
+        for step in self.catalog.pending(ApplyStep):
+            self._run(lease, step)
 
-def _run(warehouse: Warehouse, lease: Lease, step: Step[ApplyStep]) -> dict[str, int]:
-    with timed_step(warehouse.events, "apply", ", ".join(step.bounds.views), step.id) as timer:
-        return _roll_all(warehouse, lease, step, timer)
+    def _run(self, lease: Lease, step: Step[ApplyStep]) -> dict[str, int]:
+        with timed_step(self.events, "apply", ", ".join(step.bounds.views), step.id) as timer:
+            return self._roll_all(lease, step, timer)
 
+    def _roll_all(self, lease: Lease, step: Step[ApplyStep], timer: StepTimer) -> dict[str, int]:
+        """Rolls every view of the step, then makes all of them known."""
 
-def _roll_all(warehouse: Warehouse, lease: Lease, step: Step[ApplyStep], timer: StepTimer) -> dict[str, int]:
-    """Rolls every view of the step, then makes all of them known."""
+        def one(name: str) -> tuple[int, int]:
+            after, upto = step.bounds.views[name]
+            return self._roll(name, step.id, after, upto, timer)
 
-    def one(name: str) -> tuple[int, int]:
-        after, upto = step.bounds.views[name]
-        return _roll(warehouse, name, step.id, after, upto, timer)
+        # A view that was reloaded after the step had begun, or dropped, is no longer the step's business.
+        records = self.catalog.views()
+        standing = {name: record.materialized_csn for name, record in records.items()}
+        names = [name for name, (after, _) in step.bounds.views.items() if standing.get(name) == after]
+        rolled = dict(zip(names, self.session.work_pool.map(one, names), strict=True))
+        effects: list[Materialized | Refreshed] = []
+        refreshes: list[Refresh] = []
+        for name, (version, rows) in rolled.items():
+            after, upto = step.bounds.views[name]
+            reason = step.bounds.reason
+            refresh = Refresh(name, "incremental", after, upto, rows, timer.seconds, reason, time.time())
+            effects += [Materialized(name, upto, version), Refreshed(refresh)]
+            refreshes.append(refresh)
+        with timer.phase("commit"):
+            self.catalog.finish(lease, step, *effects)
+        self._report(refreshes)
+        changed = {name: rows for name, (_, rows) in rolled.items()}
+        timer.rows = None if -1 in changed.values() else sum(changed.values())
+        return changed
 
-    # A view that was loaded anew after the step had begun, or dropped, is no longer the step's business.
-    records = warehouse.catalog.views()
-    standing = {name: record.materialized_csn for name, record in records.items()}
-    names = [name for name, (after, _) in step.bounds.views.items() if standing.get(name) == after]
-    rolled = dict(zip(names, warehouse.work_pool.map(one, names), strict=True))
-    effects: list[Materialized | Refreshed] = []
-    refreshes: list[Refresh] = []
-    for name, (version, rows) in rolled.items():
-        after, upto = step.bounds.views[name]
-        reason = step.bounds.reason
-        refresh = Refresh(name, "incremental", after, upto, rows, timer.seconds, reason, time.time())
-        effects += [Materialized(name, upto, version), Refreshed(refresh)]
-        refreshes.append(refresh)
-    with timer.phase("commit"):
-        warehouse.catalog.finish(lease, step, *effects)
-    _tell(warehouse, refreshes)
-    changed = {name: rows for name, (_, rows) in rolled.items()}
-    timer.rows = None if -1 in changed.values() else sum(changed.values())
-    return changed
+    def _report(self, refreshes: Sequence[Refresh]) -> None:
+        """Which views show a new csn now, and what was done to each."""
+        for csn in sorted({each.to_csn for each in refreshes}):
+            views = tuple(each.view for each in refreshes if each.to_csn == csn)
+            self.events.emit(events.Applied(views, csn))
+        for each in refreshes:
+            rows = None if each.rows < 0 else each.rows
+            self.events.emit(
+                events.Refreshed(each.view, each.kind, each.to_csn, rows, each.seconds, each.reason)
+            )
 
-
-def _tell(warehouse: Warehouse, refreshes: Sequence[Refresh]) -> None:
-    """Which views show a new csn now, and what was done to each."""
-    for csn in sorted({each.to_csn for each in refreshes}):
-        views = tuple(each.view for each in refreshes if each.to_csn == csn)
-        warehouse.events.emit(events.Applied(views, csn))
-    for each in refreshes:
-        rows = None if each.rows < 0 else each.rows
-        told = events.Refreshed(each.view, each.kind, each.to_csn, rows, each.seconds, each.reason)
-        warehouse.events.emit(told)
-
-
-def _roll(
-    warehouse: Warehouse, name: str, step: int, after: int, upto: int, timer: StepTimer
-) -> tuple[int, int]:
-    """Rolls one view's table; returns its new version and the number of changed rows."""
-    stored = StoredView.open(warehouse, name)
-    table, layout = warehouse.view_table(name), stored.layout
-    if table.last_step(warehouse.writer("apply")) >= step:
-        return table.version(), 0
-    for each in (table, warehouse.delta_table(name)):
-        warehouse.check_no_external_writes(each)
-    with timer.phase("read_changes"):
-        delta = stored.delta(after, upto)
-        if delta.is_empty():
-            return stored.record.lake_version, 0
-    with timer.phase("compute"):
-        files = _affected(stored, delta)
-        rolled = stored.view.root.roll(stored.state(files), delta)
-        rows = _checked(name, layout.to_stored(rolled))
-    when = warehouse.catalog.commit_time(upto) or 0.0
-    order = [layout.stored_name[column] for column in layout.order]
-    commit = Commit(warehouse.writer("apply"), step, upto, when, "apply")
-    with timer.phase("write"):
-        version = table.replace(files, rows, commit, sort_by=order)
-    return version, delta.table().num_rows if delta.is_at_driver else -1
+    def _roll(self, name: str, step: int, after: int, upto: int, timer: StepTimer) -> tuple[int, int]:
+        """Rolls one view's table; returns its new version and the number of changed rows."""
+        stored = self.stored.open(name)
+        table, layout = self.tables.view_table(name), stored.layout
+        if table.last_step(self.tables.writer("apply")) >= step:
+            return table.version(), 0
+        for each in (table, self.tables.delta_table(name)):
+            self.tables.check_no_external_writes(each)
+        with timer.phase("read_changes"):
+            delta = stored.delta(after, upto)
+            if delta.is_empty():
+                return stored.record.lake_version, 0
+        with timer.phase("compute"):
+            files = _affected(stored, delta)
+            rolled = stored.view.root.roll(stored.state(files), delta)
+            rows = _checked(name, layout.to_stored(rolled))
+        when = self.catalog.commit_time(upto) or 0.0
+        order = [layout.stored_name[column] for column in layout.order]
+        commit = Commit(self.tables.writer("apply"), step, upto, when, "apply")
+        with timer.phase("write"):
+            version = table.replace(files, rows, commit, sort_by=order)
+        return version, delta.table().num_rows if delta.is_at_driver else -1
 
 
 def _affected(stored: StoredView, delta: SparkBag) -> tuple[LakeFile, ...]:
@@ -146,5 +151,5 @@ def _checked(name: str, rows: Any) -> pa.Table:
 
 def _refuse(name: str, row: Mapping[str, Any]) -> None:
     message = f"view {name}: rolling it would leave {row[COUNT]} of a row: {row}"
-    hint = f"run `rollview verify {name}`; `rollview setup --reload {name}` computes it anew"
+    hint = f"run `rollview verify {name}`; `rollview setup --reload {name}` recomputes it"
     raise CorruptView(message, subject=name, hint=hint)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from heapq import merge
 from typing import Any
 
@@ -27,6 +28,7 @@ from rollview.algebra.history import CSN, Transaction, UnitOfWork
 from rollview.algebra.sequencer import Sequencer
 from rollview.catalog import (
     CaptureStep,
+    Catalog,
     Lease,
     Part,
     PlannedUnit,
@@ -39,10 +41,13 @@ from rollview.catalog import (
     Waiting,
 )
 from rollview.errors import NotRegistered
+from rollview.events import Events
 from rollview.lake import Commit
 from rollview.rows import Rows, arrow_schema
+from rollview.service.lake_tables import LakeTables
+from rollview.service.session import Session
+from rollview.service.sites import Held, Sites
 from rollview.service.step_timer import StepTimer, timed_step
-from rollview.service.warehouse import Held, Warehouse
 from rollview.sources.source import Batch, CapturedTransaction
 from rollview.spark import SparkBag
 
@@ -57,119 +62,212 @@ MANY_UNITS = 100
 """A step with so many units of work works off a backlog; one with fewer runs after the writers."""
 
 
-def capture(warehouse: Warehouse, wait_seconds: float = 0.0) -> int:
-    """Takes everything that was committed before; returns the number of units of work.
+@dataclass(frozen=True)
+class CaptureDriver:
+    """Captures from all sites."""
 
-    Writers may commit faster than steps are made, so it ends with what is newer than its own beginning.
-    A source whose clock is behind ours cannot tell that: with it, a while of small steps is enough.
-    """
-    captured, began = 0, time.time()
-    with warehouse.catalog.lease(LEASE, wait_seconds) as lease:
-        captured += recover(warehouse, lease)
-        deadline = time.monotonic() + LONGEST_CHASE_SECONDS
-        while batches := _take(warehouse, timer := StepTimer()):
-            units = _keep(warehouse, lease, batches, timer)
-            captured += units
-            is_behind = any(
-                batch.transactions and batch.transactions[-1].commit_time <= began
-                for batch in batches.values()
-            )
-            if not units or not is_behind or (units < MANY_UNITS and time.monotonic() > deadline):
-                break
-    return captured
+    catalog: Catalog
+    tables: LakeTables
+    sites: Sites
+    session: Session
+    events: Events
 
+    def run(self, wait_seconds: float = 0.0) -> int:
+        """Takes everything that was committed before; returns the number of units of work.
 
-def recover(warehouse: Warehouse, lease: Lease) -> int:
-    """Finishes a step that was begun."""
-    units = 0
-    for step in warehouse.catalog.pending(CaptureStep):
-        if gone := sorted(step.bounds.sites.keys() - warehouse.catalog.sites().keys()):
-            message = f"a capture that was interrupted had begun with {gone[0]}, which is forgotten since"
-            raise NotRegistered(
-                message, subject=gone[0], hint="run `rollview setup` again: it was interrupted"
-            )
-        with timed_step(warehouse.events, "capture", _names(step.bounds.sites), step.id) as timer:
-            with timer.phase("read_changes"):
-                batches = {
-                    site: warehouse.source_at(site).replay(site, batch.after, batch.source_txids, batch.upto)
-                    for site, batch in step.bounds.sites.items()
-                }
-            units += _write(warehouse, lease, step, batches, timer)
-    return units
+        Writers may commit faster than steps are made, so it ends with what is newer than its own beginning.
+        A source whose clock is behind ours cannot tell that: with it, a while of small steps is enough.
+        """
+        captured, began = 0, time.time()
+        with self.catalog.lease(LEASE, wait_seconds) as lease:
+            captured += self.recover(lease)
+            deadline = time.monotonic() + LONGEST_CHASE_SECONDS
+            while batches := self._take(timer := StepTimer()):
+                units = self._keep(lease, batches, timer)
+                captured += units
+                is_behind = any(
+                    batch.transactions and batch.transactions[-1].commit_time <= began
+                    for batch in batches.values()
+                )
+                if not units or not is_behind or (units < MANY_UNITS and time.monotonic() > deadline):
+                    break
+        return captured
+
+    def recover(self, lease: Lease) -> int:
+        """Finishes a step that was begun."""
+        units = 0
+        for step in self.catalog.pending(CaptureStep):
+            if gone := sorted(step.bounds.sites.keys() - self.catalog.sites().keys()):
+                message = f"a capture that was interrupted had begun with {gone[0]}, which is forgotten since"
+                raise NotRegistered(
+                    message, subject=gone[0], hint="run `rollview setup` again: it was interrupted"
+                )
+            with timed_step(self.events, "capture", _names(step.bounds.sites), step.id) as timer:
+                with timer.phase("read_changes"):
+                    batches = {
+                        site: self.sites.source_at(site).replay(
+                            site, batch.after, batch.source_txids, batch.upto
+                        )
+                        for site, batch in step.bounds.sites.items()
+                    }
+                units += self._write(lease, step, batches, timer)
+        return units
+
+    def _take(self, timer: StepTimer) -> dict[str, Batch]:
+        """One batch from every site that has anything new, what is held back from earlier ones in front."""
+        sites = self.catalog.sites()
+        with timer.phase("read_changes"):
+            taken = list(self.sites.capture_pool.map(self._take_from, sites.values()))
+        return {
+            name: batch
+            for name, batch in zip(sites, taken, strict=True)
+            if batch.transactions or batch.log_position != sites[name].log_position
+        }
+
+    def _take_from(self, site: Site) -> Batch:
+        source, held = self.sites.source_at(site.name), self.sites.held.pop(site.name, None)
+        if held is None or held.after != site.log_position:
+            return source.capture(site.name, site.log_position, BATCH_ROWS)
+        if len(held.batch.transactions) >= BATCH_ROWS:
+            return held.batch
+        more = source.capture(site.name, held.batch.log_position, BATCH_ROWS)
+        return Batch((*held.batch.transactions, *more.transactions), more.log_position)
+
+    def _keep(self, lease: Lease, batches: Mapping[str, Batch], timer: StepTimer) -> int:
+        """One step: the batches become history; returns the number of units of work, at least 1.
+
+        Only if all that came has to wait for the other parts of global transactions, nothing is done.
+        """
+        catalog = self.catalog
+        sites = catalog.sites()
+        sequencer, units = self._sequence(sites, batches)
+        ready = {
+            name: _cut(batch, sequencer.position(name) - sites[name].version)
+            for name, batch in batches.items()
+        }
+        for name, batch in batches.items():
+            rest = batch.transactions[len(ready[name].transactions) :]
+            if rest:
+                after = ready[name].log_position or sites[name].log_position
+                self.sites.held[name] = Held(after, Batch(rest, batch.log_position))
+        self._note_waiting(sequencer)
+        moved = {
+            name: batch
+            for name, batch in ready.items()
+            if batch.log_position and (batch.transactions or batch.log_position != sites[name].log_position)
+        }
+        if not moved:
+            return 0
+        bounds = CaptureStep(
+            sites={
+                name: SiteBatch(
+                    after=sites[name].log_position,
+                    upto=batch.log_position,
+                    source_txids=tuple(each.source_txid for each in batch.transactions),
+                )
+                for name, batch in moved.items()
+            },
+            units=tuple(
+                PlannedUnit(
+                    unit.csn,
+                    unit.commit_time,
+                    tuple(UnitPart(part.source, part.version) for part in unit.parts),
+                )
+                for unit in units
+            ),
+            versions={name: sites[name].version for name in moved},
+        )
+        step = catalog.begin(lease, "", bounds)
+        with timed_step(self.events, "capture", _names(moved), step.id, timer):
+            return self._write(lease, step, moved, timer)
+
+    def _sequence(
+        self, sites: Mapping[str, Site], batches: Mapping[str, Batch]
+    ) -> tuple[Sequencer, list[UnitOfWork]]:
+        """The units of work that the batches make, in one order close to that of their commit times."""
+        catalog = self.catalog
+        positions = {name: site.version for name, site in sites.items()}
+        last_csn, released = catalog.last_csn(), catalog.released()
+        last_time = catalog.commit_time(last_csn)
+        sequencer = Sequencer(positions, last_csn, float("-inf") if last_time is None else last_time)
+        now = time.time()
+        queues = []
+        for name, batch in batches.items():
+            latest, queue = float("-inf"), []
+            for number, each in enumerate(batch.transactions, positions[name] + 1):
+                # A source's own order goes before its clock, and no clock goes before ours.
+                latest = max(latest, min(each.commit_time, now))
+                # A part at a database that nobody captures changes nothing here, so nobody waits for it.
+                participants = tuple(site for site in each.participants if site in positions)
+                is_part = len(participants) > 1 and name in participants and each.global_id not in released
+                header = Transaction(name, number, (), latest)
+                if is_part:
+                    header = Transaction(name, number, (), latest, each.global_id, participants)
+                queue.append((latest, name, number, header))
+            queues.append(queue)
+        units = [
+            unit
+            for commit_time, _, _, header in merge(*queues)
+            for unit in sequencer.receive(header, commit_time)
+        ]
+        return sequencer, units
+
+    def _note_waiting(self, sequencer: Sequencer) -> None:
+        """What waits is in the catalog: `status` shows it, `release` ends it."""
+        waiting = [
+            Waiting(name, sequencer.present(name), missing)
+            for name, missing in sequencer.waiting().items()
+            if missing
+        ]
+        known = {each.global_id: each for each in self.catalog.waiting()}
+        if known.keys() != {each.global_id for each in waiting}:
+            self.catalog.wait_for(waiting)
+            for each in waiting:
+                if each.global_id not in known:
+                    self.events.emit(events.Waiting(each.global_id, each.present, each.missing))
+
+    def _write(
+        self,
+        lease: Lease,
+        step: Step[CaptureStep],
+        batches: Mapping[str, Batch],
+        timer: StepTimer,
+    ) -> int:
+        """Appends the rows of a step and makes its csn known."""
+        recorded, versions = step.bounds.units, step.bounds.versions
+        units = []
+        changed: dict[str, list[tuple[int, Rows]]] = defaultdict(list)
+        for csn, commit_time, parts in recorded:
+            touched: dict[str, int] = {}
+            named = []
+            for site, version in parts:
+                each = batches[site].transactions[version - versions[site] - 1]
+                named.append(Part(site, version, each.source_txid, each.transaction_id, each.global_id))
+                _collect(each, csn, changed, touched)
+            units.append(Unit(csn, commit_time, tuple(named), touched))
+        last_csn, last_time = (recorded[-1].csn, recorded[-1].commit_time) if recorded else (0, 0.0)
+        commit = Commit(self.tables.writer("capture"), step.id, last_csn, last_time, "capture")
+        tables = self.catalog.tables()
+        for name, pieces in changed.items():
+            log = self.tables.change_log(tables[name])
+            with timer.phase("compute"):
+                timed = _timed(self.session, tables[name].columns, tables[name].types, pieces)
+            with timer.phase("write"):
+                log.append(timed, commit)
+        if all(isinstance(rows, pa.Table) for pieces in changed.values() for _, rows in pieces):
+            timer.rows = sum(rows for unit in units for rows in unit.rows.values())
+        log_positions = {site: batch.upto for site, batch in step.bounds.sites.items()}
+        with timer.phase("commit"):
+            self.catalog.finish(lease, step, Sequenced(tuple(units), log_positions))
+            for site, log_position in log_positions.items():
+                self.sites.source_at(site).acknowledge(site, log_position)
+        if units:
+            self.events.emit(events.Captured(len(units), last_csn))
+        return max(len(units), 1)
 
 
 def _names(sites: Mapping[str, Any]) -> str:
     return ", ".join(sites)
-
-
-def _take(warehouse: Warehouse, timer: StepTimer) -> dict[str, Batch]:
-    """One batch from every site that has anything new, what is held back from earlier ones in front."""
-    sites = warehouse.catalog.sites()
-    with timer.phase("read_changes"):
-        taken = list(warehouse.capture_pool.map(lambda site: _take_from(warehouse, site), sites.values()))
-    return {
-        name: batch
-        for name, batch in zip(sites, taken, strict=True)
-        if batch.transactions or batch.log_position != sites[name].log_position
-    }
-
-
-def _take_from(warehouse: Warehouse, site: Site) -> Batch:
-    source, held = warehouse.source_at(site.name), warehouse.held.pop(site.name, None)
-    if held is None or held.after != site.log_position:
-        return source.capture(site.name, site.log_position, BATCH_ROWS)
-    if len(held.batch.transactions) >= BATCH_ROWS:
-        return held.batch
-    more = source.capture(site.name, held.batch.log_position, BATCH_ROWS)
-    return Batch((*held.batch.transactions, *more.transactions), more.log_position)
-
-
-def _keep(warehouse: Warehouse, lease: Lease, batches: Mapping[str, Batch], timer: StepTimer) -> int:
-    """One step: the batches become history; returns the number of units of work, at least 1.
-
-    Only if all that came has to wait for the other parts of global transactions, nothing is done.
-    """
-    catalog = warehouse.catalog
-    sites = catalog.sites()
-    sequencer, units = _sequence(warehouse, sites, batches)
-    ready = {
-        name: _cut(batch, sequencer.position(name) - sites[name].version) for name, batch in batches.items()
-    }
-    for name, batch in batches.items():
-        rest = batch.transactions[len(ready[name].transactions) :]
-        if rest:
-            after = ready[name].log_position or sites[name].log_position
-            warehouse.held[name] = Held(after, Batch(rest, batch.log_position))
-    _note_waiting(warehouse, sequencer)
-    moved = {
-        name: batch
-        for name, batch in ready.items()
-        if batch.log_position and (batch.transactions or batch.log_position != sites[name].log_position)
-    }
-    if not moved:
-        return 0
-    bounds = CaptureStep(
-        sites={
-            name: SiteBatch(
-                after=sites[name].log_position,
-                upto=batch.log_position,
-                source_txids=tuple(each.source_txid for each in batch.transactions),
-            )
-            for name, batch in moved.items()
-        },
-        units=tuple(
-            PlannedUnit(
-                unit.csn,
-                unit.commit_time,
-                tuple(UnitPart(part.source, part.version) for part in unit.parts),
-            )
-            for unit in units
-        ),
-        versions={name: sites[name].version for name in moved},
-    )
-    step = catalog.begin(lease, "", bounds)
-    with timed_step(warehouse.events, "capture", _names(moved), step.id, timer):
-        return _write(warehouse, lease, step, moved, timer)
 
 
 def _cut(batch: Batch, number: int) -> Batch:
@@ -178,93 +276,6 @@ def _cut(batch: Batch, number: int) -> Batch:
         return batch
     kept = batch.transactions[:number]
     return Batch(kept, kept[-1].log_position if kept else "")
-
-
-def _sequence(
-    warehouse: Warehouse, sites: Mapping[str, Site], batches: Mapping[str, Batch]
-) -> tuple[Sequencer, list[UnitOfWork]]:
-    """The units of work that the batches make, in one order close to that of their commit times."""
-    catalog = warehouse.catalog
-    positions = {name: site.version for name, site in sites.items()}
-    last_csn, released = catalog.last_csn(), catalog.released()
-    last_time = catalog.commit_time(last_csn)
-    sequencer = Sequencer(positions, last_csn, float("-inf") if last_time is None else last_time)
-    now = time.time()
-    queues = []
-    for name, batch in batches.items():
-        latest, queue = float("-inf"), []
-        for number, each in enumerate(batch.transactions, positions[name] + 1):
-            # A source's own order goes before its clock, and no clock goes before ours.
-            latest = max(latest, min(each.commit_time, now))
-            # A part at a database that nobody captures changes nothing here, so nobody waits for it.
-            participants = tuple(site for site in each.participants if site in positions)
-            is_part = len(participants) > 1 and name in participants and each.global_id not in released
-            header = Transaction(name, number, (), latest)
-            if is_part:
-                header = Transaction(name, number, (), latest, each.global_id, participants)
-            queue.append((latest, name, number, header))
-        queues.append(queue)
-    units = [
-        unit
-        for commit_time, _, _, header in merge(*queues)
-        for unit in sequencer.receive(header, commit_time)
-    ]
-    return sequencer, units
-
-
-def _note_waiting(warehouse: Warehouse, sequencer: Sequencer) -> None:
-    """What waits is told to everybody: `status` shows it, `release` ends it."""
-    waiting = [
-        Waiting(name, sequencer.present(name), missing)
-        for name, missing in sequencer.waiting().items()
-        if missing
-    ]
-    known = {each.global_id: each for each in warehouse.catalog.waiting()}
-    if known.keys() != {each.global_id for each in waiting}:
-        warehouse.catalog.wait_for(waiting)
-        for each in waiting:
-            if each.global_id not in known:
-                warehouse.events.emit(events.Waiting(each.global_id, each.present, each.missing))
-
-
-def _write(
-    warehouse: Warehouse,
-    lease: Lease,
-    step: Step[CaptureStep],
-    batches: Mapping[str, Batch],
-    timer: StepTimer,
-) -> int:
-    """Appends the rows of a step and makes its csn known."""
-    recorded, versions = step.bounds.units, step.bounds.versions
-    units = []
-    changed: dict[str, list[tuple[int, Rows]]] = defaultdict(list)
-    for csn, commit_time, parts in recorded:
-        touched: dict[str, int] = {}
-        named = []
-        for site, version in parts:
-            each = batches[site].transactions[version - versions[site] - 1]
-            named.append(Part(site, version, each.source_txid, each.transaction_id, each.global_id))
-            _collect(each, csn, changed, touched)
-        units.append(Unit(csn, commit_time, tuple(named), touched))
-    last_csn, last_time = (recorded[-1].csn, recorded[-1].commit_time) if recorded else (0, 0.0)
-    commit = Commit(warehouse.writer("capture"), step.id, last_csn, last_time, "capture")
-    tables = warehouse.catalog.tables()
-    for name, pieces in changed.items():
-        log = warehouse.change_log(tables[name])
-        with timer.phase("compute"):
-            timed = _timed(warehouse, tables[name].columns, tables[name].types, pieces)
-        with timer.phase("write"):
-            log.append(timed, commit)
-    if all(isinstance(rows, pa.Table) for pieces in changed.values() for _, rows in pieces):
-        timer.rows = sum(rows for unit in units for rows in unit.rows.values())
-    log_positions = {site: batch.upto for site, batch in step.bounds.sites.items()}
-    with timer.phase("commit"):
-        warehouse.catalog.finish(lease, step, Sequenced(tuple(units), log_positions))
-        for site, log_position in log_positions.items():
-            warehouse.source_at(site).acknowledge(site, log_position)
-    if units:
-        warehouse.events.emit(events.Captured(len(units), last_csn))
-    return max(len(units), 1)
 
 
 def _collect(
@@ -282,7 +293,7 @@ def _collect(
 
 
 def _timed(
-    warehouse: Warehouse, names: Sequence[str], types: Sequence[str], pieces: Sequence[tuple[int, Rows]]
+    session: Session, names: Sequence[str], types: Sequence[str], pieces: Sequence[tuple[int, Rows]]
 ) -> Any:
     """The rows of all pieces, each with its csn: an Arrow table where all are, else a frame."""
     schema = arrow_schema([*zip(names, types, strict=True), (COUNT, "bigint"), (CSN, "bigint")])
@@ -291,11 +302,11 @@ def _timed(
     if len(few) == len(pieces):
         return at_driver
     frames = [
-        SparkBag.of_rows(warehouse.spark, rows).net_effect().frame.withColumn(CSN, f.lit(csn).cast("bigint"))
+        SparkBag.of_rows(session.spark, rows).net_effect().frame.withColumn(CSN, f.lit(csn).cast("bigint"))
         for csn, rows in pieces
         if not isinstance(rows, pa.Table)
     ]
-    whole = SparkBag.of_rows(warehouse.spark, at_driver).frame
+    whole = SparkBag.of_rows(session.spark, at_driver).frame
     for frame in frames:
         whole = whole.unionByName(frame)
     return whole

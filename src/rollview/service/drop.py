@@ -3,40 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from rollview.algebra.relation import Table
-from rollview.catalog import CondenseStep, DropStep, LoadStep, MaintainStep, PropagateStep, ViewDropped
-from rollview.service.warehouse import Warehouse
+from rollview.catalog import (
+    Catalog,
+    CondenseStep,
+    DropStep,
+    LoadStep,
+    MaintainStep,
+    PropagateStep,
+    ViewDropped,
+)
+from rollview.service.lake_tables import LakeTables
+from rollview.service.views import Views
 
 PATIENCE_SECONDS = 30.0
 
 
-def drop(warehouse: Warehouse, name: str) -> None:
-    """Forgets a view and removes its tables from the lake."""
-    catalog = warehouse.catalog
-    with catalog.lease(f"propagate:{name}", PATIENCE_SECONDS) as lease:
-        catalog.abandon_pending(lease, name, LoadStep, PropagateStep, DropStep, MaintainStep, CondenseStep)
-        step = catalog.begin(lease, name, DropStep())
-        catalog.finish(lease, step, ViewDropped(name))
-        for table in (warehouse.view_table(name), warehouse.delta_table(name)):
-            warehouse.drop_table(table)
+@dataclass(frozen=True)
+class DropDriver:
+    """Drops views and captured tables."""
 
+    catalog: Catalog
+    tables: LakeTables
+    views: Views
 
-def forget_tables(warehouse: Warehouse, tables: Mapping[str, Table]) -> None:
-    """Drops the views that read these tables, then the tables with their change logs; of whole sites."""
-    for name in tables:
-        for view in readers(warehouse, name):
-            drop(warehouse, view)
-    # All at once: half a site could neither be captured nor be told from a whole one.
-    warehouse.catalog.unregister(list(tables))
-    for table in tables.values():
-        warehouse.drop_table(warehouse.change_log(table))
+    def view(self, name: str) -> None:
+        """Forgets a view and removes its tables from the lake."""
+        catalog = self.catalog
+        with catalog.lease(f"propagate:{name}", PATIENCE_SECONDS) as lease:
+            catalog.abandon_pending(
+                lease, name, LoadStep, PropagateStep, DropStep, MaintainStep, CondenseStep
+            )
+            step = catalog.begin(lease, name, DropStep())
+            catalog.finish(lease, step, ViewDropped(name))
+            for table in (self.tables.view_table(name), self.tables.delta_table(name)):
+                self.tables.drop(table)
 
+    def with_readers(self, name: str) -> None:
+        """Drops the views that read a table, or a view with those that read it."""
+        for reader in self.readers(name):
+            self.view(reader)
 
-def readers(warehouse: Warehouse, name: str) -> list[str]:
-    """The views that read a table, themselves or through other views; those furthest from it first."""
-    reading = {name}
-    for view in warehouse.views.values():
-        if any(table.qualified in reading for table in view.tables):
-            reading.add(view.name)
-    return [view for view in reversed(warehouse.views) if view in reading]
+    def captured(self, tables: Mapping[str, Table]) -> None:
+        """Drops the views that read these tables, then the tables with their change logs; of whole sites."""
+        for name in tables:
+            self.with_readers(name)
+        # All at once: half a site could neither be captured nor be told from a whole one.
+        self.catalog.unregister(list(tables))
+        for table in tables.values():
+            self.tables.drop(self.tables.change_log(table))
+
+    def readers(self, name: str) -> list[str]:
+        """The views that read a table, themselves or through other views; those furthest from it first."""
+        views, reading = self.views.all(), {name}
+        for view in views.values():
+            if any(table.qualified in reading for table in view.tables):
+                reading.add(view.name)
+        return [view for view in reversed(views) if view in reading]

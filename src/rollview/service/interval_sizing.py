@@ -1,4 +1,4 @@
-"""How many transactions a forward query takes at once.
+"""How far a forward query goes in one step, and how many transactions it takes at once.
 
 A view's `rollview.interval` and `rollview.interval.RELATION` say a number, or `auto`: then a step that took
 less than the target duration makes the next interval longer, a step that took more makes it shorter.
@@ -6,32 +6,65 @@ less than the target duration makes the next interval longer, a step that took m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
-from rollview.algorithms.effects import ForwardQuery
+from rollview.algorithms.effects import ForwardQuery, Interval
+from rollview.catalog import Catalog
+from rollview.service.relations import Relations
 
 FIRST = 1000
 _LEAST, _MOST = 1, 1_000_000
 
+Intervals = Mapping[ForwardQuery, Interval]
+
 
 class IntervalSizing:
-    """The present interval of every forward query that is paced by itself."""
+    """The next interval of every forward query; remembers the size of those that are paced by themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, catalog: Catalog, relations: Relations, target_seconds: float) -> None:
+        self._catalog = catalog
+        self._relations = relations
+        self._target_seconds = target_seconds
         self._auto: dict[ForwardQuery, int] = {}
 
-    def transactions(self, view: View, query: ForwardQuery, tables: Sequence[Table]) -> int:
+    def next(self, view: View, limit: int | None) -> tuple[Intervals, dict[ForwardQuery, int]]:
+        """For each forward query its interval, or how far it can go without asking anything."""
+        intervals: dict[ForwardQuery, Interval] = {}
+        skipped: dict[ForwardQuery, int] = {}
+        for query, position in self._catalog.positions(view.name).items():
+            tables = _tables(view, query)
+            newest = min(self._relations.newest(table) for table in tables)
+            newest = newest if limit is None else min(newest, limit)
+            if newest <= position:
+                continue
+            if not any(self._relations.touched(table, position, newest) for table in tables):
+                skipped[query] = newest
+                continue
+            number = self._transactions(view, query, tables)
+            names = [table.qualified for table in tables if table.source]
+            upto = self._catalog.next_csn_touching(names, position, number) if names else newest
+            intervals[query] = Interval(position, min(newest, upto))
+        return intervals, skipped
+
+    def took(self, queries: Iterable[ForwardQuery], seconds: float) -> None:
+        """Learns from a step that propagated these queries."""
+        target = self._target_seconds
+        factor = 0.5 if seconds > 1.5 * target else 2.0 if seconds < 0.5 * target else 1.0
+        for query in queries:
+            self._auto[query] = min(_MOST, max(_LEAST, int(self._auto.get(query, FIRST) * factor)))
+
+    def _transactions(self, view: View, query: ForwardQuery, tables: Sequence[Table]) -> int:
         """The number of transactions that the query's next interval has."""
         chosen = _setting(view, query, tables)
         return self._auto.get(query, FIRST) if chosen == "auto" else int(chosen)
 
-    def took(self, queries: Iterable[ForwardQuery], seconds: float, target: float) -> None:
-        """Learns from a step that propagated these queries."""
-        factor = 0.5 if seconds > 1.5 * target else 2.0 if seconds < 0.5 * target else 1.0
-        for query in queries:
-            self._auto[query] = min(_MOST, max(_LEAST, int(self._auto.get(query, FIRST) * factor)))
+
+def _tables(view: View, query: ForwardQuery) -> list[Table]:
+    relations = view.blocks[query.block].relations
+    chosen = relations if query.relation is None else (relations[query.relation],)
+    return [relation.table for relation in chosen]
 
 
 def _setting(view: View, query: ForwardQuery, tables: Sequence[Table]) -> str:

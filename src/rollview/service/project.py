@@ -12,25 +12,30 @@ from pyspark.sql import DataFrame, SparkSession
 from rollview.algebra.history import CSN
 from rollview.errors import InputError
 from rollview.events import Subscriber
-from rollview.service import apply as applying
-from rollview.service import capture as capturing
-from rollview.service import propagate as propagating
-from rollview.service.condense import condense
+from rollview.service.define import define
+from rollview.service.drivers import Drivers
 from rollview.service.event_log import log_event
 from rollview.service.explain import Explanation, explain
-from rollview.service.maintenance import maintain
 from rollview.service.points_in_time import Covered, check_covered, iso, resolve
+from rollview.service.prepare_sources import remove_from_sources
 from rollview.service.project_file import read_project_file
-from rollview.service.query import Answered, query
-from rollview.service.refresh import refresh
-from rollview.service.results import ApplyResult, CaptureResult, PropagateResult, RefreshResult, ViewAsOf
+from rollview.service.query import Answered
+from rollview.service.results import (
+    ApplyResult,
+    CaptureResult,
+    PropagateResult,
+    RefreshResult,
+    SetupReport,
+    ViewAsOf,
+)
 from rollview.service.retry import Stop, follow
-from rollview.service.run import run
-from rollview.service.setup import SetupReport, define, remove, setup
+from rollview.service.session import Starting
+from rollview.service.setup import to_reload
 from rollview.service.status import Status, status
-from rollview.service.stored_view import StoredView, covered
-from rollview.service.verify import Verification, verify
-from rollview.service.warehouse import Starting, Warehouse, unknown_view
+from rollview.service.stored_view import StoredView
+from rollview.service.verify import Verification
+from rollview.service.views import unknown_view
+from rollview.service.warehouse import Warehouse
 from rollview.spark.session import check_session
 
 
@@ -40,6 +45,7 @@ class Project:
     def __init__(self, warehouse: Warehouse) -> None:
         """Use `Project.open`."""
         self._warehouse = warehouse
+        self._drivers = Drivers(warehouse)
         self.subscribe(log_event)
 
     @classmethod
@@ -88,12 +94,12 @@ class Project:
     @property
     def spark(self) -> SparkSession:
         """The Spark session in use."""
-        return self._warehouse.spark
+        return self._warehouse.session.spark
 
     @property
     def views(self) -> tuple[str, ...]:
         """The names of the views that are set up, dependencies first."""
-        return tuple(self._warehouse.views)
+        return tuple(self._warehouse.views.all())
 
     def setup(self, reload: Iterable[str] | None = None) -> SetupReport:
         """Prepares sources for capture, loads new and changed views, drops removed ones.
@@ -101,15 +107,19 @@ class Project:
         `reload` names views to load from scratch, or sources, for all views that read them; an empty list
         means all.
         """
-        return setup(self._warehouse, reload)
+        parts = self._warehouse
+        # All of this before there is a catalog: bad input changes nothing.
+        defined = define(parts.project, parts.sites, parts.session)
+        reloading = to_reload(defined, parts.sites.sources, reload)
+        return self._drivers.setup.run(defined, reloading)
 
     def remove(self) -> dict[str, list[str]]:
-        """Takes back all that setup left at the sources. The lake stays."""
-        return remove(self._warehouse)
+        """Removes everything that setup installed at the sources. The lake stays."""
+        return remove_from_sources(self._warehouse.sites)
 
     def run(self, once: bool = False, stop: Stop | None = None) -> None:
         """Captures, propagates and applies, by policy, until stopped; `once` until nothing is left."""
-        run(self._warehouse, once, stop)
+        self._drivers.run.run(once, stop)
 
     def follow(self, action: Callable[[], bool], stop: Stop, what: str = "") -> None:
         """Repeats an action, such as one driver, until stopped; errors are retried as `run` does.
@@ -122,38 +132,39 @@ class Project:
         """Captures what is new at the sources."""
         catalog = self._warehouse.catalog
         before = catalog.last_csn()
-        capturing.capture(self._warehouse, 5.0)
+        self._drivers.capture.run(5.0)
         csn = catalog.last_csn()
         return CaptureResult(csn - before, csn, self._commit_time(csn))
 
     def propagate(self, view: str, to: str | int = "latest") -> PropagateResult:
         """Makes the view's delta as far as its relations have been captured."""
         catalog = self._warehouse.catalog
-        name = self._warehouse.view(view).name
+        name = self._warehouse.views.named(view).name
         before = catalog.high_water(name)
-        propagating.propagate(self._warehouse, name, resolve(catalog, to, catalog.last_csn()), 5.0)
+        self._drivers.propagate.run(name, resolve(catalog, to, catalog.last_csn()), 5.0)
         reached = catalog.high_water(name)
         return PropagateResult(name, before, reached, self._commit_time(reached))
 
     def apply(self, view: str, to: str | int = "latest") -> ApplyResult:
         """Rolls the stored view along its delta, by default to the high-water mark."""
         catalog = self._warehouse.catalog
-        name = self._warehouse.view(view).name
+        name = self._warehouse.views.named(view).name
         before = catalog.views()[name].materialized_csn
         csn = resolve(catalog, to, catalog.high_water(name))
         check_covered(catalog, name, csn, Covered(before, catalog.high_water(name)), "rolled to")
-        applying.apply(self._warehouse, {name: csn}, f"apply to csn {csn}", 5.0)
+        self._drivers.apply.run({name: csn}, f"apply to csn {csn}", 5.0)
         return ApplyResult(name, before, csn, self._commit_time(csn))
 
     def refresh(self, *views: str, to: str | int = "latest") -> RefreshResult:
         """Refreshes the views (all, if none is named) to the same point in time."""
         names = self._chosen(views)
-        csn = refresh(self._warehouse, names, to)
+        csn = self._drivers.refresh.run(names, to)
         return RefreshResult(names, csn, self._commit_time(csn))
 
     def status(self) -> Status:
         """Where sources and views stand."""
-        return status(self._warehouse)
+        parts = self._warehouse
+        return status(parts.project, parts.catalog, parts.views, parts.sites)
 
     def read(self, view: str, as_of: str | int | None = None) -> DataFrame:
         """The view's rows as they are stored, or as of any time that its delta covers."""
@@ -161,7 +172,7 @@ class Project:
 
     def read_as_of(self, view: str, as_of: str | int | None = None) -> ViewAsOf:
         """The same as `read`, with the csn that the time means and its commit time."""
-        stored = StoredView.open(self._warehouse, view)
+        stored = self._drivers.stored.open(view)
         if as_of is None:
             csn, rows = stored.record.materialized_csn, stored.shown_rows()
         else:
@@ -171,33 +182,34 @@ class Project:
 
     def deltas(self, view: str, start: str | int | None = None, to: str | int = "latest") -> DataFrame:
         """What each transaction did to the view after one time up to another: columns, `_count`, `_csn`."""
-        stored = StoredView.open(self._warehouse, view)
+        stored = self._drivers.stored.open(view)
         first = stored.record.oldest_csn if start is None else self._covered_csn(stored, start, "read from")
         last = self._covered_csn(stored, to, "read to")
         return stored.row_delta(first, last).frame.orderBy(CSN)
 
     def query(self, sql: str, max_staleness: float | None = None) -> Answered:
         """An answer from views and relations that are valid together, with its valid time."""
-        return query(self._warehouse, sql, max_staleness)
+        return self._drivers.query.run(sql, max_staleness)
 
     def explain(self, view: str) -> Explanation:
         """Normal form, join graph, algorithm and why, sub-queries per update, what would be full."""
-        if not self._warehouse.is_new and view in self._warehouse.views:
-            return explain(self._warehouse.view(view))
-        defined = define(self._warehouse)
+        parts = self._warehouse
+        if not self.is_new and view in self.views:
+            return explain(parts.views.named(view))
+        defined = define(parts.project, parts.sites, parts.session)
         if view not in defined:
             raise unknown_view(view, defined)
         return explain(defined[view].view)
 
     def verify(self, *views: str) -> list[Verification]:
         """Recomputes the views (all, if none is named) at the csn they show, and compares."""
-        return [verify(self._warehouse, name) for name in self._chosen(views)]
+        return [self._drivers.verify.run(name) for name in self._chosen(views)]
 
     def condense(self, view: str, start: str | int, to: str | int) -> int:
         """Replaces a range of the view delta by its net effect; returns how many rows that saved."""
-        stored = StoredView.open(self._warehouse, view)
+        stored = self._drivers.stored.open(view)
         first = self._covered_csn(stored, start, "condensed from")
-        return condense(self._warehouse, view, first, self._covered_csn(stored, to, "condensed to"))
+        return self._drivers.condense.run(view, first, self._covered_csn(stored, to, "condensed to"))
 
     def release(self, global_id: str) -> tuple[str, ...]:
         """Ends the wait for a global transaction; returns the sites of which no part had come."""
@@ -205,7 +217,7 @@ class Project:
 
     def maintain(self) -> dict[str, int]:
         """Compacts and prunes the lake's logs now; `run` does it from time to time."""
-        return maintain(self._warehouse)
+        return self._drivers.maintain.run()
 
     def check_set_up(self) -> None:
         """Refuses a project without views, and leaves no empty catalog behind."""
@@ -214,16 +226,16 @@ class Project:
             raise InputError(f"project {self.name}: no view is set up", subject=self.name, hint=hint)
 
     def _chosen(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The named views, each once, or all of them; refuses a name that is none, and an empty project."""
+        """The named views, each once, or all of them; refuses an unknown name, and an empty project."""
         self.check_set_up()
-        return tuple(self._warehouse.view(name).name for name in dict.fromkeys(names)) or self.views
+        return tuple(self._warehouse.views.named(name).name for name in dict.fromkeys(names)) or self.views
 
     def _commit_time(self, csn: int) -> str:
         return iso(self._warehouse.catalog.commit_time(csn))
 
     def _covered_csn(self, stored: StoredView, point: str | int, what: str) -> int:
         catalog, name = self._warehouse.catalog, stored.view.name
-        possible = covered(self._warehouse, name)
+        possible = self._drivers.stored.covered(name)
         csn = resolve(catalog, point, possible.newest)
         check_covered(catalog, name, csn, possible, what)
         return csn

@@ -18,15 +18,17 @@ from pyspark.sql import functions as f
 from rollview.algebra.bag import COUNT
 from rollview.algebra.relation import Table
 from rollview.algebra.valid_time import ValidTime, valid_together
+from rollview.catalog import Catalog
 from rollview.errors import PointError, ViewError
 from rollview.planning import referenced_names
 from rollview.service.maintenance import needed_by_views
 from rollview.service.points_in_time import iso, newest_uncondensed
-from rollview.service.refresh import refresh
-from rollview.service.snapshot import at_csn, read_tables, scratch
-from rollview.service.stored_view import StoredView, covered
+from rollview.service.refresh import RefreshDriver
+from rollview.service.session import Session
+from rollview.service.snapshot import SnapshotReader
+from rollview.service.stored_view import StoredViews
 from rollview.service.view_sql import view_sql
-from rollview.service.warehouse import Warehouse
+from rollview.service.views import Views
 from rollview.spark import SparkBag
 
 
@@ -40,75 +42,88 @@ class Answered:
     valid_until: str
 
 
-def query(warehouse: Warehouse, sql: str, max_staleness: float | None = None) -> Answered:
-    """Runs a query over views (bare names) and relations (`source.table`)."""
-    catalog = warehouse.catalog
-    names = referenced_names(sql)
-    tables = catalog.tables()
-    for name in names:
-        if name not in warehouse.views and name not in tables:
-            known = ", ".join((*warehouse.views, *tables))
-            raise ViewError(
-                f"there is no view or captured table `{name}`", subject=name, hint=f"known: {known}"
-            )
-    views = [name for name in names if name in warehouse.views]
-    if max_staleness is not None and _staleness(warehouse, _newest(warehouse, views)) > max_staleness:
-        refresh(warehouse, views or None)
-    csn = _common_csn(warehouse, views, [tables[name] for name in names if name in tables])
-    with scratch(warehouse) as folder:
-        base: list[Table] = [tables[name] for name in names if name in tables]
-        relations = {
-            name: _expanded(at_csn(warehouse, reading, csn))
-            for name, reading in read_tables(warehouse, base, folder).items()
-        }
-        for name in views:
-            stored = StoredView.open(warehouse, name)
-            relations[name] = stored.layout.present(stored.rows_at(csn).frame)
-        with view_sql(warehouse.spark, sql, relations) as frame:
-            answer: pa.Table = frame.toArrow()
-    next_csn = csn + 1 if csn < catalog.last_csn() else 0
-    until = catalog.commit_time(next_csn) if next_csn else None
-    return Answered(warehouse.spark.createDataFrame(answer), csn, iso(catalog.commit_time(csn)), iso(until))
+@dataclass(frozen=True)
+class QueryDriver:
+    """Answers queries."""
 
+    catalog: Catalog
+    views: Views
+    stored: StoredViews
+    snapshots: SnapshotReader
+    session: Session
+    refresh: RefreshDriver
 
-def _newest(warehouse: Warehouse, views: list[str]) -> int:
-    """The newest csn that no view is behind."""
-    return min((covered(warehouse, name).newest for name in views), default=warehouse.catalog.last_csn())
-
-
-def _common_csn(warehouse: Warehouse, views: list[str], tables: list[Table]) -> int:
-    """The newest csn that all views and tables can be read at; refuses if there is none."""
-    catalog = warehouse.catalog
-    possible = {name: covered(warehouse, name) for name in views}
-    readable = {name: ValidTime(each.oldest, each.newest + 1) for name, each in possible.items()}
-    readable |= {table.qualified: ValidTime(_captured_since(warehouse, table)) for table in tables}
-    common = valid_together(readable.values())
-    csn = catalog.last_csn() if common is None or common.end is None else common.end - 1
-    csn = newest_uncondensed(catalog, views, csn)
-    if common is None or csn not in common:
-        latest = max(readable, key=lambda name: readable[name].start)
-        behind = min(possible, key=lambda name: possible[name].newest)
-        message = f"{latest} cannot be read before csn {readable[latest].start}"
-        limit = min(csn, possible[behind].newest)
-        raise PointError(
-            f"no state has all of them: {message}, and {behind} not after csn {limit}",
-            subject=latest,
-            hint=f"`rollview refresh {' '.join(views)}` brings the views to the same csn",
+    def run(self, sql: str, max_staleness: float | None = None) -> Answered:
+        """Runs a query over views (bare names) and relations (`source.table`)."""
+        catalog = self.catalog
+        names = referenced_names(sql)
+        tables = catalog.tables()
+        for name in names:
+            if name not in self.views.all() and name not in tables:
+                known = ", ".join((*self.views.all(), *tables))
+                raise ViewError(
+                    f"there is no view or captured table `{name}`", subject=name, hint=f"known: {known}"
+                )
+        views = [name for name in names if name in self.views.all()]
+        if max_staleness is not None and _staleness(self.catalog, self._newest(views)) > max_staleness:
+            self.refresh.run(views or None)
+        csn = self._common_csn(views, [tables[name] for name in names if name in tables])
+        with self.snapshots.scratch() as folder:
+            base: list[Table] = [tables[name] for name in names if name in tables]
+            relations = {
+                name: _expanded(self.snapshots.at_csn(reading, csn))
+                for name, reading in self.snapshots.read(base, folder).items()
+            }
+            for name in views:
+                stored = self.stored.open(name)
+                relations[name] = stored.layout.present(stored.rows_at(csn).frame)
+            with view_sql(self.session.spark, sql, relations) as frame:
+                answer: pa.Table = frame.toArrow()
+        next_csn = csn + 1 if csn < catalog.last_csn() else 0
+        until = catalog.commit_time(next_csn) if next_csn else None
+        return Answered(
+            self.session.spark.createDataFrame(answer), csn, iso(catalog.commit_time(csn)), iso(until)
         )
-    return csn
+
+    def _newest(self, views: list[str]) -> int:
+        """The newest csn that no view is behind."""
+        return min((self.stored.covered(name).newest for name in views), default=self.catalog.last_csn())
+
+    def _common_csn(self, views: list[str], tables: list[Table]) -> int:
+        """The newest csn that all views and tables can be read at; refuses if there is none."""
+        catalog = self.catalog
+        possible = {name: self.stored.covered(name) for name in views}
+        readable = {name: ValidTime(each.oldest, each.newest + 1) for name, each in possible.items()}
+        readable |= {table.qualified: ValidTime(self._captured_since(table)) for table in tables}
+        common = valid_together(readable.values())
+        csn = catalog.last_csn() if common is None or common.end is None else common.end - 1
+        csn = newest_uncondensed(catalog, views, csn)
+        if common is None or csn not in common:
+            latest = max(readable, key=lambda name: readable[name].start)
+            behind = min(possible, key=lambda name: possible[name].newest)
+            message = f"{latest} cannot be read before csn {readable[latest].start}"
+            limit = min(csn, possible[behind].newest)
+            raise PointError(
+                f"no state has all of them: {message}, and {behind} not after csn {limit}",
+                subject=latest,
+                hint=f"`rollview refresh {' '.join(views)}` brings the views to the same csn",
+            )
+        return csn
+
+    def _captured_since(self, table: Table) -> int:
+        """A csn from which on all changes of a base table are known and kept."""
+        records = self.catalog.views()
+        readers = [name for name, view in self.views.all().items() if table in view.tables]
+        return max(
+            needed_by_views(self.catalog, self.views),
+            min((records[name].loaded_csn for name in readers), default=0),
+        )
 
 
-def _captured_since(warehouse: Warehouse, table: Table) -> int:
-    """A csn from which on all changes of a base table are known and kept."""
-    records = warehouse.catalog.views()
-    readers = [name for name, view in warehouse.views.items() if table in view.tables]
-    return max(needed_by_views(warehouse), min((records[name].loaded_csn for name in readers), default=0))
-
-
-def _staleness(warehouse: Warehouse, csn: int) -> float:
+def _staleness(catalog: Catalog, csn: int) -> float:
     """How long ago the first change that an answer as of this csn does not show was committed."""
-    following = warehouse.catalog.commit_time(csn + 1)
-    sites = warehouse.catalog.sites().values()
+    following = catalog.commit_time(csn + 1)
+    sites = catalog.sites().values()
     looked = min((site.captured_at or 0.0 for site in sites), default=0.0)
     return time.time() - (following or looked)
 

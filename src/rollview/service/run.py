@@ -4,78 +4,107 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 
+from rollview.catalog import Catalog
 from rollview.errors import InputError, LeaseHeld
-from rollview.events import Started, Stopped
-from rollview.service.apply import apply
-from rollview.service.capture import capture
+from rollview.events import Events, Started, Stopped
+from rollview.service.apply import ApplyDriver
+from rollview.service.capture import CaptureDriver
 from rollview.service.definitions import is_full
-from rollview.service.maintenance import maintain
+from rollview.service.maintenance import MaintainDriver
 from rollview.service.points_in_time import newest_uncondensed
-from rollview.service.propagate import propagate_all
+from rollview.service.propagate import PropagateDriver
 from rollview.service.retry import Stop, follow, telling_failure
-from rollview.service.warehouse import Warehouse
+from rollview.service.views import Views
 
 MAINTAIN_SECONDS = 60.0
 
 
-def run(warehouse: Warehouse, once: bool = False, stop: Stop | None = None) -> None:
-    """Does all by policy; `once` until nothing is left to do, and without retries."""
-    events = warehouse.events
-    if not warehouse.views:
-        raise InputError("no view is set up", hint="run `rollview setup` first")
-    with warehouse.catalog.lease("run"):
-        events.emit(Started(tuple(warehouse.views)))
-        if once:
-            with telling_failure("run", events):
-                _round(warehouse)
-                maintain(warehouse)
-        else:
-            follow(stop or Stop(), "run", _Rounds(warehouse), events)
-        events.emit(Stopped(warehouse.catalog.last_csn()))
+@dataclass(frozen=True)
+class Round:
+    """One round through everything."""
+
+    catalog: Catalog
+    views: Views
+    capture: CaptureDriver
+    propagate: PropagateDriver
+    apply: ApplyDriver
+
+    def run(self) -> bool:
+        """Captures, propagates and applies; whether there was anything to do."""
+        try:
+            busy = self.capture.run() > 0
+        except LeaseHeld:
+            busy = False
+        # Not further, or a view could be propagated for as long as writers write, while the others wait.
+        upto = self.catalog.last_csn()
+        with suppress(
+            LeaseHeld
+        ):  # Somebody else propagates one of them; the next round sees what came of it.
+            busy = any(self.propagate.run_all(self._names(), upto, 0.0).values()) or busy
+        return self._apply_all() or busy
+
+    def _apply_all(self) -> bool:
+        """Rolls all views to one csn: the least of their high-water marks that all of them can show."""
+        catalog, names = self.catalog, self._names()
+        if not names:
+            return False
+        csn = min(catalog.high_water(name) for name in names)
+        csn = newest_uncondensed(catalog, names, csn)
+        if all(catalog.views()[name].materialized_csn >= csn for name in names):
+            return False
+        try:
+            self.apply.run(dict.fromkeys(names, csn), "run", 1.0)
+        except LeaseHeld:
+            return False
+        return True
+
+    def _names(self) -> list[str]:
+        """The views that are maintained by deltas."""
+        return [name for name, view in self.views.all().items() if not is_full(view)]
+
+
+@dataclass(frozen=True)
+class RunDriver:
+    """Round after round, with maintenance of the lake from time to time."""
+
+    catalog: Catalog
+    views: Views
+    round: Round
+    maintain: MaintainDriver
+    events: Events
+
+    def run(self, once: bool = False, stop: Stop | None = None) -> None:
+        """Does all by policy; `once` until nothing is left to do, and without retries."""
+        views = tuple(self.views.all())
+        if not views:
+            raise InputError("no view is set up", hint="run `rollview setup` first")
+        with self.catalog.lease("run"):
+            self.events.emit(Started(views))
+            if once:
+                with telling_failure("run", self.events):
+                    self.round.run()
+                    self.maintain_lake()
+            else:
+                follow(stop or Stop(), "run", _Rounds(self), self.events)
+            self.events.emit(Stopped(self.catalog.last_csn()))
+
+    def maintain_lake(self) -> dict[str, int]:
+        """Maintenance, as far as `run` does it."""
+        return self.maintain.run()
 
 
 class _Rounds:
-    """Round after round, with maintenance of the lake from time to time."""
+    """The next round whenever it is called, behind maintenance where that is due."""
 
-    def __init__(self, warehouse: Warehouse) -> None:
-        self._warehouse = warehouse
+    def __init__(self, driver: RunDriver) -> None:
+        self._driver = driver
         self._maintained = time.monotonic()
 
     def __call__(self) -> bool:
         if time.monotonic() - self._maintained > MAINTAIN_SECONDS:
             # Also if it fails, it is not due again at once: the views go first.
             self._maintained = time.monotonic()
-            maintain(self._warehouse)
-        return _round(self._warehouse)
-
-
-def _round(warehouse: Warehouse) -> bool:
-    """One round through everything; whether anything was done."""
-    try:
-        busy = capture(warehouse) > 0
-    except LeaseHeld:
-        busy = False
-    # Not further, or a view could be propagated for as long as writers write, while the others wait.
-    upto = warehouse.catalog.last_csn()
-    names = [name for name in warehouse.views if not is_full(warehouse.view(name))]
-    with suppress(LeaseHeld):  # Somebody else propagates one of them; the next round sees what came of it.
-        busy = any(propagate_all(warehouse, names, upto, 0.0).values()) or busy
-    return _apply_all(warehouse) or busy
-
-
-def _apply_all(warehouse: Warehouse) -> bool:
-    """Rolls all views to one csn: the least of their high-water marks that all of them can show."""
-    catalog = warehouse.catalog
-    names = [name for name in warehouse.views if not is_full(warehouse.view(name))]
-    if not names:
-        return False
-    csn = min(catalog.high_water(name) for name in names)
-    csn = newest_uncondensed(catalog, names, csn)
-    if all(catalog.views()[name].materialized_csn >= csn for name in names):
-        return False
-    try:
-        apply(warehouse, dict.fromkeys(names, csn), "run", 1.0)
-    except LeaseHeld:
-        return False
-    return True
+            self._driver.maintain_lake()
+        return self._driver.round.run()

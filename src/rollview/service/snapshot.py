@@ -18,9 +18,12 @@ from rollview.algebra.bag import keep
 from rollview.algebra.expression import Column, Literal, call
 from rollview.algebra.history import Seen
 from rollview.algebra.relation import Table
-from rollview.service.relations import read_and_resolve
-from rollview.service.stored_view import StoredView, read_range
-from rollview.service.warehouse import Warehouse
+from rollview.catalog import Catalog
+from rollview.service.lake_rows import read_range
+from rollview.service.lake_tables import LakeTables
+from rollview.service.session import Session
+from rollview.service.site_reader import SiteReader
+from rollview.service.stored_view import StoredViews
 from rollview.spark import SparkBag
 
 
@@ -33,55 +36,63 @@ class Reading:
     saw: Seen
 
 
-@contextmanager
-def scratch(warehouse: Warehouse) -> Iterator[Path]:
-    """A folder for large readings, gone afterwards; beside the lake, where Spark can read it."""
-    parent = warehouse.project.lake / "scratch"
-    parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(mkdtemp(dir=parent))
-    try:
-        yield folder
-    finally:
-        rmtree(folder, ignore_errors=True)
+@dataclass(frozen=True)
+class SnapshotReader:
+    """Reads whole relations, and aligns them."""
 
+    catalog: Catalog
+    tables: LakeTables
+    stored: StoredViews
+    reader: SiteReader
+    session: Session
 
-def read_tables(warehouse: Warehouse, tables: Sequence[Table], folder: Path) -> dict[str, Reading]:
-    """Reads whole tables, each site once and all sites at once; waits until all they saw is captured."""
-    sites: dict[str, list[Table]] = {}
-    readings: dict[str, Reading] = {}
-    for table in tables:
-        if table.source:
-            sites.setdefault(table.site, []).append(table)
-        else:
-            stored = StoredView.open(warehouse, table.name)
-            rows = stored.shown_rows().project(keep(table.columns))
-            readings[table.name] = Reading(table, rows, Seen(stored.record.materialized_csn))
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for large readings, gone afterwards; beside the lake, where Spark can read it."""
+        parent = self.tables.lake / "scratch"
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(mkdtemp(dir=parent))
+        try:
+            yield folder
+        finally:
+            rmtree(folder, ignore_errors=True)
 
-    def read(site: str) -> None:
-        columns: Mapping[Table, Sequence[str]] = {table: table.columns for table in sites[site]}
-        found, saw = read_and_resolve(warehouse, site, lambda source: source.read(columns, folder))
-        for table, rows in zip(sites[site], found.rows, strict=True):
-            bag = SparkBag.of_rows(warehouse.spark, rows).project(keep(table.columns))
-            readings[table.qualified] = Reading(table, bag, saw)
+    def read(self, tables: Sequence[Table], folder: Path) -> dict[str, Reading]:
+        """Reads whole tables, each site once and all sites at once; waits until all they saw is captured."""
+        sites: dict[str, list[Table]] = {}
+        readings: dict[str, Reading] = {}
+        for table in tables:
+            if table.source:
+                sites.setdefault(table.site, []).append(table)
+            else:
+                stored = self.stored.open(table.name)
+                rows = stored.shown_rows().project(keep(table.columns))
+                readings[table.name] = Reading(table, rows, Seen(stored.record.materialized_csn))
 
-    list(warehouse.lookup_pool.map(read, sites))
-    return readings
+        def read(site: str) -> None:
+            columns: Mapping[Table, Sequence[str]] = {table: table.columns for table in sites[site]}
+            found, saw = self.reader.read_and_resolve(site, lambda source: source.read(columns, folder))
+            for table, rows in zip(sites[site], found.rows, strict=True):
+                bag = SparkBag.of_rows(self.session.spark, rows).project(keep(table.columns))
+                readings[table.qualified] = Reading(table, bag, saw)
 
+        self.reader.side_by_side(read, sites)
+        return readings
 
-def at_csn(warehouse: Warehouse, reading: Reading, csn: int) -> SparkBag:
-    """The table at a csn."""
-    table, saw = reading.table, reading.saw
-    if saw == Seen(csn):
-        return reading.rows
-    after, upto = window(saw, csn, csn)
-    if table.source:
-        if not warehouse.catalog.touched(table.qualified, after, upto):
+    def at_csn(self, reading: Reading, csn: int) -> SparkBag:
+        """The table at a csn."""
+        table, saw = reading.table, reading.saw
+        if saw == Seen(csn):
             return reading.rows
-        log = read_range(warehouse, warehouse.change_log(table), after, upto)
-    else:
-        stored = StoredView.open(warehouse, table.name)
-        stored.check_covered(csn)
-        log = stored.row_delta(after, upto)
-    aligned = align(reading.rows, log, saw, csn, csn)
-    then = call("AND", call("<=", Column(FROM), Literal(csn)), call("<", Literal(csn), Column(UNTIL)))
-    return aligned.select(then).project(keep(table.columns)).net_effect()
+        after, upto = window(saw, csn, csn)
+        if table.source:
+            if not self.catalog.touched(table.qualified, after, upto):
+                return reading.rows
+            log = read_range(self.session, self.tables.change_log(table), after, upto)
+        else:
+            stored = self.stored.open(table.name)
+            stored.check_covered(csn)
+            log = stored.row_delta(after, upto)
+        aligned = align(reading.rows, log, saw, csn, csn)
+        then = call("AND", call("<=", Column(FROM), Literal(csn)), call("<", Literal(csn), Column(UNTIL)))
+        return aligned.select(then).project(keep(table.columns)).net_effect()

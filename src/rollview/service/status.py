@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rollview.algebra.view import View
@@ -14,12 +14,15 @@ from rollview.catalog import (
     LoadStep,
     PropagateStep,
     Refresh,
+    Site,
     UnreadableStep,
     ViewRecord,
 )
 from rollview.service.definitions import policy_of, read_view_files
 from rollview.service.points_in_time import iso
-from rollview.service.warehouse import Warehouse
+from rollview.service.project_file import ProjectFile
+from rollview.service.sites import Sites
+from rollview.service.views import Views
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class RelationStatus:
 
 @dataclass(frozen=True)
 class ViewStatus:
-    """A view: what it shows, since when that is right and until when, what can be read."""
+    """A view: what it shows, the interval in which that is valid, what can be read."""
 
     name: str
     policy: str
@@ -93,21 +96,17 @@ class Status:
     waiting: tuple[WaitingStatus, ...] = ()
 
 
-def status(warehouse: Warehouse) -> Status:
+def status(project: ProjectFile, catalog: Catalog, views: Views, sites: Sites) -> Status:
     """Reads the catalog; asks sources only how they are captured."""
-    catalog = warehouse.catalog
     last = catalog.last_csn()
     records = catalog.views()
-    notes = _file_notes(warehouse, records)
+    notes = _file_notes(project, records)
     return Status(
-        name=warehouse.project.name,
+        name=project.name,
         last_csn=last,
         last_commit_time=iso(catalog.commit_time(last)),
-        sources=tuple(_source(warehouse, site) for site in catalog.sites()),
-        views=tuple(
-            _view(warehouse, view, records[name], last, notes.get(name, ""))
-            for name, view in warehouse.views.items()
-        ),
+        sources=tuple(_source(sites, site) for site in catalog.sites().values()),
+        views=tuple(_view(catalog, views, records[name], last, notes.get(name, "")) for name in views.all()),
         unfinished=tuple(_unfinished(catalog)),
         waiting=tuple(
             WaitingStatus(each.global_id, each.present, each.missing, iso(each.since))
@@ -118,29 +117,28 @@ def status(warehouse: Warehouse) -> Status:
 
 def _unfinished(catalog: Catalog) -> Iterator[UnfinishedStatus]:
     for step in catalog.unfinished():
-        told = f"{step.kind} {step.subject}".strip()
+        name = f"{step.kind} {step.subject}".strip()
         if isinstance(step, UnreadableStep):
-            yield UnfinishedStatus(told, step.refusal.message, step.refusal.hint)
+            yield UnfinishedStatus(name, step.refusal.message, step.refusal.hint)
         elif isinstance(step.bounds, CaptureStep | LoadStep | PropagateStep | ApplyStep):
-            yield UnfinishedStatus(told)
+            yield UnfinishedStatus(name)
 
 
-def _source(warehouse: Warehouse, name: str) -> SourceStatus:
-    site = warehouse.catalog.sites()[name]
+def _source(sites: Sites, site: Site) -> SourceStatus:
     how: dict[str, str] = {}
     problem, kind = "", ""
     try:
-        source = warehouse.source_at(name)
+        source = sites.source_at(site.name)
         kind, how = source.kind, dict(source.describe())
     except Exception as error:  # Whatever keeps a source from answering is what the reader wants to see.
         problem = str(error).splitlines()[0]
-    return SourceStatus(name, kind, site.version, iso(site.captured_at), how, problem)
+    return SourceStatus(site.name, kind, site.version, iso(site.captured_at), how, problem)
 
 
-def _view(warehouse: Warehouse, view: View, record: ViewRecord, last: int, note: str) -> ViewStatus:
-    catalog = warehouse.catalog
+def _view(catalog: Catalog, views: Views, record: ViewRecord, last: int, note: str) -> ViewStatus:
+    view = views.named(record.name)
     shown, high_water = record.materialized_csn, catalog.high_water(view.name)
-    next_change = _next_change(warehouse, view, shown, last)
+    next_change = _next_change(catalog, _base_tables(views, view), shown, last)
     changed_at = catalog.commit_time(next_change) if next_change else None
     relations = tuple(
         RelationStatus(
@@ -167,29 +165,28 @@ def _view(warehouse: Warehouse, view: View, record: ViewRecord, last: int, note:
     )
 
 
-def _next_change(warehouse: Warehouse, view: View, shown: int, last: int) -> int | None:
+def _next_change(catalog: Catalog, tables: Iterable[str], shown: int, last: int) -> int | None:
     """The first csn after the shown one at which a table of the view changed: until then it is valid."""
-    names = sorted(_base_tables(warehouse, view))
-    catalog = warehouse.catalog
+    names = sorted(tables)
     if not any(catalog.touched(name, shown, last) for name in names):
         return None
     return catalog.next_csn_touching(names, shown, 1)
 
 
-def _base_tables(warehouse: Warehouse, view: View) -> set[str]:
+def _base_tables(views: Views, view: View) -> set[str]:
     names: set[str] = set()
     for table in view.tables:
         if table.source:
             names.add(table.qualified)
         else:
-            names |= _base_tables(warehouse, warehouse.view(table.name))
+            names |= _base_tables(views, views.named(table.name))
     return names
 
 
-def _file_notes(warehouse: Warehouse, records: dict[str, ViewRecord]) -> dict[str, str]:
+def _file_notes(project: ProjectFile, records: dict[str, ViewRecord]) -> dict[str, str]:
     """What the view files say that setup has not seen."""
     try:
-        texts = read_view_files(warehouse.project.view_files())
+        texts = read_view_files(project.view_files())
     except Exception as error:  # A broken view file must not hide how the other views stand.
         return dict.fromkeys(records, str(error).splitlines()[0])
     notes = {}

@@ -1,0 +1,134 @@
+"""The drivers, made from the parts of a warehouse: the one place that says who uses what.
+
+A driver is made when it is first used, so that what needs no catalog makes none.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from rollview.service.apply import ApplyDriver
+from rollview.service.capture import CaptureDriver
+from rollview.service.condense import CondenseDriver
+from rollview.service.drop import DropDriver
+from rollview.service.exclusive_access import ExclusiveAccess
+from rollview.service.interval_sizing import IntervalSizing
+from rollview.service.load import LoadDriver
+from rollview.service.maintenance import MaintainDriver
+from rollview.service.prepare_sources import SourcePreparation
+from rollview.service.processes import Processes
+from rollview.service.propagate import PropagateDriver
+from rollview.service.query import QueryDriver
+from rollview.service.refresh import RefreshDriver
+from rollview.service.relations import Relations
+from rollview.service.run import Round, RunDriver
+from rollview.service.setup import SetupDriver
+from rollview.service.site_reader import SiteReader
+from rollview.service.snapshot import SnapshotReader
+from rollview.service.stored_view import StoredViews
+from rollview.service.verify import VerifyDriver
+from rollview.service.warehouse import Warehouse
+
+
+class Drivers:
+    """What a project can do, each part of it with what it uses and no more."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._parts = warehouse
+
+    @cached_property
+    def capture(self) -> CaptureDriver:
+        """Takes what sources committed."""
+        parts = self._parts
+        return CaptureDriver(parts.catalog, parts.tables, parts.sites, parts.session, parts.events)
+
+    @cached_property
+    def stored(self) -> StoredViews:
+        """Stored views, to be read."""
+        parts = self._parts
+        return StoredViews(parts.catalog, parts.tables, parts.views, parts.session)
+
+    @cached_property
+    def _site_reader(self) -> SiteReader:
+        return SiteReader(self._parts.catalog, self._parts.sites, self.capture)
+
+    @cached_property
+    def _snapshots(self) -> SnapshotReader:
+        parts = self._parts
+        return SnapshotReader(parts.catalog, parts.tables, self.stored, self._site_reader, parts.session)
+
+    @cached_property
+    def propagate(self) -> PropagateDriver:
+        """Makes view deltas."""
+        parts = self._parts
+        catalog, tables, session = parts.catalog, parts.tables, parts.session
+        relations = Relations(catalog, tables, self.stored, self._site_reader, session)
+        sizing = IntervalSizing(catalog, relations, parts.project.step_seconds)
+        processes = Processes(catalog, relations, session)
+        return PropagateDriver(catalog, tables, parts.views, sizing, processes, parts.events)
+
+    @cached_property
+    def apply(self) -> ApplyDriver:
+        """Rolls stored views."""
+        parts = self._parts
+        return ApplyDriver(parts.catalog, parts.tables, self.stored, parts.session, parts.events)
+
+    @cached_property
+    def _load(self) -> LoadDriver:
+        parts = self._parts
+        return LoadDriver(
+            parts.catalog, parts.tables, parts.views, self._snapshots, parts.session, parts.events
+        )
+
+    @cached_property
+    def setup(self) -> SetupDriver:
+        """Brings the warehouse in line with the project file."""
+        parts = self._parts
+        catalog, tables, views = parts.catalog, parts.tables, parts.views
+        drop = DropDriver(catalog, tables, views)
+        sources = SourcePreparation(catalog, tables, parts.sites, self.capture, drop, parts.events)
+        return SetupDriver(catalog, views, sources, self.propagate, self._load, drop)
+
+    @cached_property
+    def refresh(self) -> RefreshDriver:
+        """Refreshes views to the same point in time."""
+        parts = self._parts
+        return RefreshDriver(parts.catalog, parts.views, self.capture, self.propagate, self.apply, self._load)
+
+    @cached_property
+    def _access(self) -> ExclusiveAccess:
+        parts = self._parts
+        return ExclusiveAccess(parts.catalog, parts.views, self.capture, self.propagate, self.apply)
+
+    @cached_property
+    def condense(self) -> CondenseDriver:
+        """Condenses view deltas."""
+        parts = self._parts
+        return CondenseDriver(parts.catalog, parts.tables, parts.views, self.stored, self._access)
+
+    @cached_property
+    def maintain(self) -> MaintainDriver:
+        """Keeps the lake small."""
+        parts = self._parts
+        retention = parts.project.retention
+        return MaintainDriver(parts.catalog, parts.tables, parts.views, self._access, retention, parts.events)
+
+    @cached_property
+    def run(self) -> RunDriver:
+        """Does all of it by policy."""
+        parts = self._parts
+        each = Round(parts.catalog, parts.views, self.capture, self.propagate, self.apply)
+        return RunDriver(parts.catalog, parts.views, each, self.maintain, parts.events)
+
+    @cached_property
+    def query(self) -> QueryDriver:
+        """Answers queries."""
+        parts = self._parts
+        return QueryDriver(
+            parts.catalog, parts.views, self.stored, self._snapshots, parts.session, self.refresh
+        )
+
+    @cached_property
+    def verify(self) -> VerifyDriver:
+        """Recomputes and compares."""
+        return VerifyDriver(self.stored, self._snapshots, self._parts.session, self._parts.events)

@@ -1,0 +1,33 @@
+"""Rows of lake tables as bags: at the driver if they are few, else in Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rollview.algebra.bag import COUNT, keep
+from rollview.algebra.history import CSN
+from rollview.lake import LakeFile, LakeTable
+from rollview.service.session import Session
+from rollview.spark import SparkBag
+from rollview.spark.bag import DRIVER_ROWS
+
+
+def read_files(session: Session, table: LakeTable, files: Sequence[LakeFile]) -> SparkBag:
+    """Whole files of a lake table."""
+    if sum(file.rows for file in files) <= DRIVER_ROWS:
+        return SparkBag.of_rows(session.spark, table.load(files))
+    return SparkBag.of_rows(session.spark, table.scan(files))
+
+
+def read_range(session: Session, table: LakeTable, after: int, upto: int) -> SparkBag:
+    """The rows of a log with after < csn ≤ upto: its columns, `_csn` last."""
+    names = [name for name, _ in table.columns if name not in (COUNT, CSN)]
+    if upto <= after:
+        files: tuple[LakeFile, ...] = ()
+    else:
+        files = table.files(csn=(after, upto))
+    if sum(file.rows for file in files) <= DRIVER_ROWS:
+        rows = SparkBag.of_rows(session.spark, table.load(files, csn=(after, upto)))
+    else:
+        rows = SparkBag.of_rows(session.spark, table.scan(files, csn=(after, upto)))
+    return rows.project(keep((*names, CSN)))

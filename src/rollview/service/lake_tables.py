@@ -1,0 +1,60 @@
+"""The tables of the lake by what they are for, and who signs commits to them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+
+from rollview.algebra.relation import Table
+from rollview.catalog import Catalog
+from rollview.lake import LakeTable
+
+
+class LakeTables:
+    """Change logs, view deltas and stored views below the folder `lake`."""
+
+    def __init__(self, lake: Path, catalog: Catalog) -> None:
+        self.lake = lake
+        self._catalog = catalog
+        self._opened: dict[Path, LakeTable] = {}
+        self._checked: dict[Path, int] = {}
+
+    def change_log(self, table: Table) -> LakeTable:
+        """`lake/changes/SOURCE/TABLE`."""
+        return self._table("changes", table.source, table.name)
+
+    def delta_table(self, view: str) -> LakeTable:
+        """`lake/deltas/VIEW`."""
+        return self._table("deltas", view)
+
+    def view_table(self, view: str) -> LakeTable:
+        """`lake/views/VIEW`."""
+        return self._table("views", view)
+
+    def _table(self, *parts: str) -> LakeTable:
+        folder = self.lake.joinpath(*parts)
+        return self._opened.setdefault(folder, LakeTable(folder))
+
+    def writer(self, name: str) -> str:
+        """Who signs a lake commit: step ids are unique only together with their catalog."""
+        return f"{self._identity}/{name}"
+
+    @cached_property
+    def _identity(self) -> str:
+        return self._catalog.identity
+
+    def check_no_external_writes(self, table: LakeTable) -> None:
+        """Refuses a lake table that somebody else has changed since this process looked last."""
+        table.check_no_external_writes(self._checked.get(table.folder, 0))
+        self._checked[table.folder] = table.version()
+
+    def drop(self, table: LakeTable) -> None:
+        """Removes a table from the lake; it vanishes at once, however long deleting its files takes."""
+        self._opened.pop(table.folder, None)
+        self._checked.pop(table.folder, None)
+        if table.folder.exists():
+            trash = Path(mkdtemp(dir=self.lake, prefix=".dropped-"))
+            table.folder.rename(trash / table.folder.name)
+            rmtree(trash, ignore_errors=True)

@@ -1,0 +1,114 @@
+"""The processes of an algorithm, run through given intervals: the very generators that the simulator runs.
+
+What they ask for is served from change logs, sources and stored views.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rollview.algebra.history import CSN
+from rollview.algebra.view import View
+from rollview.algorithms.effects import (
+    Ask,
+    Await,
+    Changes,
+    Compensated,
+    Execute,
+    Interval,
+    Newest,
+    NextInterval,
+    Process,
+    Publish,
+    RowsOf,
+)
+from rollview.catalog import Catalog
+from rollview.errors import RollviewError
+from rollview.service.definitions import algorithm_of
+from rollview.service.interval_sizing import Intervals
+from rollview.service.relations import Relations
+from rollview.service.session import Session
+from rollview.service.step_timer import StepTimer
+from rollview.spark import SparkBag
+
+_PHASES: dict[type, str] = {Changes: "read_changes", Ask: "lookups"}
+"""To which phase of a step the service of an effect counts."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Runs the processes of views."""
+
+    catalog: Catalog
+    relations: Relations
+    session: Session
+
+    def run(self, view: View, intervals: Intervals, timer: StepTimer) -> list[Publish[SparkBag]]:
+        """What the processes of a view, side by side, publish for these intervals."""
+        if not intervals:
+            return []
+        running = [
+            _Running(self, view, process, intervals, timer) for process in algorithm_of(view).processes(view)
+        ]
+        results = self.session.work_pool.map(lambda each: each.run(), running)
+        return [published for result in results for published in result]
+
+
+class _Running:
+    """One process of the algorithm; it is over when it waits for an interval that the step does not have."""
+
+    def __init__(
+        self, parts: Processes, view: View, process: Process, intervals: Intervals, timer: StepTimer
+    ) -> None:
+        self.parts = parts
+        self.view = view
+        self.tables = {table.qualified: table for table in view.tables}
+        self.process = process
+        self.intervals = dict(intervals)
+        self.timer = timer
+        self.horizon = 0
+
+    def run(self) -> list[Publish[SparkBag]]:
+        published: list[Publish[SparkBag]] = []
+        value: Any = None
+        while True:
+            try:
+                effect = self.process.send(value)
+            except StopIteration:
+                return published
+            if isinstance(effect, NextInterval):
+                interval = self.intervals.pop(effect.query, None)
+                if interval is None:
+                    self.process.close()
+                    return published
+                self.horizon = interval.upto
+                value = interval if effect.after is None else Interval(effect.after, interval.upto)
+            elif isinstance(effect, Publish):
+                published.append(effect)
+                value = None
+            else:
+                with self.timer.phase(_PHASES.get(type(effect), "compute")):
+                    value = self._serve(effect)
+
+    def _serve(self, effect: Any) -> Any:
+        relations = self.parts.relations
+        match effect:
+            case Changes(table=name, after=after, upto=upto):
+                return relations.changes(self.tables[name], after, upto)
+            case Ask(questions=questions):
+                return relations.lookup(questions)
+            case Await(answers=answers):
+                return tuple(answer.saw for answer in answers)
+            case Execute(at=at):
+                return self.parts.catalog.last_csn() if at is None else at
+            case Newest():
+                # The history reaches as far as the step's bounds say, however often it is repeated.
+                return self.horizon
+            case RowsOf(columns=columns, rows=rows):
+                # Only empty ones are asked for; they take the type of whatever they are added to.
+                types = {name: "bigint" if name == CSN else "void" for name in columns}
+                return SparkBag.of(self.parts.session.spark, types, dict(rows))
+            case Compensated():
+                return None
+        raise RollviewError(f"{algorithm_of(self.view).name} asks for {type(effect).__name__}")

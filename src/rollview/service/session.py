@@ -1,0 +1,64 @@
+"""The Spark session, started when it is first needed, and the threads that wait for its jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import cached_property
+from threading import Lock
+
+from pyspark.sql import SparkSession
+
+from rollview.events import Events, SparkStarted, SparkStarting
+from rollview.service.project_file import ProjectFile
+from rollview.spark.session import open_session
+
+Starting = Callable[[Mapping[str, str]], AbstractContextManager[None]]
+"""What goes on around the start of Spark, given the project's settings for it."""
+
+
+class Session:
+    """A session that was given, or one made as the project file says."""
+
+    def __init__(
+        self, project: ProjectFile, events: Events, spark: SparkSession | None, starting: Starting
+    ) -> None:
+        self._project = project
+        self._events = events
+        self._around_start = starting
+        self._spark = spark
+        self._owns_spark = spark is None
+        self._starting = Lock()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session itself; threads may ask at once."""
+        with self._starting:
+            if self._spark is None:
+                self._spark = self._start_spark()
+            return self._spark
+
+    def _start_spark(self) -> SparkSession:
+        started = time.monotonic()
+        self._events.emit(SparkStarting())
+        with self._around_start(self._project.spark):
+            session = open_session(self._project.name, self._project.spark)
+        self._events.emit(SparkStarted(time.monotonic() - started))
+        return session
+
+    @cached_property
+    def work_pool(self) -> ThreadPoolExecutor:
+        """For waiting on several sources and Spark jobs at once."""
+        return ThreadPoolExecutor(max_workers=8, thread_name_prefix="rollview")
+
+    def cancel_work(self) -> None:
+        """Cancels whatever has not begun yet; does not wait for the rest."""
+        if "work_pool" in self.__dict__:
+            self.work_pool.shutdown(wait=False, cancel_futures=True)
+
+    def close(self) -> None:
+        """Stops Spark, if it was started here; a session that was given stays."""
+        if self._spark is not None and self._owns_spark:
+            self._spark.stop()

@@ -1,0 +1,80 @@
+"""Reading from a live site: an answer counts only once capture can say, in csn, what it saw."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rollview.algebra.history import Seen
+from rollview.catalog import Catalog
+from rollview.errors import CaptureStalled, HistoryPruned, LeaseHeld, ReadPointLost, UnitSplit
+from rollview.service.capture import CaptureDriver
+from rollview.service.sites import Sites
+from rollview.sources.source import ReadResult, Source
+
+_LOOKS = 20
+PATIENCE_SECONDS = 60.0
+"""So long is waited for what an answer saw to be captured, before it is called an error."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class SiteReader:
+    """Reads sites, and captures where that is needed to know what was seen."""
+
+    catalog: Catalog
+    sites: Sites
+    capture: CaptureDriver
+
+    def side_by_side(self, action: Callable[[T], R], items: Iterable[T]) -> tuple[R, ...]:
+        """What an action that reads from a site returns for each item; several run at once."""
+        return tuple(self.sites.lookup_pool.map(action, items))
+
+    def read_and_resolve(self, site: str, action: Callable[[Source], ReadResult]) -> tuple[ReadResult, Seen]:
+        """Reads from a site until capture can tell what was seen; that, in csn."""
+        for _ in range(_LOOKS):
+            found = action(self.sites.source_at(site))
+            with suppress(ReadPointLost):
+                return found, self._wait_for_read_point(site, found.read_point)
+        message = f"{site}: what was read could not be placed in its history, {_LOOKS} times in a row"
+        raise CaptureStalled(message, subject=site, hint="is the source captured by two warehouses?")
+
+    def _wait_for_read_point(self, site: str, read_point: str) -> Seen:
+        """What a reading saw, in csn; captures, or waits for the process that does."""
+        catalog, source = self.catalog, self.sites.source_at(site)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while (seen := source.seen(site, read_point, catalog.source_txids(site))) is None:
+            hint = "is the source captured by another process?"
+            try:
+                if self.capture.run():
+                    continue
+                if waiting := [each for each in catalog.waiting() if site in each.present]:
+                    hint = (
+                        f"global transaction {waiting[0].global_id} waits there for {waiting[0].missing[0]}"
+                    )
+            except LeaseHeld as held:
+                hint = str(held)
+            if time.monotonic() > deadline:
+                message = f"an answer of {site} saw more than has been captured in {PATIENCE_SECONDS:.0f} s"
+                raise CaptureStalled(message, subject=site, hint=hint)
+            time.sleep(0.02)
+        try:
+            return _in_csn(catalog, site, seen)
+        except (UnitSplit, HistoryPruned) as lost:
+            raise ReadPointLost(lost.message, subject=site, hint=lost.hint) from None
+
+
+def _in_csn(catalog: Catalog, site: str, seen: Seen) -> Seen:
+    """What was seen, in csn, reaching as far as the site has nothing new: there it saw all there is.
+
+    A site that has been idle for long would otherwise be placed at a csn that is forgotten by now.
+    """
+    newest = catalog.last_csn()
+    if catalog.sites()[site].version > seen.upto:
+        newest = catalog.csn_of(site, seen.upto + 1) - 1
+    return Seen(newest, catalog.in_csn(site, seen).holes)

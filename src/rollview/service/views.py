@@ -1,0 +1,72 @@
+"""The views as they were set up. The catalog has them: an edited view file changes nothing until `setup`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
+from rollview.catalog import Catalog, ViewRecord
+from rollview.errors import InputError
+from rollview.planning import parse_view, referenced_names
+from rollview.service.definitions import ViewText, as_table, in_order
+from rollview.service.layout import Layout
+
+
+class Views:
+    """The catalog's views, parsed again only when their definitions have changed."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._parsed: tuple[dict[str, ViewRecord], dict[str, View]] | None = None
+
+    def all(self) -> dict[str, View]:
+        """The views that have been set up, dependencies first."""
+        return self._definitions()[1]
+
+    def named(self, name: str) -> View:
+        """A view by name."""
+        views = self.all()
+        if name not in views:
+            raise unknown_view(name, views)
+        return views[name]
+
+    def record(self, name: str) -> ViewRecord:
+        """What the catalog knows of a view."""
+        self.named(name)
+        return self._catalog.views()[name]
+
+    def layout(self, name: str) -> Layout:
+        """How a view is stored."""
+        return Layout.of_record(self.named(name), self._definitions()[0][name])
+
+    def _definitions(self) -> tuple[dict[str, ViewRecord], dict[str, View]]:
+        records = self._catalog.views()
+        definitions = {name: record.digest for name, record in records.items()}
+        if self._parsed is None or {n: r.digest for n, r in self._parsed[0].items()} != definitions:
+            self._parsed = (records, _parse(records, self._catalog.tables()))
+        return self._parsed
+
+
+def unknown_view(name: str, views: Mapping[str, object]) -> InputError:
+    """No such view: says which there are."""
+    known = ", ".join(views) or "none is set up yet"
+    return InputError(
+        f"there is no view `{name}`", subject=name, hint=f"views: {known}; `rollview setup` adds new ones"
+    )
+
+
+def _parse(records: Mapping[str, ViewRecord], tables: Mapping[str, Table]) -> dict[str, View]:
+    """The views of the catalog in normal form, dependencies first."""
+    known = dict(tables)
+    views: dict[str, View] = {}
+    texts = {
+        name: ViewText(Path(f"{name}.sql"), name, r.sql, referenced_names(r.sql))
+        for name, r in records.items()
+    }
+    for name in in_order(texts):
+        views[name] = replace(parse_view(records[name].sql, known.values(), name), name=name)
+        known[name] = as_table(views[name], tuple(kind for _, kind in records[name].columns))
+    return views
