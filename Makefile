@@ -1,4 +1,4 @@
-# Every target sets itself up: the only needs are Python 3.11 or newer, make and (on Debian) apt.
+# Every target sets itself up: all you need is Python 3.11 or newer, make and (on Debian) apt.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
@@ -9,10 +9,10 @@ JOBS ?= auto
 
 .PHONY: help demo test test-fresh check lint format types layers fast servers soak bench clean
 
-help: ## What can be made
+help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(READY) ## The story in a minute: two databases, writers that never stop, two views, one moment
+demo: $(READY) ## See it work in a minute: two databases, constant writes, two views at the same point in time
 	@$(BIN)/rollview demo
 
 test: check servers $(ARCHIVE) ## Everything that must hold before a change lands
@@ -27,7 +27,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: $(READY) ## Formats the code and repairs what lint can repair
+format: $(READY) ## Format the code and apply automatic lint fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -40,10 +40,10 @@ layers: $(READY)
 fast: $(READY)
 	$(BIN)/pytest -m "not slow and not soak" -n $(JOBS)
 
-servers: ## Installs the database servers that tests start for themselves
+servers: ## Install the database servers that the tests start
 	scripts/servers
 
-soak: $(READY) servers $(ARCHIVE) ## 100,000 hostile runs of the sweep, 200 real kills, twelve minutes of stress on real servers
+soak: $(READY) servers $(ARCHIVE) ## 100,000 fault-injection runs of the sweep, 200 real kills, twelve minutes of stress on real servers
 	$(BIN)/python -m rollview.simulator.soak
 	$(BIN)/pytest -m soak
 	$(BIN)/python benchmarks/kills.py --kills 200
@@ -52,14 +52,14 @@ soak: $(READY) servers $(ARCHIVE) ## 100,000 hostile runs of the sweep, 200 real
 	$(BIN)/python benchmarks/stress.py --seconds 300 --kills 10 --restarts 5
 	$(BIN)/python benchmarks/stress.py --seconds 300 --kills 10 --restarts 5 --bank
 
-bench: $(READY) servers ## TPC-H at scale 1 and 10 against recomputation; servers under load; simulated runs a second
+bench: $(READY) servers ## TPC-H at scale 1 and 10 against recomputation; servers under load; simulated runs per second
 	$(BIN)/python benchmarks/tpch.py --scale 1 --scale 10
 	$(BIN)/python benchmarks/live_postgres.py
 	$(BIN)/python benchmarks/postgres_capture.py
 	$(BIN)/python benchmarks/mariadb_capture.py
 	$(BIN)/python -m rollview.simulator.bench
 
-clean: ## Removes the environment and all caches
+clean: ## Remove the environment and all caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
 
 $(READY): pyproject.toml constraints.txt scripts/environment

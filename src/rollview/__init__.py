@@ -1,4 +1,4 @@
-"""rollview: materialized views on Apache Spark that stay true to databases we do not own."""
+"""rollview: materialized views on Apache Spark that stay in sync with databases that other teams own."""
 
 from __future__ import annotations
 

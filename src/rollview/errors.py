@@ -338,7 +338,7 @@ def is_retryable(error: BaseException) -> bool:
     Errors of rollview say so themselves. Errors of the machine and the network (OSError, which includes
     TimeoutError and ConnectionError) and of Spark can be retried. All other libraries are wrapped where they
     are used, so any other exception is a programming error, and so is one of Spark's that is also a TypeError
-    or the like.
+    or similar.
     """
     if isinstance(error, RollviewError):
         return error.retryable

@@ -116,7 +116,7 @@ def test_values_of_mixed_kinds_are_compared_as_spark_does() -> None:
 def test_text_beside_a_number_is_a_number() -> None:
     assert value(call("+", A, B), "5", 1) == 6
     assert value(call("*", A, B), Decimal("1.5"), "2") == 3.0
-    with pytest.raises(EvaluationError, match="two texts"):
+    with pytest.raises(EvaluationError, match="two strings"):
         value(call("+", A, B), "1", "2")
 
 

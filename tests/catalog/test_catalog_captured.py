@@ -72,8 +72,8 @@ def test_a_table_cannot_move_to_another_site(catalog: Catalog) -> None:
         catalog.register([replace(TABLES[0], own_log=True)], {"x.r": ("x", "0")})
 
 
-def test_a_new_site_needs_an_origin(catalog: Catalog) -> None:
-    with pytest.raises(CatalogError, match=r"y\.t belongs to site y\.t, of which no origin"):
+def test_a_new_site_needs_a_log_position(catalog: Catalog) -> None:
+    with pytest.raises(CatalogError, match=r"y\.t belongs to site y\.t, for which no log position"):
         catalog.register(TABLES, {"x": ("x", "x0")})
     assert catalog.tables() == {} and catalog.sites() == {}
 

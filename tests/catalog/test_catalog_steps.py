@@ -137,7 +137,7 @@ def test_refreshes_come_newest_first_and_are_bounded(
         (Retained("v", 1), "cannot go back from csn 2 to csn 1"),
         (Retained("u", 9), "view u is not in the catalog"),
         (ViewDropped("u"), "view u is not in the catalog"),
-        (ViewAdded(view_record(), {}), "view v exists already"),
+        (ViewAdded(view_record(), {}), "view v already exists"),
         (ViewAdded(view_record("u"), queries("v")), "view v cannot move view u"),
         (Sequenced((replace(UNIT, csn=2),), {}), "csn 2 cannot follow csn 0"),
         (Sequenced((), {"z": "1"}), "site z is not captured"),

@@ -29,7 +29,7 @@ def test_a_wait_is_ended_by_name(catalog: Catalog) -> None:
     assert catalog.released() == frozenset()
     assert catalog.release("g").missing == ("y",)
     assert catalog.released() == {"g"} and catalog.waiting() == []
-    with pytest.raises(NotWaiting, match="no global transaction g waits") as caught:
+    with pytest.raises(NotWaiting, match="no global transaction g is waiting") as caught:
         catalog.release("g")
     assert isinstance(caught.value, InputError) and "waiting: none" in caught.value.hint
 

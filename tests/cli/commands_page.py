@@ -16,18 +16,18 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
 HEAD = """\
 # Commands
 
-What `rollview COMMAND --help` says, on one page. The examples work in the project that `rollview init`
-writes; the [tutorial](../tutorial.md) puts them in order.
+The help of every command (`rollview COMMAND --help`) on one page. The examples work in the project that
+`rollview init` writes; the [tutorial](../tutorial.md) puts them in order.
 
-- **Exit codes**: 0 done; 1 a check failed, or the work did; 2 bad input, and nothing was changed.
-- **T**, a point in time: `csn:N`, an ISO time (`2026-01-31T12:00:00`, yours unless it names a zone),
+- **Exit codes**: 0 success; 1 a check or an operation failed; 2 bad input, and nothing was changed.
+- **T**, a point in time: `csn:N`, an ISO time (`2026-01-31T12:00:00`, local time unless it names a zone),
   `latest`.
 - **`--json`** prints one JSON document on stdout; decimals and times are text. `run` prints one line per
   [event](events.md). Errors are one JSON object on stderr: `error`, `subject`, `hint`.
 - **`--log-file FILE`**, **`--log-level LEVEL`**: [the log](events.md#the-log).
 - **`--project FILE`** names the project file or its folder; without it, `./rollview.yml`.
-- Long work shows a line on stderr if that is a terminal. An unexpected error is one line; `--debug`
-  shows all of it.
+- Long operations show their progress on stderr if that is a terminal. An unexpected error is one line;
+  `--debug` shows the full traceback.
 """
 
 

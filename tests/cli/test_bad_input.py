@@ -129,11 +129,14 @@ def test_views_in_a_cycle(shop: Path, rollview: Command) -> None:
     [
         (["read"], "Missing argument 'VIEW'"),
         (["read", "v", "--limit", "-1"], "-1 is not in the range"),
-        (["query", "SELECT 1", "--max-staleness", "soon"], "'soon' is no duration; for example 500ms, 90s"),
+        (
+            ["query", "SELECT 1", "--max-staleness", "soon"],
+            "'soon' is not a valid duration; for example 500ms, 90s",
+        ),
         (["condense", "v", "--from", "csn:1"], "Missing option '--to'"),
         (["setup", "--remove", "--reload", "all"], "--remove and --reload contradict each other"),
-        (["propagate", "v", "--follow", "--to", "csn:1"], "--follow goes on for ever"),
-        (["apply", "v", "--follow", "--to", "csn:1"], "--follow goes on for ever"),
+        (["propagate", "v", "--follow", "--to", "csn:1"], "--follow never ends"),
+        (["apply", "v", "--follow", "--to", "csn:1"], "--follow never ends"),
         (["demo", "--anomaly", "--keep"], "--anomaly writes nothing"),
         (["run", "--twice"], "No such option"),
     ],

@@ -48,12 +48,12 @@ def test_a_fresh_clone_works(clone: Path, user: str) -> None:
     environment = {"PYTHONPATH": "", "VIRTUAL_ENV": "", "TMPDIR": "/tmp"}
     rollview = str(clone / ".venv" / "bin" / "rollview")
     for command, wanted in (
-        (["make", f"PYTHON={interpreter()}", "demo"], "as recomputed"),
+        (["make", f"PYTHON={interpreter()}", "demo"], "identical when recomputed"),
         ([rollview, "--version"], "rollview, version "),
         ([rollview, "init", "shop"], "a PostgreSQL with a few customers"),
         ([rollview, "setup", "--project", "shop"], "sales_by_state"),
         ([rollview, "run", "--once", "--project", "shop"], "nothing is left to do"),
-        ([rollview, "verify", "--project", "shop"], "as recomputed"),
+        ([rollview, "verify", "--project", "shop"], "identical when recomputed"),
     ):
         done = run_as(user, command, environment, clone, timeout=PATIENCE_SECONDS)
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"

@@ -87,5 +87,5 @@ def test_a_mistyped_command_gets_a_hint() -> None:
 def test_the_page_of_commands_is_what_help_says() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
     assert page.read_text(encoding="utf-8") == commands_page(), (
-        "python tests/cli/commands_page.py writes it anew"
+        "python tests/cli/commands_page.py rewrites it"
     )

@@ -132,7 +132,7 @@ def test_a_failure_of_spark_is_one_line(shop: Path, rollview: Command) -> None:
     assert done.stdout == ""
     first, second = done.stderr.splitlines()
     assert "[DIVIDE_BY_ZERO] Division by zero." in first
-    assert second == "  hint: --debug shows the whole trace"
+    assert second == "  hint: --debug shows the full traceback"
 
 
 def test_the_demo(tmp_path: Path) -> None:

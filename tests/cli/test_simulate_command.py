@@ -102,9 +102,9 @@ def _world(**changes: Any) -> dict[str, Any]:
         (["--trace", "."], "is a folder, not a file"),
         (["--world", "no-such-file.json"], "cannot read"),
         (["--world", "."], "cannot read"),
-        (["--algorithm", "all", "--view", "SELECT a FROM x.t1"], "makes its own worlds"),
+        (["--algorithm", "all", "--view", "SELECT a FROM x.t1"], "generates its own worlds"),
         (["--algorithm", "all", "--write", "no/such/folder/page.md"], "does not exist"),
-        (["--write", "page.md"], "--write goes with --algorithm all"),
+        (["--write", "page.md"], "--write needs --algorithm all"),
         (["--relations", "0"], "0 is not in the range"),
         (["--algorithm", "magic"], "'magic' is not one of"),
     ],
@@ -122,7 +122,7 @@ def test_bad_input_exits_with_two_and_writes_nothing(
 @pytest.mark.parametrize(
     ("world", "message"),
     [
-        ([], "holds no JSON object"),
+        ([], "does not hold a JSON object"),
         ({"relations": []}, "malformed"),
         (_world(initial={"x.r1": [[1, 2], [1, 3]]}), "(A) is not a key of x.r1: [1] occurs twice"),
         (_world(initial={"x.r1": [[None, 2]]}), "is not a key of x.r1: [None] is NULL"),
@@ -150,13 +150,13 @@ def test_an_unknown_key_column(tmp_path: Path) -> None:
     file.write_text(json.dumps(world), encoding="utf-8")
     result = run("simulate", "--world", str(file))
     assert result.exit_code == 2
-    assert "the key of x.r1 names Z, which is no column of it" in result.output
+    assert "the key of x.r1 names Z, which is not one of its columns" in result.output
     assert "its columns are A, B" in result.output
 
 
 def test_the_demo_tells_its_story() -> None:
     result = run("demo", "--anomaly", "--runs", "20")
     assert result.exit_code == 0
-    assert "view in the end: [1, 2, 3, 4]" in result.output
+    assert "final view: [1, 2, 3, 4]" in result.output
     assert "all 118 schedules: 10 end with a wrong view" in result.output
     assert "20 runs" in result.output

@@ -61,7 +61,7 @@ def test_failures(error: BaseException, code: int, said: str, monkeypatch: pytes
     def failing() -> None:
         raise error
 
-    monkeypatch.setitem(COMMANDS["Look"], "failing", ("test_terminal:_failing", ""))
+    monkeypatch.setitem(COMMANDS["Inspect"], "failing", ("test_terminal:_failing", ""))
     monkeypatch.setitem(globals(), "_failing", failing)
     result = CliRunner().invoke(main_group, ["failing"])
     assert result.exit_code == code
@@ -128,7 +128,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "-1s", "5 weeks", "1h30m"])
 def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="is no duration"):
+    with pytest.raises(click.BadParameter, match="is not a valid duration"):
         Duration().convert(text, None, None)
 
 

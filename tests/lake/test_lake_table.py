@@ -38,7 +38,7 @@ def test_what_cannot_be_created_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError):
         LakeTable(tmp_path / "b").create((("things", "array<int>"),))
     for name in ("50%20off", "back\\slash"):
-        with pytest.raises(LakeError, match="cannot lie in a folder"):
+        with pytest.raises(LakeError, match="cannot be in a folder"):
             LakeTable(tmp_path / name).create(CHANGES)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(LakeError, match="not a table"):
@@ -201,7 +201,7 @@ def test_housekeeping_by_others_is_no_change(tmp_path: Path) -> None:
 def test_lost_files_are_noticed(tmp_path: Path) -> None:
     table = change_log(tmp_path / "t", steps=2)
     (table.folder / table.files()[0].path).unlink()
-    with pytest.raises(LakeError, match="lost 1 of its data files"):
+    with pytest.raises(LakeError, match="missing 1 of its data files"):
         table.check_no_external_writes(2)
     with pytest.raises(LakeError, match="reading data files"):
         table.load(table.files())

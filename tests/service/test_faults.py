@@ -96,7 +96,7 @@ def test_columns_that_change_while_running(shop: Shop, project: Project) -> None
     transact(shop)
     with pytest.raises(RollviewError, match="columns of table product changed") as caught:
         project.run(once=True)
-    assert "setup" in caught.value.hint
+    assert "`rollview setup --reload shop`" in caught.value.hint
     check_unharmed(shop, project)
     report = project.setup()
     assert any("product" in warning for warning in report.warnings)

@@ -179,7 +179,7 @@ def test_a_dropped_slot_is_an_error_and_its_source_is_reloaded(project: Project,
     live.crm("UPDATE customer SET state = 'WA' WHERE cust_id = 1")
     with pytest.raises(RollviewError) as caught:
         project.capture()
-    assert "setup --reload" in str(caught.value) and "slot" in str(caught.value)
+    assert "`rollview setup --reload crm`" in str(caught.value) and "slot" in str(caught.value)
     report = project.setup(["crm"])
     assert set(report.loaded) == {"sold", "by_state"} and report.unchanged == ["products"]
     assert project._warehouse.views.record("products").loaded_csn == untouched
@@ -238,7 +238,7 @@ def test_truncate_is_refused_and_a_reload_helps(project: Project, live: Live, wh
         live.shop("TRUNCATE sales")
     with pytest.raises(RollviewError, match=r"(?i)truncate") as caught:
         project.capture()
-    assert "setup --reload" in str(caught.value)
+    assert f"`rollview setup --reload {where}`" in str(caught.value)
     project.setup([where])
     live.crm("INSERT INTO customer VALUES (7, 'CA')")
     live.shop("INSERT INTO sales VALUES (30, 7, 70)")
@@ -251,7 +251,7 @@ def test_a_server_that_is_away_is_waited_for(project: Project, live: Live) -> No
         with pytest.raises(RollviewError) as caught:
             project.capture()
         assert PASSWORD not in str(caught.value)
-        assert any(site.problem or "away" in str(site.how) for site in project.status().sources)
+        assert any(site.problem or "unavailable" in str(site.how) for site in project.status().sources)
     finally:
         live.mariadb.start()
     live.shop("INSERT INTO sales VALUES (40, 1, 41)")

@@ -105,7 +105,7 @@ class Block(Node):
 
     def explain(self) -> str:
         """Of the join, nothing but its rows is stored."""
-        return "rows; a change is joined with the rows that it meets, asked from the sources by key"
+        return "rows; a change is joined with its matching rows, looked up at the sources by key"
 
 
 def _relation(relation: Relation) -> str:

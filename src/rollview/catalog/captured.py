@@ -22,9 +22,10 @@ def register(connection: Connection, tables: Sequence[Table], origins: Mapping[s
         if table.site not in sites:
             if table.site not in origins:
                 raise CatalogError(
-                    f"table {table.qualified} belongs to site {table.site}, of which no origin is given",
+                    f"table {table.qualified} belongs to site {table.site}, "
+                    "for which no log position is given",
                     subject=table.qualified,
-                    hint="ask the source for the site's origin before its tables are registered",
+                    hint="pass the source's `current_position` of the site when its tables are registered",
                 )
             source, log_position = origins[table.site]
             site = Site(table.site, source, 0, log_position, None)
@@ -75,7 +76,9 @@ def read_site(connection: Connection, name: str) -> Site:
     row = connection.execute(statement.where(site.name == name)).one_or_none()
     if row is None:
         raise NotRegistered(
-            f"site {name} is not captured", subject=name, hint="run setup, which registers all sites in use"
+            f"site {name} is not captured",
+            subject=name,
+            hint="run `rollview setup`, which registers all sites in use",
         )
     return Site(*row)
 
@@ -89,7 +92,7 @@ def require_tables(connection: Connection, tables: Sequence[str]) -> None:
             raise NotRegistered(
                 f"table {table} is not captured",
                 subject=table,
-                hint="run setup, which registers all tables in use",
+                hint="run `rollview setup`, which registers all tables in use",
             )
 
 

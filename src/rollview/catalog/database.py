@@ -109,7 +109,7 @@ class Database:
             raise CatalogUnavailable(
                 f"the catalog {self.place} cannot be used: {reason}",
                 subject=self.place,
-                hint="look for a full disk, missing rights or a program that locks it, and try again",
+                hint="check for a full disk, missing permissions or a program that locks it, then try again",
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""What a step has done, told to the catalog when it is finished: all of it becomes true at once."""
+"""What a step has done, recorded in the catalog when it is finished: all of it takes effect at once."""
 
 from __future__ import annotations
 

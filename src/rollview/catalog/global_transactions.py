@@ -1,4 +1,4 @@
-"""Global transactions whose parts have not all come, and the ones that somebody decided not to wait for."""
+"""Global transactions whose parts have not all arrived, and those that a user decided not to wait for."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def release(connection: Connection, global_id: str, now: float) -> Waiting:
     if global_id not in waiting:
         names = ", ".join(waiting) or "none"
         raise NotWaiting(
-            f"no global transaction {global_id} waits for a part",
+            f"no global transaction {global_id} is waiting for a part",
             subject=global_id,
             hint=f"waiting: {names}; `rollview status` shows them",
         )

@@ -1,7 +1,7 @@
 """The history of captured units of work: csn, versions, source txids and times, each found by an index.
 
 It agrees with `algebra.history.History` on everything that has not been pruned. `forget` leaves the
-newest unit it was told to forget, and for every site and table the newest entry up to there: they are
+newest unit that was pruned, and for every site and table the newest entry up to there: they are
 the floor that later questions stand on. What lies below the floor is refused, never answered wrongly.
 """
 
@@ -78,14 +78,14 @@ def in_csn(connection: Connection, site: str, seen: Seen) -> Seen:
             raise CatalogError(
                 f"version {max(missing)} of site {site} has not been captured yet",
                 subject=site,
-                hint="capture first; an answer can only be placed once all that it saw is known",
+                hint="run `rollview capture` first: an answer has a place once all that it saw is captured",
             )
         raise _pruned(site)
     found = Seen(csns.get(seen.upto, 0), frozenset(csns[hole] for hole in seen.holes))
     together = _look_up(connection, site, "csn", "version", csns.values())
     if any((csn in found) != (version in seen) for csn, version in together):
         raise UnitSplit(
-            f"an answer of {site} saw a part of a unit of work: global transactions crossed there",
+            f"an answer of {site} saw only a part of a unit of work: global transactions crossed there",
             subject=site,
             hint="ask again",
         )
@@ -183,9 +183,9 @@ def _require_kept(connection: Connection, after: int) -> None:
     floor = connection.scalar(select(func.min(_unit.csn))) or 1
     if after < floor - 1:
         raise HistoryPruned(
-            f"the history after csn {after} is not kept any more: it begins with csn {floor}",
+            f"the history after csn {after} is no longer kept: it begins with csn {floor}",
             subject=f"csn {after}",
-            hint="load the view again, or keep the history for longer",
+            hint="reload the view, or keep the history for longer (`retention` in the project file)",
         )
 
 
@@ -201,7 +201,7 @@ def _require_first(connection: Connection, site: str) -> int:
 
 def _pruned(site: str) -> HistoryPruned:
     return HistoryPruned(
-        f"the versions of site {site} that were asked about are not kept any more",
+        f"the versions of site {site} that were asked about are no longer kept",
         subject=site,
-        hint="ask the source again: a new answer sees versions that are kept",
+        hint="query the source again: a new answer sees versions that are kept",
     )

@@ -46,7 +46,7 @@ class Lease:
 
 
 Pulse = tuple[int, int]
-"""A lease's epoch and beat: it stands still once the holder does."""
+"""A lease's epoch and beat: it stops changing once the holder stops."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def fence(connection: Connection, lease: Lease) -> None:
     raise LeaseLost(
         f"the lease {lease.name} was lost (epoch {lease.epoch}); it is now held by {successor}",
         subject=lease.name,
-        hint="nothing was written; what was begun is continued by whoever holds the lease now",
+        hint="nothing was written; the process that holds the lease now continues the work",
     )
 
 
@@ -194,5 +194,5 @@ def _held(name: str, found: _Occupied) -> LeaseHeld:
     return LeaseHeld(
         f"{name} is held by process {found.holder.pid} on {found.holder.host} since {since}",
         subject=name,
-        hint="wait until it has finished, or stop it; if it was killed its lease ends by itself",
+        hint="wait until it has finished, or stop it; if it was killed, its lease expires by itself",
     )

@@ -133,7 +133,7 @@ NEWEST = MIGRATIONS[-1][0]
 
 
 def version_of(connection: Connection) -> int:
-    """The schema version of a database; 0 for an empty one. Refuses what is no catalog, or a newer one."""
+    """The schema version of a database; 0 for an empty one. Refuses what is not a catalog, or a newer one."""
     names = inspect(connection).get_table_names()
     if "schema_version" in names:
         version = connection.scalar(select(func.coalesce(func.max(schema.schema_version.c.version), 0))) or 0

@@ -145,5 +145,5 @@ def _require_new_marks(connection: Connection, units: tuple[Unit, ...]) -> None:
             raise CatalogError(
                 f"site {site} has committed the transaction with source txid {repeated} already",
                 subject=site,
-                hint="a source must give every transaction a source txid of its own, and report it once",
+                hint="a source must give every transaction a unique source txid, and report it once",
             )

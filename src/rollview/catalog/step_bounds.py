@@ -38,7 +38,7 @@ B_co = TypeVar("B_co", bound=StepBounds[Any], covariant=True)
 
 @dataclass(frozen=True)
 class Step(Generic[B_co]):
-    """A piece of work with its exact bounds, which never change however often it is begun anew.
+    """A piece of work with its exact bounds, which never change however often it is restarted.
 
     Ids grow for as long as the catalog lives. The subject is a view, or several joined by commas; it is empty
     or in parentheses if the step concerns what all views share.

@@ -108,7 +108,7 @@ def _unreadable(connection: Connection, row: Row[Any], problem: Undecodable) -> 
     writer = f"rollview {row.written_by}" if row.written_by else "an earlier rollview"
     names = ["all"] if concerns_all and views else views
     reload = " ".join(["rollview setup", *(f"--reload {quote(name)}" for name in names)])
-    hint = f"`{reload}` gives it up and reloads all that it may have changed"
+    hint = f"`{reload}` abandons it and reloads everything that it may have changed"
     if problem.is_newer:
         hint = f"install {writer} or later, which finishes it; or {hint}"
     of_subject = f" of {row.subject}" if row.subject else ""
@@ -134,7 +134,7 @@ def end_step(connection: Connection, step: Step[StepBounds[Any]] | UnreadableSte
         raise CatalogError(
             f"{step.kind} step {step.id} of {step.subject} is not pending",
             subject=f"step {step.id}",
-            hint="it was finished or abandoned before; look at the pending steps again",
+            hint="it was already finished or abandoned; read the pending steps again",
         )
 
 

@@ -81,7 +81,7 @@ def add_view(connection: Connection, effect: ViewAdded) -> None:
     record = effect.record
     if connection.scalar(select(_view.name).where(_view.name == record.name)) is not None:
         raise CatalogError(
-            f"view {record.name} exists already",
+            f"view {record.name} already exists",
             subject=record.name,
             hint="drop it first; both may be effects of one step",
         )
@@ -215,4 +215,6 @@ def _columns(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _unknown(view: str) -> NotRegistered:
-    return NotRegistered(f"view {view} is not in the catalog", subject=view, hint="load it first, with setup")
+    return NotRegistered(
+        f"view {view} is not in the catalog", subject=view, hint="load it first with `rollview setup`"
+    )

@@ -39,7 +39,7 @@ def tell_anomaly(console: Console, runs: int) -> None:
         outcome = simulate_run(world, ALGORITHMS[name], NETWORKS["fifo"], Scripted(steps), tell=True)
         verdict = check(world, outcome.commits, outcome.publications, outcome.at_rest)
         stories.append("\n".join(f"{number:2} {line}" for number, line in enumerate(outcome.story, 1)))
-        ending = Text(f"view in the end: {contents_text(outcome.publications[-1].contents)}\nlevel reached: ")
+        ending = Text(f"final view: {contents_text(outcome.publications[-1].contents)}\nlevel reached: ")
         ending.append_text(level_text(verdict.level))
         if verdict.witness is not None:
             ending.append(f"\n{verdict.witness.reason}")

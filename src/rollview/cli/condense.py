@@ -1,4 +1,4 @@
-"""`rollview condense`: a range of a view delta, replaced by its net effect."""
+"""`rollview condense`: a range of a view delta, replaced with its net effect."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rollview.cli.terminal import print_json, results
 
 @click.command()
 @click.argument("view")
-@click.option("--from", "start", required=True, metavar="T", help="After this time.")
-@click.option("--to", required=True, metavar="T", help="Up to this time.")
+@click.option("--from", "start", required=True, metavar="T", help="Start after this point in time.")
+@click.option("--to", required=True, metavar="T", help="End with this point in time.")
 @project_options
 def condense(view: str, start: str, to: str, project_file: Path, as_json: bool) -> None:
-    """Replace a range of a view delta by its net effect.
+    """Replace a range of a view delta with its net effect.
 
-    All changes after the first time, up to the second, count from the second on; what cancels out is gone.
-    The delta gets smaller; times strictly between the two can no longer be read or rolled to.
+    All changes after --from, up to --to, are moved to --to, and those that cancel out are dropped. The delta
+    gets smaller; points in time strictly between the two can no longer be read or rolled to.
 
-    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (yours, unless it names a zone), or `latest`.
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), or `latest`.
 
     \b
     rollview condense sale_lines --from csn:1 --to csn:2
@@ -31,4 +31,4 @@ def condense(view: str, start: str, to: str, project_file: Path, as_json: bool) 
     if as_json:
         print_json({"view": view, "from": start, "to": to, "rows_saved": saved})
         return
-    results().print(f"{view}: {saved:,} rows of the view delta saved", markup=False)
+    results().print(f"{view}: view delta reduced by {saved:,} rows", markup=False)

@@ -1,4 +1,4 @@
-"""`rollview demo`: the whole story, on real databases that others keep writing to."""
+"""`rollview demo`: rollview at work, on real databases that others keep writing to."""
 
 from __future__ import annotations
 
@@ -19,19 +19,17 @@ from rollview.errors import OptionError
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Leave the folder where it is, and say where.")
-@click.option(
-    "--anomaly", is_flag=True, help="Another story, in the simulator: how a naive algorithm goes wrong."
-)
-@click.option("--runs", type=click.IntRange(1), default=2000, help="With --anomaly: hostile runs at the end.")
+@click.option("--keep", is_flag=True, help="Keep the folder, and print its path.")
+@click.option("--anomaly", is_flag=True, help="In the simulator instead: how a naive algorithm goes wrong.")
+@click.option("--runs", type=click.IntRange(1), default=2000, help="With --anomaly: fault-injection runs.")
 @json_option
 def demo(keep: bool, anomaly: bool, runs: int, as_json: bool) -> None:
-    """The whole story on two real databases in a temporary folder.
+    """See rollview at work on two real databases in a temporary folder.
 
-    A SQLite database and a real PostgreSQL, started for this, that other programs write to all the time; a
-    join and an aggregate over both. The views are loaded while the writers write, follow them, are rolled to
-    one chosen moment together, are read as of an earlier one, and are verified. It takes less than a minute
-    once Spark has started.
+    Other programs keep writing to a SQLite database and to a PostgreSQL server that the demo starts. A join
+    and an aggregate over both are loaded while the writers write, follow them, are refreshed to the same
+    point in time, are read as of an earlier one, and are verified. It takes less than a minute once Spark has
+    started.
 
     \b
     rollview demo
@@ -41,10 +39,12 @@ def demo(keep: bool, anomaly: bool, runs: int, as_json: bool) -> None:
     console = Console(highlight=False, quiet=as_json)
     if anomaly:
         if keep or as_json:
-            raise OptionError("--anomaly writes nothing and has no JSON", hint="leave --keep and --json out")
+            raise OptionError(
+                "--anomaly writes nothing and has no JSON output", hint="omit --keep and --json"
+            )
         tell_anomaly(console, runs)
         return
-    # Not at the top: the other story needs no Spark and no server.
+    # Not at the top: --anomaly needs no Spark and no server.
     from rollview.cli.status import print_status  # noqa: PLC0415
     from rollview.cli.verify import print_verification  # noqa: PLC0415
     from rollview.demo.demo_script import CommandLine, run_demo  # noqa: PLC0415
@@ -56,7 +56,7 @@ def demo(keep: bool, anomaly: bool, runs: int, as_json: bool) -> None:
         console.print(f"\nThe project is in {folder}; `cd` there and try any command.", soft_wrap=True)
     elif not as_json:
         console.print(
-            "\nThe folder is gone again (--keep leaves it). Your turn: [cyan]rollview init shop[/cyan]"
+            "\nThe folder has been removed (--keep keeps it). Next: [cyan]rollview init shop[/cyan]"
         )
     if as_json:
         print_json({**facts, "folder": folder if keep else None})

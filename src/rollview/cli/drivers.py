@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _follow_option(function: F) -> F:
-    help_text = "Go on until stopped by Ctrl-C or SIGTERM, which finish the step that runs."
+    help_text = "Keep going until Ctrl-C or SIGTERM, which let the current step finish."
     return click.option("--follow", is_flag=True, help=help_text)(function)
 
 
@@ -76,14 +76,14 @@ def _drive(
 
 def _refuse_both(follow: bool, to: str) -> None:
     if follow and to != "latest":
-        raise OptionError("--follow goes on for ever, --to ends somewhere", hint="use one of both")
+        raise OptionError("--follow never ends, but --to names an end", hint="use one of them")
 
 
 @click.command()
 @_follow_option
 @project_options
 def capture(follow: bool, project_file: Path, as_json: bool) -> None:
-    """Take what the sources committed into the change logs.
+    """Record what the sources committed in the change logs.
 
     Every transaction gets its place in one order over all sources, the csn, and its changed rows go to the
     lake. Views do not move.
@@ -103,17 +103,17 @@ def capture(follow: bool, project_file: Path, as_json: bool) -> None:
 
 @click.command()
 @click.argument("view")
-@click.option("--to", default="latest", metavar="T", help="Not beyond this time.  [default: latest]")
+@click.option("--to", default="latest", metavar="T", help="Stop at this point in time.  [default: latest]")
 @_follow_option
 @project_options
 def propagate(view: str, to: str, follow: bool, project_file: Path, as_json: bool) -> None:
-    """Make the delta of a view from the change logs.
+    """Compute the delta of a view from the change logs.
 
-    Asks the sources for the rows that the captured changes join with, corrects the answers to the state that
-    each transaction saw, and appends what every transaction did to the view delta. The high-water mark moves;
-    the stored view does not.
+    Looks up at the sources the rows that the captured changes join with, corrects the answers to the state
+    that each transaction saw, and appends what every transaction did to the view delta. The high-water mark
+    moves; the stored view does not.
 
-    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (yours, unless it names a zone), or `latest`.
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), or `latest`.
 
     \b
     rollview propagate sale_lines
@@ -130,15 +130,15 @@ def propagate(view: str, to: str, follow: bool, project_file: Path, as_json: boo
 
 @click.command()
 @click.argument("view")
-@click.option("--to", default="latest", metavar="T", help="The time to roll to.  [default: latest]")
+@click.option("--to", default="latest", metavar="T", help="The point in time to roll to.  [default: latest]")
 @_follow_option
 @project_options
 def apply(view: str, to: str, follow: bool, project_file: Path, as_json: bool) -> None:
     """Roll a stored view along its delta.
 
-    Forward, to any time up to the high-water mark; sources are not asked.
+    Rolls forward, to any point in time up to the high-water mark. Sources are not queried.
 
-    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (yours, unless it names a zone), or `latest`, which
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), or `latest`, which
     is the high-water mark here.
 
     \b

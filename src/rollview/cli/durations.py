@@ -19,5 +19,5 @@ class Duration(click.ParamType[float]):
         """The duration in seconds."""
         match = _DURATION.fullmatch(str(value))
         if match is None:
-            self.fail(f"{value!r} is no duration; for example 500ms, 90s, 15m, 2h, 7d", param, ctx)
+            self.fail(f"{value!r} is not a valid duration; for example 500ms, 90s, 15m, 2h, 7d", param, ctx)
         return float(match[1]) * _SECONDS[match[2] or "s"]

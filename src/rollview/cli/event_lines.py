@@ -24,7 +24,7 @@ _SPARK = "starting Spark"
 
 
 def sentence(event: Event) -> str:
-    """What to tell of an event; empty if it is not worth a line."""
+    """The line for an event; empty if it is not worth one."""
     match event:
         case Captured(transactions=number, csn=csn):
             return f"captured {number:,} transaction{'' if number == 1 else 's'}, csn {csn}"

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 @click.argument("view")
 @project_options
 def explain(view: str, project_file: Path, as_json: bool) -> None:
-    """How a view is maintained, and why so.
+    """Explain how a view is maintained, and why.
 
-    Normal form, join graph, the algorithm and why, what one update of each relation asks of which source,
-    what would be computed in full and why. Works for view files that have not been set up yet, too.
+    Prints the normal form, the join graph, the algorithm and why it was chosen, the sub-queries that one
+    update of each relation sends to which source, and what would be recomputed in full and why. Works for
+    view files that have not been set up yet, too.
 
     \b
     rollview explain sale_lines
@@ -44,7 +45,7 @@ def _print(console: Console, found: Explanation) -> None:
     def line(text: str) -> None:
         console.print(Text(f"  {text}"), soft_wrap=True)
 
-    kind = found.full or "incremental: cost follows the change, not the base"
+    kind = found.full or "incremental: the cost follows the size of the change, not of the base tables"
     console.print(Text.assemble((found.view, "bold"), f"  policy {found.policy}, {kind}"))
     for notice in found.notices:
         console.print(Text.assemble(("note: ", "yellow"), notice), soft_wrap=True)
@@ -57,7 +58,7 @@ def _print(console: Console, found: Explanation) -> None:
     section("join graph")
     for each in found.join_graph:
         line(each)
-    section("what one update asks")
+    section("sub-queries per update")
     for path in found.paths:
         rounds = "; then ".join(" and ".join(each) for each in path.rounds) or "nothing"
         count = "1 sub-query" if path.sub_queries == 1 else f"{path.sub_queries} sub-queries"

@@ -30,7 +30,7 @@ def fail(error: BaseException, context: click.Context) -> None:
     if isinstance(error, RollviewError):
         code = BAD_INPUT if isinstance(error, InputError) else FAILED
         _end(error.message, error.subject, error.hint, code, as_json, error)
-    hint = "" if meta.get("rollview.debug") else "--debug shows the whole trace"
+    hint = "" if meta.get("rollview.debug") else "--debug shows the full traceback"
     _end(plain_line(error), type(error).__name__, hint, FAILED, as_json, error)
 
 

@@ -15,14 +15,14 @@ from rollview.errors import InputError
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--sqlite", is_flag=True, help="Both databases in SQLite: no server runs.")
+@click.option("--sqlite", is_flag=True, help="Use SQLite for both databases, without a server.")
 @json_option
 def init(folder: Path, sqlite: bool, as_json: bool) -> None:
-    """Write a small, commented, working project.
+    """Write a small, commented project that works.
 
-    Two databases, a shop in SQLite and its customers in a real PostgreSQL that lives in the project's folder,
-    and three views over them: a join, an aggregate, and a view over a view. Everything is meant to be
-    changed. DIR must be empty or not exist yet.
+    It has two databases, a shop in SQLite and its customers in a real PostgreSQL that lives in the project's
+    folder, and three views over them: a join, an aggregate, and a view over a view. Change anything you like.
+    DIR must be empty or not exist yet.
 
     \b
     rollview init shop
@@ -34,7 +34,7 @@ def init(folder: Path, sqlite: bool, as_json: bool) -> None:
         print_json({"folder": folder.absolute(), "files": files, "next": [each for each, _ in NEXT_COMMANDS]})
         return
     console = results()
-    console.print(Text.assemble("a project in ", (str(folder), "bold")))
+    console.print(Text.assemble("created a project in ", (str(folder), "bold")))
     for name, what in files.items():
         console.print(Text(f"  {name:26} {what}"))
     console.print("\nnext:")

@@ -1,4 +1,4 @@
-"""Java as Spark needs it: present, and silent about things that are no concern of the user."""
+"""Java as Spark needs it: present, and silent about what does not concern the user."""
 
 from __future__ import annotations
 
@@ -84,5 +84,5 @@ def _failed(said: IO[bytes], error: Exception) -> SparkFailed:
     lines = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()]
     telling = [line.strip() for line in lines if "Exception" in line or "Error" in line or "rror:" in line]
     reason = (telling or [str(error).splitlines()[0] if str(error) else type(error).__name__])[-1]
-    hint = "--debug shows all that it said; see `spark` in the project file"
+    hint = "--debug shows all of Spark's messages; check `spark` in the project file"
     return SparkFailed(f"Spark did not start: {reason}", subject="spark", hint=hint)

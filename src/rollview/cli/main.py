@@ -16,32 +16,44 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start here": {
         "demo": (
             "rollview.cli.demo:demo",
-            "The whole story on two real databases in a temporary folder.",
+            "See rollview at work on two real databases in a temporary folder.",
         ),
-        "init": ("rollview.cli.init:init", "Write a small, commented, working project."),
-        "setup": ("rollview.cli.setup:setup", "Prepare sources for capture and load views."),
+        "init": ("rollview.cli.init:init", "Write a small, commented project that works."),
+        "setup": ("rollview.cli.setup:setup", "Prepare the sources for capture and load the views."),
     },
-    "Keep views true": {
+    "Maintain": {
         "run": ("rollview.cli.run:run", "Capture, propagate and apply, by policy, until stopped."),
-        "capture": ("rollview.cli.drivers:capture", "Take what the sources committed into the change logs."),
-        "propagate": ("rollview.cli.drivers:propagate", "Make the delta of a view from the change logs."),
+        "capture": ("rollview.cli.drivers:capture", "Record what the sources committed in the change logs."),
+        "propagate": ("rollview.cli.drivers:propagate", "Compute the delta of a view from the change logs."),
         "apply": ("rollview.cli.drivers:apply", "Roll a stored view along its delta."),
-        "refresh": ("rollview.cli.refresh:refresh", "Roll views, all of them, to one time."),
-        "release": ("rollview.cli.release:release", "End the wait for a part of a global transaction."),
-        "condense": ("rollview.cli.condense:condense", "Replace a range of a view delta by its net effect."),
+        "refresh": ("rollview.cli.refresh:refresh", "Refresh views to the same point in time."),
+        "release": (
+            "rollview.cli.release:release",
+            "Stop waiting for missing parts of a global transaction.",
+        ),
+        "condense": (
+            "rollview.cli.condense:condense",
+            "Replace a range of a view delta with its net effect.",
+        ),
     },
-    "Look": {
-        "status": ("rollview.cli.status:status", "Where sources and views stand."),
-        "read": ("rollview.cli.read:read", "The rows of a view, now or as of any time that it covers."),
-        "deltas": ("rollview.cli.read:deltas", "What each transaction did to a view."),
-        "query": ("rollview.cli.query:query", "An answer from views and relations that are valid together."),
-        "explain": ("rollview.cli.explain:explain", "How a view is maintained, and why so."),
-        "verify": ("rollview.cli.verify:verify", "Recompute views and compare; say which rows differ."),
+    "Inspect": {
+        "status": ("rollview.cli.status:status", "Show the state of sources and views."),
+        "read": (
+            "rollview.cli.read:read",
+            "Print the rows of a view, as stored or as of another point in time.",
+        ),
+        "deltas": ("rollview.cli.read:deltas", "Print what each transaction did to a view."),
+        "query": (
+            "rollview.cli.query:query",
+            "Query views and relations that are valid at the same point in time.",
+        ),
+        "explain": ("rollview.cli.explain:explain", "Explain how a view is maintained, and why."),
+        "verify": ("rollview.cli.verify:verify", "Recompute views and report the rows that differ."),
     },
     "Try algorithms": {
         "simulate": (
             "rollview.cli.simulate:simulate",
-            "Run an algorithm through many interleavings; name the level it reached.",
+            "Run an algorithm through many interleavings and report its consistency level.",
         ),
     },
 }
@@ -61,7 +73,7 @@ DEBUG = click.Option(
     is_eager=True,
     expose_value=False,
     callback=_remember("debug"),
-    help="Show Spark's own messages, and the whole trace of an unexpected error.",
+    help="Show Spark's own messages, and the full traceback of an unexpected error.",
 )
 
 
@@ -111,12 +123,12 @@ class _Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="rollview")
 def main() -> None:
-    """Materialized views that stay true to databases you do not own.
+    """Materialized views that stay in sync with databases that other teams own.
 
     \b
     rollview demo                 # see it work
-    rollview init shop            # a project of your own to play with
+    rollview init shop            # a project of your own to experiment with
 
-    `rollview COMMAND --help` explains a command. Exit codes: 0 done, 1 a check or the work failed, 2 bad
-    input (nothing was changed).
+    `rollview COMMAND --help` explains a command. Exit codes: 0 success, 1 a check or an operation failed,
+    2 bad input (nothing was changed).
     """

@@ -47,8 +47,8 @@ def effort_for(options: Options, default_runs: int) -> Effort:
     given = [name for name in ("world", "view", "trace", "expect") if getattr(options, name) is not None]
     if given or options.exhaustive or options.explain:
         raise OptionError(
-            "--algorithm all makes its own worlds",
-            hint="of the other options, only --runs, --jobs, --write and --json go with it",
+            "--algorithm all generates its own worlds",
+            hint="combine it with --runs, --jobs, --write and --json only",
         )
     _check_writable(options.write)
     return Effort() if options.runs == default_runs else Effort(runs=options.runs)
@@ -69,17 +69,15 @@ def _check_writable(file: Path | None) -> None:
 def campaign_for(options: Options) -> Campaign:
     """The campaign that the options describe; refuses options that contradict each other."""
     if options.write is not None:
-        raise OptionError("--write goes with --algorithm all", hint="use --trace to write one run")
+        raise OptionError("--write needs --algorithm all", hint="use --trace to write one run")
     algorithm = ALGORITHMS[options.algorithm]
     if options.views > 1 and not algorithm.sequenced:
-        raise OptionError(
-            f"{algorithm.name} maintains one view at a time", hint="leave --views out, or use sweep"
-        )
+        raise OptionError(f"{algorithm.name} maintains one view at a time", hint="omit --views, or use sweep")
     if options.exhaustive and options.jobs != 1:
-        raise OptionError("--exhaustive runs in one process", hint="leave --jobs out")
+        raise OptionError("--exhaustive runs in one process", hint="omit --jobs")
     if options.views > 1 and (options.view or options.world):
         raise OptionError(
-            "--views draws views at random; --view and --world name them", hint="use one of both"
+            "--views draws views at random; --view and --world name them", hint="use one or the other"
         )
     _check_writable(options.trace)
     scenario = Scenario(options.scenario)
@@ -132,5 +130,5 @@ def _read_world(file: Path) -> World:
         except (ValueError, IndexError) as error:
             raise WorldError(f"{file} is not JSON: {error}", subject=str(file)) from error
     if not isinstance(record, dict):
-        raise WorldError(f"{file} holds no JSON object", subject=str(file))
+        raise WorldError(f"{file} does not hold a JSON object", subject=str(file))
     return from_json(record)

@@ -47,7 +47,7 @@ class Opened:
 def opened(path: Path, what: str = "", may_be_new: bool = False) -> Iterator[Opened]:
     """Opens the project of a file. A Spark session in the context's `obj` is used instead of a new one.
 
-    A project that has never been set up is refused, lest a look at it should leave an empty catalog behind.
+    A project that has never been set up is refused, because opening it would leave an empty catalog behind.
     """
     root = click.get_current_context().find_root()
     starting = partial(quiet_start, debug=bool(root.meta.get("rollview.debug")))

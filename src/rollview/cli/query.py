@@ -26,18 +26,19 @@ from rollview.cli.terminal import print_json, results
 def query(
     sql: str, max_staleness: float | None, limit: int | None, project_file: Path, as_json: bool
 ) -> None:
-    """An answer from views and relations that are valid together.
+    """Query views and relations that are valid at the same point in time.
 
     SQL is any Spark SQL query; a bare name is a view, `source.table` a relation that some view uses. All of
-    them are taken as of the newest csn that every view in the query has reached, so that their numbers agree
-    with each other. The answer says as of when it is right, and until when if something has happened since.
+    them are read as of the newest csn that every view in the query has reached, so that their numbers agree
+    with each other. The answer comes with its valid time: from when, and until when if something has changed
+    since.
 
     \b
     rollview query "SELECT sum(total) AS total FROM sales_by_state"
     rollview query "SELECT count(*) AS n FROM shop.sales" --max-staleness 0s
     """
-    with opened(project_file, "asking") as at:
-        at.tell("asking")
+    with opened(project_file, "querying") as at:
+        at.tell("querying")
         answer = at.project.query(sql, max_staleness)
         shown = page(answer.rows, rows_shown(limit, as_json), ordered=False)
     if as_json:
@@ -52,4 +53,4 @@ def query(
     print_page(console, shown)
     until = answer.valid_until or "now"
     since = answer.valid_from or "the first load"
-    console.print(Text(f"\nas of csn {answer.csn}, right from {since} until {until}", style="dim"))
+    console.print(Text(f"\nas of csn {answer.csn}, valid from {since} until {until}", style="dim"))

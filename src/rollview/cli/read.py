@@ -16,17 +16,17 @@ from rollview.cli.terminal import print_json, results
 
 @click.command()
 @click.argument("view")
-@click.option("--as-of", metavar="T", help="The time to show the view at.  [default: as it is stored]")
+@click.option("--as-of", metavar="T", help="The point in time to read.  [default: as stored]")
 @limit_option
 @project_options
 def read(view: str, as_of: str | None, limit: int | None, project_file: Path, as_json: bool) -> None:
-    """The rows of a view, now or as of any time that it covers.
+    """Print the rows of a view, as stored or as of another point in time.
 
-    Without --as-of the stored table is read, which shows the csn that `rollview status` names. Any other time
-    between the oldest one kept and the high-water mark works as well, before or after what is stored: the
-    stored rows are rolled along the view delta for this one answer. Nothing is changed.
+    Without --as-of, reads the stored table, which shows the csn that `rollview status` names. Any other point
+    in time between the oldest one kept and the high-water mark works as well, before or after the stored one:
+    the stored rows are rolled along the view delta for this one answer. Nothing is changed.
 
-    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (yours, unless it names a zone), or `latest`.
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), or `latest`.
 
     \b
     rollview read sales_by_state
@@ -49,19 +49,22 @@ def read(view: str, as_of: str | None, limit: int | None, project_file: Path, as
 
 @click.command()
 @click.argument("view")
-@click.option("--from", "start", metavar="T", help="After this time.  [default: the oldest kept]")
-@click.option("--to", default="latest", metavar="T", help="Up to this time.  [default: latest]")
+@click.option(
+    "--from", "start", metavar="T", help="Start after this point in time.  [default: the oldest kept]"
+)
+@click.option("--to", default="latest", metavar="T", help="End with this point in time.  [default: latest]")
 @limit_option
 @project_options
 def deltas(
     view: str, start: str | None, to: str, limit: int | None, project_file: Path, as_json: bool
 ) -> None:
-    """What each transaction did to a view.
+    """Print what each transaction did to a view.
 
-    One line per changed row: the csn of the transaction, how often the row was added or (below zero) taken
-    away, and the row. Adding up the lines after one csn up to another leads from one state to the other.
+    One line per changed row: the csn of the transaction, how many times the row was added or (if negative)
+    removed, and the row. Adding the lines after one csn, up to another, to the state at the first gives the
+    state at the second.
 
-    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (yours, unless it names a zone), or `latest`, which
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), or `latest`, which
     is the high-water mark here.
 
     \b

@@ -1,4 +1,4 @@
-"""`rollview refresh`: several views, rolled to one time in one logical step."""
+"""`rollview refresh`: several views, refreshed to the same point in time in one logical step."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rollview.cli.terminal import print_json, results
 
 @click.command()
 @click.argument("views", nargs=-1, metavar="[VIEW]...")
-@click.option("--to", default="latest", metavar="T", help="The time to roll to.  [default: latest]")
+@click.option("--to", default="latest", metavar="T", help="The point in time to roll to.  [default: latest]")
 @project_options
 def refresh(views: tuple[str, ...], to: str, project_file: Path, as_json: bool) -> None:
-    """Roll views, all of them, to one time.
+    """Refresh views to the same point in time.
 
-    Captures what is new, makes the view deltas as far as needed, and rolls the named views (all, if none is
-    named) to exactly the same csn, in one step that readers see at once. Views are rolled forward only; `read
-    --as-of` looks back.
+    Captures what is new, computes the view deltas as far as needed, and rolls the named views (all views if
+    none is named) to exactly the same csn, in one step that becomes visible to readers at once. Views are
+    rolled forward only; use `read --as-of` to look back.
 
-    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (yours, unless it names a zone), or `latest`.
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), or `latest`.
 
     \b
     rollview refresh

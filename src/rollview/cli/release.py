@@ -1,4 +1,4 @@
-"""`rollview release`: nobody waits for the missing parts of a global transaction any more."""
+"""`rollview release`: ends the wait for the missing parts of a global transaction."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rollview.cli.terminal import print_json, results
 @click.argument("global_id")
 @project_options
 def release(global_id: str, project_file: Path, as_json: bool) -> None:
-    """End the wait for a part of a global transaction.
+    """Stop waiting for missing parts of a global transaction.
 
-    A transaction over several databases becomes one csn, so that no view ever shows half of it. If one of its
-    parts never comes, because the application gave up in between, the others wait, and all that their
-    databases committed later waits behind them: `rollview status` shows that. This command ends it: the
-    parts that came, and any that come later, count as transactions of their own.
+    A transaction over several databases gets one csn, so that no view ever shows half of it. If one of its
+    parts never arrives, because the application gave up in between, the other parts wait, and so does
+    everything that their databases committed later: `rollview status` shows that. This command ends the wait:
+    the parts that have arrived, and any that arrive later, become transactions of their own.
 
     \b
     rollview release transfer-4711

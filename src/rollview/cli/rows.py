@@ -38,7 +38,7 @@ def limit_option(function: F) -> F:
         "--limit",
         type=click.IntRange(0),
         metavar="N",
-        help=f"Show at most so many rows.  [default: {DEFAULT_LIMIT}; with --json all]",
+        help=f"Show at most N rows.  [default: {DEFAULT_LIMIT}; with --json: all]",
     )(function)
 
 
@@ -53,7 +53,7 @@ def page(frame: Any, limit: int | None, first: Sequence[str] = (), ordered: bool
     for name in names:
         if names.count(name) > 1:
             raise InputError(
-                f"two columns are called `{name}`", subject=name, hint="name one of them with AS"
+                f"two columns are called `{name}`", subject=name, hint="rename one of them with AS"
             )
     columns = (*first, *(name for name in names if name not in first))
     quoted = [f"`{name.replace('`', '``')}`" for name in columns]

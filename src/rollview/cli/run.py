@@ -17,15 +17,15 @@ from rollview.events import Event, Stopped
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Until nothing is left to do.")
+@click.option("--once", is_flag=True, help="Stop when nothing is left to do.")
 @project_options
 def run(once: bool, project_file: Path, as_json: bool) -> None:
     """Capture, propagate and apply, by policy, until stopped.
 
     Looks for new transactions twice a second, and keeps the lake's logs small. Errors at a source or in the
-    lake are reported and retried; with --once the first error ends it. Ctrl-C or SIGTERM finish the step that
-    runs and end with exit code 0; it is safe to kill the process at any moment. With --json each event is one
-    line of JSON.
+    lake are reported and retried; with --once, the first error ends the run. Ctrl-C and SIGTERM let the
+    current step finish and end with exit code 0; it is safe to kill the process at any moment. With --json,
+    each event is one line of JSON.
 
     \b
     rollview run --once

@@ -20,27 +20,29 @@ ALL = "all"
 
 
 @click.command()
-@click.option("--remove", is_flag=True, help="Take back all that setup left at the sources. The lake stays.")
+@click.option(
+    "--remove", is_flag=True, help="Remove everything that setup installed at the sources. The lake stays."
+)
 @click.option(
     "--reload",
     multiple=True,
     metavar="NAME",
-    help="Load this view from scratch, or all views of this source (can be repeated), or `all`.",
+    help="Reload this view, all views of this source, or `all` views. Can be repeated.",
 )
 @click.option(
     "--statements",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write what a source's administrator must run, if anything, to this file.",
+    help="Write the statements that an administrator must run, if any, to this file.",
 )
 @project_options
 def setup(
     remove: bool, reload: tuple[str, ...], statements: Path | None, project_file: Path, as_json: bool
 ) -> None:
-    """Prepare sources for capture and load views.
+    """Prepare the sources for capture and load the views.
 
-    Brings everything in line with the project file and the view files: capture is installed for every table
-    that a view reads, new and changed views are loaded, views whose file is gone are dropped. Sources go on
-    working meanwhile. It can be run again at any time; bad input is found before anything is changed.
+    Brings everything in line with the project file and the view files: installs capture for every table that
+    a view reads, loads new and changed views, and drops views whose file is gone. Sources stay available
+    meanwhile. It can be run again at any time; bad input is found before anything is changed.
 
     \b
     rollview setup
@@ -51,7 +53,7 @@ def setup(
     rollview setup --remove
     """
     if remove and reload:
-        raise OptionError("--remove and --reload contradict each other", hint="use one of both")
+        raise OptionError("--remove and --reload contradict each other", hint="use one of them")
     if remove:
         with opened(project_file, "removing capture", may_be_new=True) as at:
             removed = at.project.remove()

@@ -39,40 +39,49 @@ def _choice(names: Iterable[object]) -> click.Choice[str]:
     "--algorithm",
     type=_choice([*ALGORITHMS, "all"]),
     default="sweep",
-    help="What to run; all: compare the levels and costs of all of them.",
+    help="The algorithm to run; all: compare the levels and costs of all algorithms.",
 )
 @click.option(
     "--scenario",
     type=_choice(Scenario),
     default="source-local",
-    help="How far a transaction reaches: one row, one source, several sources.",
+    help="What a transaction changes: one row, rows of one source, rows of several sources.",
 )
 @click.option(
     "--network",
     type=_choice(NETWORKS),
     default="fifo",
-    help="fifo; misordered; lossy: loses and repeats; hostile: all of that, crashes and restarts.",
+    help="fifo; misordered; lossy: lost and repeated messages; hostile: all of these, crashes and restarts.",
 )
 @click.option("--relations", type=click.IntRange(1, 6), default=3, help="Relations that the view joins.")
 @click.option("--transactions", type=click.IntRange(0, 200), default=10, help="Transactions per run.")
 @click.option("--views", type=click.IntRange(1, 4), default=1, help="Views that are published together.")
 @click.option(
-    "--runs", type=click.IntRange(1), default=_DEFAULT_RUNS, help="How many; at most, if exhaustive."
+    "--runs",
+    type=click.IntRange(1),
+    default=_DEFAULT_RUNS,
+    help="Number of runs; with --exhaustive, the maximum.",
 )
-@click.option("--seed", type=int, default=0, help="Run i uses seed + i; the same seed is the same run.")
-@click.option("--exhaustive", is_flag=True, help="All schedules of the one world of --seed or --world.")
-@click.option("--world", type=click.Path(path_type=Path), help="A world from a JSON file or a trace.")
+@click.option("--seed", type=int, default=0, help="Run i uses seed + i; the same seed gives the same run.")
+@click.option(
+    "--exhaustive", is_flag=True, help="Run all schedules of the one world that --seed or --world gives."
+)
+@click.option("--world", type=click.Path(path_type=Path), help="Read the world from a JSON file or a trace.")
 @click.option("--view", help="Your own view over the relations of the world (x.t1 and so on).")
 @click.option(
-    "--expect", type=_choice(list(Level)[1:]), help="Required level [default: the algorithm's claim]."
+    "--expect", type=_choice(list(Level)[1:]), help="The required level.  [default: the algorithm's claim]"
 )
-@click.option("--jobs", type=click.IntRange(0), default=1, help="Processes; 0 is one per core.")
+@click.option("--jobs", type=click.IntRange(0), default=1, help="Number of processes; 0: one per core.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Write a run as JSON lines.")
-@click.option("--explain", is_flag=True, help="Print how the views were understood, and stop.")
-@click.option("--write", type=click.Path(path_type=Path), help="With all: write the tables as a page.")
+@click.option("--explain", is_flag=True, help="Print how the views were parsed, and exit.")
+@click.option(
+    "--write",
+    type=click.Path(path_type=Path),
+    help="With --algorithm all: write the tables as a Markdown page.",
+)
 @click.option("--json", is_flag=True, help="Print the result as one JSON object.")
 def simulate(**given: Any) -> None:
-    """Run an algorithm through many interleavings and name the consistency level it reached.
+    """Run an algorithm through many interleavings and report the consistency level that it reached.
 
     Sources commit, messages are delayed, misordered, lost and repeated, processes crash; a checker that
     knows nothing of the algorithm recomputes the view from scratch. A run that falls short is shrunk to a

@@ -1,4 +1,4 @@
-"""`rollview status`: where everything stands."""
+"""`rollview status`: the state of sources and views."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 @click.command()
 @project_options
 def status(project_file: Path, as_json: bool) -> None:
-    """Where sources and views stand.
+    """Show the state of sources and views.
 
-    For each source how it is captured and how far; for each view the csn that it shows, how far its delta
-    reaches (the high-water mark), how far that is behind the sources, over which time what it shows is right,
-    and what its last refresh did and why.
+    For each source: how it is captured, and how far. For each view: the csn that it shows, how far its delta
+    reaches (the high-water mark), how far that is behind the sources, its valid time, and what its last
+    refresh did and why.
 
     \b
     rollview status
@@ -53,7 +53,7 @@ def print_status(console: Console, found: Status) -> None:
         holds = f"{', '.join(each.present)} held up since {each.since}"
         told = f"global transaction {each.global_id} waits for {', '.join(each.missing)}; {holds}"
         console.print(Text.assemble(("waiting: ", "yellow"), told))
-        console.print(Text(f"  if that part never comes: rollview release {each.global_id}", style="dim"))
+        console.print(Text(f"  if that part never arrives: rollview release {each.global_id}", style="dim"))
     for step in found.unfinished:
         told = step.problem or f"{step.step}; the next run finishes it"
         console.print(Text.assemble(("unfinished: ", "yellow"), told))
@@ -97,9 +97,9 @@ def _print_views(console: Console, views: tuple[ViewStatus, ...]) -> None:
 
 
 def _print_times(console: Console, views: tuple[ViewStatus, ...]) -> None:
-    """Over which time each view is right, and what its last refresh did."""
+    """The valid time of each view, and what its last refresh did."""
     for view in views:
-        valid = f"right from {view.valid_from or 'its first load'} until {view.valid_until or 'now'}"
+        valid = f"valid from {view.valid_from or 'its first load'} until {view.valid_until or 'now'}"
         console.print(Text.assemble((view.name, "bold"), f": {view.policy}, {valid}"))
         if view.last_refresh is not None:
             last = view.last_refresh

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 @click.argument("views", nargs=-1, metavar="[VIEW]...")
 @project_options
 def verify(views: tuple[str, ...], project_file: Path, as_json: bool) -> None:
-    """Recompute views and compare; say which rows differ.
+    """Recompute views and report the rows that differ.
 
-    Reads the relations from their sources as they are now, rolls them to the csn that the view shows, has
-    Spark run the view's own text over them, and compares with what is stored. Without names all views are
-    verified. Exit code 1 if any row differs: for each it says how often it is stored and how often it should
-    be there.
+    Reads the relations from their sources as they are now, rolls them to the csn that the view shows, runs
+    the view's own SQL over them on Spark, and compares the result with the stored view. Without names, all
+    views are verified. The exit code is 1 if any row differs; for each such row the output says how many
+    times it is stored and how many times it should be.
 
     \b
     rollview verify
@@ -45,15 +45,17 @@ def verify(views: tuple[str, ...], project_file: Path, as_json: bool) -> None:
 
 
 def print_verification(console: Console, verdict: Verification) -> None:
-    """One line if the view is right; else the rows that differ."""
+    """One line if the view is correct, else the rows that differ."""
     rows = "1 row" if verdict.rows == 1 else f"{verdict.rows:,} rows"
     at = f" at csn {verdict.csn}: {rows}"
     if verdict.is_right:
-        console.print(Text.assemble(("✓ ", "bold green"), (verdict.view, "bold"), f"{at}, as recomputed"))
+        console.print(
+            Text.assemble(("✓ ", "bold green"), (verdict.view, "bold"), f"{at}, identical when recomputed")
+        )
         return
     count = "1 row differs" if verdict.different == 1 else f"{verdict.different:,} rows differ"
     console.print(Text.assemble(("✗ ", "bold red"), (verdict.view, "bold"), f"{at}, ", (count, "red")))
     columns = ("stored", "should be", *verdict.columns)
     rows_shown = tuple((each.stored, each.expected, *each.row) for each in verdict.differences)
     print_page(console, Page(columns, rows_shown, verdict.different))
-    console.print(Text(f"hint: `rollview setup --reload {verdict.view}` computes it anew", style="cyan"))
+    console.print(Text(f"hint: `rollview setup --reload {verdict.view}` recomputes it", style="cyan"))

@@ -43,38 +43,38 @@ _INTRODUCTION = """\
 
 A SQLite file has {sales:,} sales, a PostgreSQL has {customers} customers; neither knows of the other, and no
 transaction spans both. [bold]sale_lines[/bold] joins them, [bold]sales_by_state[/bold] sums up the same join
-by state. The state of a sale is in the other database: whenever a customer moves, old sales change their
-place.
+by state. The state of a sale is in the other database: whenever a customer moves, old sales move to another
+state.
 """
 _SETUP = """\
 [bold]1. The views are loaded while everybody writes[/bold]
 
-Nothing was locked: each table was read at whatever version it showed, and what came in between was taken
-back from the change log, so that each view starts as what it was at one moment: {moments}.
+Nothing was locked: each table was read at whatever version it showed, and rolled to a common version with the
+change log, so that each view starts in a state that it really had: {moments}.
 """
 _FOLLOW = """\
 [bold]2. The views follow[/bold]
 
-Every transaction of both databases has its place in one order, its csn. The delta of a view says what each
-single one of them did to the view; the stored tables have been rolled along it.
+Every transaction of both databases has its place in one order, its csn (commit sequence number). The delta of
+a view says what each single transaction did to the view; the stored tables have been rolled along it.
 """
 _ROLL = """\
-[bold]3. Both views, rolled to one chosen moment[/bold]
+[bold]3. Both views are refreshed to the same point in time[/bold]
 
-The writers went on. Somewhere in the middle of what they did, csn {csn} was chosen, a state that no database
-shows any more, and both views were rolled to exactly that. If one of them were off by a single transaction,
-the totals would not agree:
+The writers kept writing. Both views were rolled to exactly csn {csn}, somewhere in the middle: a state that
+no database shows any more. If one view were off by a single transaction, the totals would not agree:
 """
 _BACK = """\
-[bold]4. The same views, as of an earlier moment[/bold]
+[bold]4. The same views are read as of an earlier point in time[/bold]
 
-`rollview read --as-of` rolls back as easily, for one answer, and leaves the stored tables alone:
+`rollview read VIEW --as-of T` rolls back just as easily, for one answer, and leaves the stored tables as they
+are:
 """
 _LATEST = """\
-[bold]5. To the latest, and verified[/bold]
+[bold]5. The views are refreshed to the latest state and verified[/bold]
 
-The writers have stopped after {written:,} transactions, the first ones before capture was there. Both views
-were rolled to the last of them, and Spark has recomputed them from the databases to compare, row by row:
+The writers have stopped after {written:,} transactions, the first of them before capture was installed. Both
+views were rolled to the last one, recomputed by Spark from the databases, and compared row by row:
 """
 
 
@@ -131,9 +131,7 @@ def run_demo(command_line: CommandLine, folder: Path) -> dict[str, Any]:
         at.tell("removing everything that setup installed")
         at.project.remove()
         facts["seconds"] = round(time.monotonic() - started, 1)
-    console.print(
-        f"\n{facts['seconds']:.0f} seconds, after {facts['spark_seconds']:.0f} for the start of Spark."
-    )
+    console.print(f"\n{facts['seconds']:.0f} seconds, after {facts['spark_seconds']:.0f} to start Spark.")
     return facts
 
 
@@ -250,7 +248,8 @@ def _latest(command_line: CommandLine, at: OpenProject, facts: dict[str, Any]) -
             command_line.print_verification(command_line.console, verdict)
     if not facts["verified"]:
         raise RollviewError(
-            "a view differs from its recomputation", hint="--keep leaves the folder to look at"
+            "a view differs from its recomputation",
+            hint="`rollview demo --keep` keeps the folder for inspection",
         )
 
 

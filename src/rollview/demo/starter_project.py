@@ -1,4 +1,4 @@
-"""The project that `rollview init` writes and `rollview demo` plays with: its files and its two databases.
+"""The project that `rollview init` writes and `rollview demo` uses: its files and its two databases.
 
 The shop is a SQLite file; the customers are in a real PostgreSQL, which lives in a folder of the project and
 runs while somebody uses it.
@@ -28,7 +28,7 @@ lake: ./lake
 # Where Spark runs: local threads here; {remote: "sc://host:15002"} for a Spark Connect server.
 spark: {master: "local[*]"}
 
-# Databases that others write to. Nothing is locked there, and no table is copied.
+# Databases that others write to. rollview locks nothing there and copies no table.
 sources:
   shop: {type: sqlite, path: ./shop.db}
   CRM_ENTRY
@@ -38,7 +38,7 @@ views: ["views/*.sql"]
 """
 
 CRM_IN_POSTGRES = """\
-# A PostgreSQL in a folder, for trying things out. Yours has {dsn: "postgresql://user:${PASSWORD}@host/db"}.
+# A PostgreSQL in a folder, for trying things out. For a real one: {dsn: "postgresql://user:${PASSWORD}@host/db"}.
   crm: {type: postgres, path: ./crm}"""
 CRM_IN_SQLITE = "crm: {type: sqlite, path: ./crm.db}"
 
@@ -50,7 +50,7 @@ AS SELECT s.sale_id, s.amount, c.name, c.state
 FROM shop.sales s JOIN crm.customers c ON s.customer_id = c.customer_id;
 """,
     "sales_by_state": """\
--- An aggregate: kept up to date by adding what changed, never by counting everything again.
+-- An aggregate: maintained by adding what changed, never by recounting everything.
 CREATE MATERIALIZED VIEW sales_by_state
 TBLPROPERTIES ('rollview.policy' = 'deferred')
 AS SELECT c.state, count(*) AS n, sum(s.amount) AS total
@@ -58,7 +58,7 @@ FROM shop.sales s JOIN crm.customers c ON s.customer_id = c.customer_id
 GROUP BY c.state;
 """,
     "large_sales": """\
--- A view over a view: the delta of the one feeds the other.
+-- A view over a view: the delta of one feeds the other.
 CREATE MATERIALIZED VIEW large_sales
 AS SELECT l.sale_id, l.name, l.amount
 FROM sale_lines l
@@ -111,7 +111,7 @@ NEXT_COMMANDS = (
     ("rollview read sales_by_state", "what the view shows"),
     ("python3 sell.py", "another program writes to the databases"),
     ("rollview run --once", "the views follow"),
-    ("rollview status", "where everything stands"),
+    ("rollview status", "the state of sources and views"),
     ("rollview deltas sales_by_state", "what each transaction did"),
     ("rollview read sales_by_state --as-of csn:1", "the view as it was"),
     ("rollview verify", "recomputes and compares"),
@@ -125,7 +125,7 @@ _IN_POSTGRES = {
 import psycopg
 from rollview.sources.postgres import EmbeddedPostgres
 
-# The customers' server is in a folder here; somebody else's would be running already.
+# The customers' server lives in a folder here; a real one would already be running.
 crm_address = EmbeddedPostgres("crm").start()
 """,
     "CRM_CONNECT": "psycopg.connect(crm_address) as crm",

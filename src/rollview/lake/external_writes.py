@@ -28,7 +28,7 @@ def check_no_external_writes(log: DeltaLog, since: int) -> None:
     missing = [path for path in log.files() if path not in there and not (log.folder / path).exists()]
     if missing:
         raise LakeDamaged(
-            f"{name} has lost {len(missing)} of its data files, {missing[0]} for one",
+            f"{name} is missing {len(missing)} of its data files, for example {missing[0]}",
             subject=name,
             hint="put the files back, or delete the table's folder and load it again",
         )

@@ -51,7 +51,7 @@ class DeltaLog:
                 except (DeltaError, OSError):
                     table = None
             else:
-                # The entry is gone or another one: its log was cleaned up behind us, or the table made anew.
+                # The entry is gone or another one: its log was cleaned up behind us, or the table recreated.
                 table = None
                 self._files_version, self._files = -1, {}
             self._table = table if table is not None else self.opened()

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from rollview.errors import LakeError
 
 INDEXED_COLUMNS = 32
-"""So many columns get statistics (Delta's default); names that begin with an underscore always do."""
+"""How many columns get statistics (Delta's default); names that begin with an underscore always do."""
 
 _STRING_LENGTH = 32
 _LAST_CHARACTER = "\U0010ffff"

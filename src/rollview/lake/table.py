@@ -33,7 +33,7 @@ PROPERTIES = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "i
 """Tables get a commit every second or so: checkpoints keep opening fast, cleaning keeps the log short."""
 
 REMEMBERED_SECONDS = 7 * 86_400.0
-"""So long does Delta remember when a file was removed (`delta.deletedFileRetentionDuration`)."""
+"""How long Delta remembers when a file was removed (`delta.deletedFileRetentionDuration`)."""
 
 Rewrite = Callable[[FileScan], pa.Table | DataFrame]
 
@@ -55,7 +55,7 @@ class LakeTable:
         if {"%", "\\"} & set(self.folder.absolute().as_posix()):
             # deltalake takes the one for an escaped character, the other for a slash, and looks elsewhere.
             raise LakeError(
-                f"{self.folder.absolute()}: a lake cannot lie in a folder with % or \\ in its path",
+                f"{self.folder.absolute()}: a lake cannot be in a folder with % or \\ in its path",
                 subject=str(self.folder),
                 hint="choose another folder",
             )
@@ -116,7 +116,7 @@ class LakeTable:
         """What the commit of a version says of itself; None if rollview did not make it."""
         if not self._log.actions(version):
             raise LakeError(
-                f"{self.folder.name}: the log says nothing about version {version} (any more)",
+                f"{self.folder.name}: the log has no entry for version {version} (any more)",
                 subject=self.folder.name,
                 hint=f"the newest version is {self.version()}; entries are kept for a limited time",
             )
@@ -185,7 +185,7 @@ class LakeTable:
         return chosen if holding is None else files_holding(chosen, *holding)
 
     def rows_in(self, csn: tuple[int, int]) -> int:
-        """At most so many rows belong to (after, upto]: those of the files that overlap it."""
+        """An upper bound of the rows that belong to (after, upto]: those of the files that overlap it."""
         return sum(file.rows for file in self.files(csn=csn))
 
     def load(

@@ -70,7 +70,7 @@ def settle(log: DeltaLog, version: int) -> None:
         raise LakeUnavailable(
             f"{log.folder.name}: version {version} was committed, but may not be on disk: {error}",
             subject=log.folder.name,
-            hint="look after the disk, then run the same command again: the step is not made twice",
+            hint="check the disk, then run the same command again: the step is not applied twice",
         ) from error
 
 

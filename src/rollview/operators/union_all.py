@@ -29,7 +29,7 @@ class UnionAll(Node):
 
     @staticmethod
     def claims(query: exp.Expr) -> bool:
-        """UNION ALL; other set operations are none of its business."""
+        """UNION ALL, and no other set operation."""
         return isinstance(query, exp.Union)
 
     @classmethod
@@ -44,7 +44,7 @@ class UnionAll(Node):
 
     @property
     def output_columns(self) -> tuple[str, ...]:
-        """The names of the first input's columns, as SQL has it."""
+        """The names of the first input's columns, as in SQL."""
         return self.inputs[0].output_columns
 
     def absorb(self, position: int, rows: B, *extra: str) -> B:

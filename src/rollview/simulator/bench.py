@@ -1,4 +1,4 @@
-"""How fast the simulator is: runs a second on one core, checker included, 3 relations, 10 transactions."""
+"""How fast the simulator is: runs per second on one core, checker included, 3 relations, 10 transactions."""
 
 from __future__ import annotations
 

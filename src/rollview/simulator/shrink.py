@@ -1,4 +1,4 @@
-"""Shrinking: from a failing run to the shortest story that still fails.
+"""Shrinking: from a failing run to the shortest run that still fails.
 
 Transactions, changes and first rows are taken away one by one as long as the run still falls short of the
 level; then choices are made calmer. A smaller world rarely fails under the very same choices, so a few

@@ -1,4 +1,4 @@
-"""The long campaign: 100,000 hostile runs of the sweep over 2 to 5 relations, in all scenarios."""
+"""The long campaign: 100,000 fault-injection runs of the sweep over 2 to 5 relations, in all scenarios."""
 
 from __future__ import annotations
 

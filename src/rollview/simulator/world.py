@@ -109,7 +109,7 @@ def from_json(record: Mapping[str, Any]) -> World:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise WorldError(
             f"the world is malformed: {type(error).__name__}: {error}",
-            hint="docs/reference/trace.md describes the record; `rollview simulate --trace` writes one",
+            hint="docs/reference/trace.md describes the record; `rollview simulate --trace FILE` writes one",
         ) from error
     if unknown:
         raise WorldError(f"the world has rows or transactions for unknown {', '.join(unknown)}")
@@ -139,7 +139,7 @@ def validate(world: World) -> None:
         missing = [name for name in table.key if name not in table.columns]
         if missing:
             raise WorldError(
-                f"the key of {table.qualified} names {', '.join(missing)}, which is no column of it",
+                f"the key of {table.qualified} names {', '.join(missing)}, which is not one of its columns",
                 subject=table.qualified,
                 hint=f"its columns are {', '.join(table.columns)}",
             )
@@ -170,7 +170,8 @@ def _apply(table: Table, rows: dict[Row, int], row: Row, count: int) -> None:
     rows[row] = rows.get(row, 0) + count
     if rows[row] < 0:
         raise WorldError(
-            f"{list(row)} is deleted from {table.qualified}, where it is not", subject=table.qualified
+            f"{list(row)} is deleted from {table.qualified}, which does not contain it",
+            subject=table.qualified,
         )
     if not rows[row]:
         del rows[row]

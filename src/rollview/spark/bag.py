@@ -24,10 +24,10 @@ from rollview.spark.scan import frame_of
 from rollview.spark.weigh import weighted_measures
 
 DRIVER_ROWS = 1_000_000
-"""Up to so many rows a bag is kept at the driver; a larger one stays on the executors."""
+"""Up to this many rows, a bag is kept at the driver; a larger one stays on the executors."""
 
 _ONE_TASK_ROWS = 50_000
-"""Up to so many rows one task is faster than several with a shuffle between them."""
+"""Up to this many rows, one task is faster than several with a shuffle between them."""
 
 _RIGHT_COUNT = "_count_right"
 

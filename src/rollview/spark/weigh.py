@@ -19,7 +19,7 @@ from rollview.algebra.expression import to_sql
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _SAFE_DIGITS = 38 - 11
-"""A decimal of so many digits times an int has at most 38."""
+"""A decimal of this many digits times an int has at most 38."""
 _SAFE_SCALE = 6
 """Digits behind the point that Spark never gives up."""
 

@@ -40,7 +40,7 @@ def plus_interval(value: Expression, node: exp.Expr, sign: int) -> Expression:
         raise refusal(interval, interval.sql(dialect=DIALECT), hint=hint)
     function, step = _UNITS[name]
     if isinstance(value, Literal) and not isinstance(value.value, Date | None):
-        message = f"an INTERVAL is added to {value.value!r}, which is no date"
+        message = f"an INTERVAL is added to {value.value!r}, which is not a date"
         raise mistake(interval, message, hint="write DATE '2024-01-31', or CAST it AS DATE")
     result = call(function, value, Literal(sign * step * int(digits)))
     try:

@@ -42,7 +42,7 @@ def check_cast(node: exp.Cast) -> None:
     if not isinstance(node, exp.TryCast) and isinstance(constant, exp.Literal) and kind in _READERS:
         example = "2024-01-31" if kind == "DATE" else "2024-01-31 12:30:00"
         if _READERS[kind](constant.name) is None:
-            message = f"{kind} '{constant.name}' is no {kind.lower()}"
+            message = f"{kind} '{constant.name}' is not a valid {kind.lower()}"
             raise mistake(constant, message, subject=constant.name, hint=f"write {kind} '{example}'")
 
 

@@ -81,6 +81,6 @@ def unstable_hint(name: str) -> str:
     if name.upper() not in _UNSTABLE:
         return ""
     return (
-        f"{name.upper()} gives another value whenever the view is computed, and no source tells of that; "
-        "use a column, or apply it when the view is read"
+        f"{name.upper()} returns a different value each time the view is computed, and no source reports "
+        "that; use a column, or apply it when the view is read"
     )

@@ -138,7 +138,7 @@ class _Translation:
     def like(self, node: exp.Expr) -> Expression:
         pattern = node.expression
         if not isinstance(pattern, exp.Literal) or not pattern.is_string or "\\" in pattern.name:
-            raise refusal(pattern, "LIKE with a pattern that is no constant, or has a backslash in it")
+            raise refusal(pattern, "LIKE with a pattern that is not a constant, or contains a backslash")
         result = call("LIKE", self.of(node.this), Literal(pattern.name))
         return call("NOT", result) if node.args.get("negate") else result
 
@@ -180,8 +180,12 @@ class _Translation:
         if result.function == "ROUND" and len(result.arguments) == 2:
             places = result.arguments[1]
             if not isinstance(places, Literal) or type(places.value) is not int:
-                hint = "write the places as a number"
-                raise mistake(node.args["decimals"], "ROUND to places that are no whole constant", hint=hint)
+                hint = "write the number of places as an integer"
+                raise mistake(
+                    node.args["decimals"],
+                    "ROUND to a number of places that is not an integer constant",
+                    hint=hint,
+                )
         return result
 
     def _arguments(self, node: exp.Expr, names: tuple[str, ...]) -> Iterator[Expression]:

@@ -37,7 +37,7 @@ class Driver(ABC):
     """Whether each table commits on its own, so that no transaction spans two."""
 
     gaps: ClassVar[Mapping[str, str]] = {}
-    """What this database cannot do, with the reason: `type NAME`, or `captured anew`."""
+    """What this database cannot do, with the reason: `type NAME`, or `captured later`."""
 
     unheld: ClassVar[Mapping[str, tuple[Sequence[Any], str]]] = {}
     """Single values that the database cannot hold in a column of a type, with the reason."""

@@ -34,7 +34,7 @@ class SQLiteDriver(Driver):
             " its times zoneless"
             for kind in ("int", "smallint", "float", "timestamp")
         },
-        "captured anew": "only the process that watched the commits knows where they ended; who looks later"
+        "captured later": "only the process that watched the commits knows where they ended; who looks later"
         " may find several as one",
     }
 

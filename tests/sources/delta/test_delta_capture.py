@@ -182,7 +182,7 @@ def test_a_table_made_again_under_the_old_name(tmp_path: Path, commits: int) -> 
     found = source.read({table: table.columns}, tmp_path)
     assert (3, "c") in counts(found.rows[0])
     if commits < 2:
-        with pytest.raises(SourceChanged, match="another table"):
+        with pytest.raises(SourceChanged, match="a different table"):
             source.seen(SITE, found.read_point, _Marks(origin))
 
 

@@ -207,7 +207,7 @@ def test_delimiter_encoding_and_options(dumps: Path) -> None:
     assert source.read({table: ("name",)}, dumps).rows[0].to_pylist() == [{"name": "größer", COUNT: 1}]
     with pytest.raises(OptionError, match="no option delimeter"):
         opened(dumps, delimeter=";")
-    with pytest.raises(OptionError, match="`id` is no column with a type"):
+    with pytest.raises(OptionError, match="`id` is not a column with a type"):
         opened(dumps, **{"schema.customer": "id"}).tables()
     with pytest.raises(OptionError, match="column id: columns of type number"):
         opened(dumps, **{"schema.customer": "id number"}).tables()

@@ -57,7 +57,7 @@ def test_a_transaction_that_is_rolled_back_never_comes(table: Database) -> None:
 
 
 def test_every_restart_finds_prepared_rows_again(table: Database) -> None:
-    """Log positions remember where the first undecided transaction began; any of them can be gone on from."""
+    """Log positions remember where the first in-doubt transaction began; any of them can be gone on from."""
     history = History(table.source)
     prepare(table, "'a'", "INSERT INTO t VALUES (1, 1)")
     table.execute("INSERT INTO t VALUES (2, 2)", "FLUSH BINARY LOGS")
@@ -85,7 +85,7 @@ def test_every_restart_finds_prepared_rows_again(table: Database) -> None:
 def test_a_history_begins_only_when_what_it_could_miss_is_decided(
     table: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source_module, "_UNDECIDED_SECONDS", 0.3)
+    monkeypatch.setattr(source_module, "_IN_DOUBT_SECONDS", 0.3)
     prepare(table, "'old'", "INSERT INTO t VALUES (1, 1)")
     with pytest.raises(CaptureRefused, match="old"):
         table.source.current_position("s")

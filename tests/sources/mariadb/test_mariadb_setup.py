@@ -64,7 +64,7 @@ def test_tables_come_with_types_keys_and_enforced_foreign_keys(database: Databas
         ("CREATE TABLE t (id INT) ENGINE = MyISAM", "has no transactions"),
         ("CREATE TABLE t (id INT, FOREIGN KEY (id) REFERENCES p (id) ON DELETE CASCADE)", "without a trace"),
         ("CREATE TABLE t (id INT, FOREIGN KEY (id) REFERENCES p (id) ON UPDATE SET NULL)", "without a trace"),
-        ("CREATE TABLE t (id INT, _count INT)", "_count has a name that rollview needs"),
+        ("CREATE TABLE t (id INT, _count INT)", "_count has a name that rollview reserves"),
     ],
 )
 def test_what_cannot_be_captured_exactly_is_refused(database: Database, declared: str, reason: str) -> None:

@@ -150,7 +150,7 @@ def test_truncate_cannot_be_told_row_by_row_and_says_so(database: Database) -> N
     for _ in range(2):
         with pytest.raises(LogLost, match="item was truncated") as caught:
             source.capture("s", batch.log_position, 1000)
-        assert "--reload" in caught.value.hint
+        assert "`rollview setup --reload s`" in caught.value.hint
     anew = History(source)
     database.execute("INSERT INTO item VALUES (4, 4, 'd')")
     assert told(anew) == [{(4, 4, "d"): 1}]
@@ -191,7 +191,7 @@ def test_a_table_that_changed_its_columns_is_refused(database: Database, change:
     assert [bag(each.rows["s.item"]) for each in batch.transactions] == [{(2, 2, "b"): 1}]
     with pytest.raises(SourceChanged, match=reason) as caught:
         source.capture("s", batch.log_position, 1000)
-    assert "--reload" in caught.value.hint
+    assert "`rollview setup --reload s`" in caught.value.hint
     with pytest.raises(SourceChanged, match=reason):
         read(source, "item")
 

@@ -53,7 +53,7 @@ def _read(value: Value, other: Value) -> Value:
         return value
     if isinstance(other, str):
         raise EvaluationError(
-            f"arithmetic with two texts, {value!r} and {other!r}", hint="CAST them to numbers"
+            f"arithmetic with two strings, {value!r} and {other!r}", hint="CAST them to numbers"
         )
     return to_bigint(value) if isinstance(other, int) else to_double(value)
 

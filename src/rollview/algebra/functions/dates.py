@@ -90,7 +90,7 @@ def to_date(value: Any) -> date:
     found = read_date(value) if isinstance(value, str) else None
     if found is None:
         raise EvaluationError(
-            f"{value!r} is no date", subject=repr(value), hint="a date is written 2024-01-31"
+            f"{value!r} is not a valid date", subject=repr(value), hint="a date is written 2024-01-31"
         )
     return found
 
@@ -107,7 +107,7 @@ def to_timestamp(value: Any) -> datetime:
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool) and math.isfinite(value):
         return _moved(_EPOCH, microseconds=int(value * 1_000_000))
     hint = "a timestamp is written 2024-01-31 12:30:00"
-    raise EvaluationError(f"{value!r} is no timestamp", subject=repr(value), hint=hint)
+    raise EvaluationError(f"{value!r} is not a valid timestamp", subject=repr(value), hint=hint)
 
 
 def microseconds(value: datetime) -> int:
@@ -166,7 +166,7 @@ def truncated(unit: str, value: Any) -> datetime:
 
 def _temporal(value: Any) -> date:
     if not isinstance(value, date):
-        raise EvaluationError(f"{value!r} is no date", subject=repr(value), hint="CAST it AS DATE")
+        raise EvaluationError(f"{value!r} is not a date", subject=repr(value), hint="CAST it AS DATE")
     return value
 
 
@@ -179,5 +179,7 @@ def _moved(value: Moment, *, days: int = 0, microseconds: int = 0) -> Moment:
 
 def _out_of_range(value: date) -> EvaluationError:
     return EvaluationError(
-        f"arithmetic with {value} leaves the years 1 to 9999", subject=str(value), hint="take a smaller step"
+        f"arithmetic with {value} leaves the range of years 1 to 9999",
+        subject=str(value),
+        hint="add or subtract less",
     )

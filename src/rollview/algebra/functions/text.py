@@ -1,4 +1,4 @@
-"""Text: what is no text is cast to it first, as Spark does."""
+"""Text functions: arguments of other types are cast to text first, as Spark does."""
 
 from __future__ import annotations
 

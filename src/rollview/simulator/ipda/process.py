@@ -1,4 +1,4 @@
-"""A process of a beyer2000 run: a generator, suspended at an effect, and how its steps are told."""
+"""A process of a beyer2000 run: a generator, suspended at an effect, and how its steps are described."""
 
 from __future__ import annotations
 

@@ -9,13 +9,12 @@ from rollview.sources.delta.changes import changes_of
 from rollview.sources.delta.definition import Definition, check_columns
 from rollview.sources.delta.log import read_commit
 from rollview.sources.delta.snapshot import FollowedTable, TableSnapshot
+from rollview.sources.reload_hint import reload_hint
 from rollview.sources.source import (
     Batch,
     CapturedTransaction,
     Table,
 )
-
-_RELOAD = "run `rollview setup` to take the table as it is now and load its views anew"
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,9 @@ def check_same_table(table: Table, snapshot: TableSnapshot) -> None:
         if types.get(name) != kind:
             now = f"has type {types[name]} now" if name in types else "is gone"
             raise SourceChanged(
-                f"column {name} {kind} of {table.qualified} {now}", subject=table.qualified, hint=_RELOAD
+                f"column {name} {kind} of {table.qualified} {now}",
+                subject=table.qualified,
+                hint=reload_hint(table.qualified),
             )
     check_columns(table.qualified, snapshot.definition.columns)
 
@@ -99,7 +100,7 @@ def _definition_at(table: FollowedTable, after: LogPosition, newest: TableSnapsh
         f"{table.name} is not the table that was captured up to version {after.version}: "
         f"it is at version {newest.version} now",
         subject=table.name,
-        hint=f"it was made anew or put back from a copy: {_RELOAD}",
+        hint=f"it was recreated or restored from a copy: {reload_hint(table.name)}",
     )
 
 
@@ -107,7 +108,7 @@ def _gone(table: FollowedTable, version: int) -> LogLost:
     return LogLost(
         f"the history of {table.name} is gone: the log of version {version} has been cleaned up",
         subject=table.name,
-        hint=f"{_RELOAD}; then capture more often than logs are cleaned up",
+        hint=f"{reload_hint(table.name)}; then capture more often than logs are cleaned up",
     )
 
 
@@ -117,5 +118,7 @@ def _changed(table: FollowedTable, version: int, before: Definition, now: Defini
     new = [f"{name} {kind} is new" for name, kind in now.columns if before.types.get(name) != kind]
     what = "; ".join([*gone, *new]) or "the table was replaced"
     return SourceChanged(
-        f"{table.name} changed its definition at version {version}: {what}", subject=table.name, hint=_RELOAD
+        f"{table.name} changed its definition at version {version}: {what}",
+        subject=table.name,
+        hint=reload_hint(table.name),
     )

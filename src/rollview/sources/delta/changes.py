@@ -21,13 +21,14 @@ from rollview.sources.delta.log import DataFile, DeltaCommit
 from rollview.sources.delta.snapshot import FollowedTable
 from rollview.sources.files.net import net_effect
 from rollview.sources.files.parquet import count_rows, read_files
+from rollview.sources.reload_hint import reload_hint
 from rollview.sources.source import COUNT
 
 FEW_ADDED_ROWS = 100_000
-"""Up to so many rows that only were added (or only removed) are handed over at once, others as files."""
+"""Up to this many rows that were only added (or only removed) are handed over at once, more as files."""
 
 FEW_REWRITTEN_ROWS = 2_000_000
-"""Up to so many rows of rewritten files are netted out here: what is left is most often very little."""
+"""Up to this many rows of rewritten files are netted out here: what is left is most often very little."""
 
 _KIND = "_change_type"
 _COUNTS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
@@ -52,7 +53,7 @@ def changes_of(commit: DeltaCommit, defined: Definition, table: FollowedTable) -
         raise LogLost(
             f"{table.name} version {commit.version} cannot be captured: a file of it has been vacuumed",
             subject=table.name,
-            hint="load its views anew with `rollview setup`; then capture more often than files are vacuumed",
+            hint=f"{reload_hint(table.name)}; then capture more often than files are vacuumed",
         ) from error
 
 

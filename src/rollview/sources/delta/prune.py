@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from rollview.sources.files.key_filter import KeyFilter
 
 _EXACT_DIGITS = 15
-"""Decimals are written to the log as floating-point numbers, which keep so many digits."""
+"""Decimals are written to the log as floating-point numbers, which keep this many digits."""
 
 _LOST_BY_ROUNDING = timedelta(milliseconds=1)
 """Times are cut to milliseconds in the log, so the largest may be almost one later."""

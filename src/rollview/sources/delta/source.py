@@ -24,6 +24,7 @@ from rollview.sources.delta.snapshot import FollowedTable, defined_by, open_tabl
 from rollview.sources.files.key_filter import comparable
 from rollview.sources.files.lookup import look_up_all
 from rollview.sources.files.options import check_options, declared_key
+from rollview.sources.reload_hint import reload_hint
 from rollview.sources.source import (
     Batch,
     Comparison,
@@ -111,7 +112,9 @@ class DeltaSource:
         )
         if [each.source_txid for each in batch.transactions] != list(source_txids):
             raise SourceChanged(
-                f"{site} tells its history differently than before", subject=site, hint="load its views anew"
+                f"the log of {site} returned different transactions on replay",
+                subject=site,
+                hint=reload_hint(site),
             )
         return Batch(batch.transactions, upto)
 
@@ -153,9 +156,9 @@ class DeltaSource:
             return None
         if seen["table"] != reached.fingerprint:
             raise SourceChanged(
-                f"{site} was another table when it was read than when it was captured",
+                f"{site} was a different table when it was read than when it was captured",
                 subject=site,
-                hint="it was altered, or dropped and made again: load its views anew with `rollview setup`",
+                hint=f"it was altered, or dropped and recreated: {reload_hint(site)}",
             )
         return Seen(source_txids.latest(seen["version"] + 1))
 

@@ -35,7 +35,7 @@ def check_key(table: str, dump: str, rows: pa.Table, key: Sequence[str]) -> None
     count = offending[0].pop("count_all")
     value = ", ".join(f"{name} = {'NULL' if part is None else part}" for name, part in offending[0].items())
     raise DumpError(
-        f"({', '.join(key)}) is no key of dump {dump} of {table}: {value} occurs {count} "
+        f"({', '.join(key)}) is not a key of dump {dump} of {table}: {value} occurs {count} "
         f"time{'s' if count > 1 else ''}",
         subject=f"{table}/{dump}",
         hint="correct the dump, or declare another key or none",

@@ -21,6 +21,7 @@ from rollview.errors import CaptureRefused, DumpError, OptionError, SourceChange
 from rollview.rows import FileScan, ScanFile, arrow_schema, arrow_type, spark_type
 from rollview.sources.files.dumps import Dump
 from rollview.sources.files.parquet import read_files
+from rollview.sources.reload_hint import reload_hint
 
 Columns = tuple[tuple[str, str], ...]
 """Columns with their Spark SQL types."""
@@ -41,7 +42,7 @@ def declared_columns(table: str, text: str) -> Columns:
         match = re.fullmatch(r"\s*(\S+)\s+(.+?)\s*", part)
         if match is None:
             raise OptionError(
-                f"schema.{table}: `{part.strip()}` is no column with a type",
+                f"schema.{table}: `{part.strip()}` is not a column with a type",
                 subject=table,
                 hint="write it as `cust_id bigint, amount decimal(15,2)`",
             )
@@ -88,7 +89,7 @@ def read_dump(table: str, dump: Dump, columns: Columns, how: CsvFormat) -> pa.Ta
         raise DumpError(
             f"dump {dump.name} of {table} changed while it was read",
             subject=f"{table}/{dump.name}",
-            hint="let dumps be written under another name, ending in .tmp, and renamed when complete",
+            hint="write dumps under a name that ends in .tmp, and rename them when complete",
         )
     return rows
 
@@ -115,9 +116,9 @@ def check_columns(table: str, dump: Dump, names: list[str], columns: Columns) ->
 
 def _changed(table: str, dump: Dump, what: str) -> SourceChanged:
     return SourceChanged(
-        f"dump {dump.name} of {table} has another shape than those before: {what}",
+        f"dump {dump.name} of {table} has different columns than the dumps before it: {what}",
         subject=f"{table}/{dump.name}",
-        hint="run `rollview setup` to take the table as it is now and load its views anew",
+        hint=reload_hint(table),
     )
 
 

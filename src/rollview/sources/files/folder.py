@@ -30,7 +30,7 @@ from rollview.sources.files.state import FileState, MemoryState
 from rollview.sources.source import COUNT, Table
 
 FEW_ROWS = 2_000_000
-"""Up to so many rows in two dumps they are compared here; larger Parquet dumps are left to Spark."""
+"""Two dumps with up to this many rows are compared here; larger Parquet dumps are left to Spark."""
 
 _KEPT_DUMPS = 2
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from rollview.rows import ColumnRanges, arrow_type
 
 MOST_RANGES = 16
-"""Into so few ranges keys are gathered: Spark tests a condition per row group, and a long one per row."""
+"""Keys are merged into this many ranges at most: Spark tests a condition per row group, long ones per row."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ def declared_key(
     for name in key:
         if name not in present:
             raise OptionError(
-                f"the key of {source}.{table} names {name}, which is no column of it",
+                f"the key of {source}.{table} names {name}, which is not one of its columns",
                 subject=f"{source}.{table}",
                 hint=f"its columns are {', '.join(present)}",
             )

@@ -25,6 +25,7 @@ from rollview.sources.files.folder import TableFolder, table_folders
 from rollview.sources.files.key_filter import comparable
 from rollview.sources.files.lookup import look_up_all
 from rollview.sources.files.options import check_options
+from rollview.sources.reload_hint import reload_hint
 from rollview.sources.source import (
     Batch,
     CapturedTransaction,
@@ -38,7 +39,7 @@ from rollview.sources.source import (
     Table,
 )
 
-_RELOAD = "run `rollview setup` to load its views anew; keep a dump until the next one has been captured"
+_KEEP = "keep each dump until the next one has been captured"
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,7 @@ def _taken(folder: TableFolder, name: str | None, signature: str | None) -> Dump
         raise LogLost(
             f"dump {name} of {folder.site} is gone or being written again, and it is needed for comparison",
             subject=f"{folder.site}/{name}",
-            hint=_RELOAD,
+            hint=f"{reload_hint(folder.site)}; {_KEEP}",
         )
     if dump.signature != signature:
         raise _rewritten(folder.site, name)
@@ -251,5 +252,5 @@ def _rewritten(site: str, name: str) -> SourceChanged:
     return SourceChanged(
         f"dump {name} of {site} is not the one that was captured under this name",
         subject=f"{site}/{name}",
-        hint=f"give each dump a name of its own; {_RELOAD}",
+        hint=f"give each dump its own name; {reload_hint(site)}; {_KEEP}",
     )

@@ -15,7 +15,7 @@ from rollview.sources.files.row_groups import candidates, read_matches
 from rollview.sources.source import COUNT
 
 FEW_ROWS = 30_000_000
-"""Up to so many rows in row groups that may match, Arrow finds the matches faster than a Spark job would."""
+"""Up to this many rows in row groups that may match, Arrow finds the matches faster than a Spark job."""
 
 Prune = Callable[[Sequence[KeyFilter]], tuple[tuple[ScanFile, ...], int | None]]
 """The files that may hold wanted values, and how many rows they have, if that is known."""

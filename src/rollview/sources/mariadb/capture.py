@@ -18,13 +18,14 @@ from pathlib import Path
 
 from rollview.errors import LogLost, NotSetUp, RollviewError, SourceUnavailable
 from rollview.sources.mariadb.charsets import Charsets
-from rollview.sources.mariadb.connection import RELOAD_HINT, Server
+from rollview.sources.mariadb.connection import Server
 from rollview.sources.mariadb.log_stream import LogStream
 from rollview.sources.mariadb.logged_tables import LoggedTables
 from rollview.sources.mariadb.position import LogPosition, Position, parse_log_position
 from rollview.sources.mariadb.registered import Registered, read_registered
 from rollview.sources.mariadb.server_log import written_position
 from rollview.sources.mariadb.transactions import Transactions
+from rollview.sources.reload_hint import reload_hint
 from rollview.sources.source import Batch
 
 _QUIET_SECONDS = 2.0
@@ -95,9 +96,9 @@ class Capture:
             # The server would say so, too, but less clearly.
             raise LogLost(
                 f"source {self._server.source}: its binary log ends at {target}, but was captured up to"
-                f" {log_position.reached}: the server has lost transactions or is another one",
+                f" {log_position.reached}: the server has lost transactions or is a different one",
                 subject=self._server.source,
-                hint=RELOAD_HINT,
+                hint=reload_hint(self._server.source),
             )
         reading = self._reading_at(after, log_position)
         transactions = reading.transactions
@@ -150,10 +151,10 @@ class Capture:
             reading.close()
         if [each.source_txid for each in found] != list(source_txids):
             raise LogLost(
-                f"source {self._server.source}: its binary log no longer tells what was captured between"
-                f" {log_position.reached} and {end.reached}",
+                f"source {self._server.source}: its binary log returned different transactions on replay,"
+                f" between {log_position.reached} and {end.reached}",
                 subject=self._server.source,
-                hint=RELOAD_HINT,
+                hint=reload_hint(self._server.source),
             )
         return Batch(found, upto)
 

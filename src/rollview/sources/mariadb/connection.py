@@ -23,9 +23,9 @@ from rollview.errors import (
 )
 from rollview.sources.mariadb.charsets import Charsets
 from rollview.sources.mariadb.packets import Row, select
+from rollview.sources.reload_hint import reload_hint
 from rollview.sources.server.secrets import Secrets
 
-RELOAD_HINT = "run `rollview setup --reload`: views that read the source are then loaded anew"
 _PORT = 3306
 _IDLE_CONNECTIONS = 4
 _SETTINGS = frozenset(
@@ -69,7 +69,9 @@ def parse_address(source: str, dsn: str) -> tuple[Address, str]:
         parts = urlsplit(dsn)
         port = parts.port or _PORT
     except ValueError:
-        raise InputError(f"source {source}: its dsn is not an address", subject=source, hint=hint) from None
+        raise InputError(
+            f"source {source}: its dsn is not a valid address", subject=source, hint=hint
+        ) from None
     database = unquote(parts.path.lstrip("/"))
     if parts.scheme not in ("mariadb", "mysql") or not parts.hostname or not parts.username or not database:
         missing = "a scheme `mariadb`, a user, a host and a database"
@@ -195,8 +197,8 @@ class Server:
         said = self._secrets.hide(str(error.args[1] if len(error.args) > 1 else error))
         place = f"source {self.source} ({self.shown})"
         if code == _LOG_GONE:
-            message = f"{place}: the binary log is not there any more: {said}"
-            return LogLost(message, subject=self.source, hint=RELOAD_HINT)
+            message = f"{place}: the binary log no longer exists: {said}"
+            return LogLost(message, subject=self.source, hint=reload_hint(self.source))
         if code in _NOT_LET_IN:
             hint = "check user, password and database in the source's dsn"
             return AccessDenied(f"{place}: {said}", subject=self.source, hint=hint)
@@ -205,7 +207,7 @@ class Server:
             or not isinstance(error, pymysql.err.Error)
             or isinstance(error, pymysql.err.InterfaceError)
         ):
-            hint = "is the server running, and can it be reached? `rollview run` tries again by itself"
+            hint = "is the server running, and can it be reached? `rollview run` retries by itself"
             return SourceUnavailable(f"{place} cannot be reached: {said}", subject=self.source, hint=hint)
         if code in _PRIVILEGE:
             hint = "run `rollview setup`: it prints the statements that grant what is missing"

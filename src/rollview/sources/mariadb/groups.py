@@ -16,7 +16,7 @@ _KEPT_BYTES = 1 << 20
 
 
 class Prepared:
-    """An undecided XA transaction: where its group began, and its events, on disk if they are many."""
+    """An XA transaction in doubt: where its group began, and its events, on disk if they are many."""
 
     def __init__(self, start: Position, has_nontransactional_writes: bool) -> None:
         self.start = start

@@ -117,7 +117,7 @@ def _is_same(registered: Registered | None, structure: Structure) -> bool:
 
 def _unmapped(structures: Sequence[Structure]) -> list[str]:
     return [
-        f"column {structure.name}.{name} is {declared}, which has no equal in Spark: views cannot use it"
+        f"column {structure.name}.{name} is {declared}, which has no equivalent in Spark: views cannot use it"
         for structure in structures
         for name, declared in structure.unmapped
     ]

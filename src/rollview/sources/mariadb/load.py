@@ -72,7 +72,7 @@ def _load_table(
 
 
 def _chunks(rows: Iterator[Row], most: int) -> Iterator[list[Row]]:
-    """Up to so many rows, some at a time."""
+    """Up to `most` rows, in batches."""
     for _ in range(most // _CHUNK_ROWS):
         if not (chunk := list(islice(rows, _CHUNK_ROWS))):
             return

@@ -15,10 +15,11 @@ import pymysql
 
 from rollview.errors import LogLost, SourceFailed
 from rollview.sources.mariadb import events
-from rollview.sources.mariadb.connection import RELOAD_HINT, Server
+from rollview.sources.mariadb.connection import Server
 from rollview.sources.mariadb.events import Event
 from rollview.sources.mariadb.packets import PacketReader, check
 from rollview.sources.mariadb.position import Position, first_mark
+from rollview.sources.reload_hint import reload_hint
 
 _COM_BINLOG_DUMP = 0x12
 _FIRST_EVENT = 4
@@ -62,13 +63,13 @@ class LogStream:
         """Takes the events that the server puts before the first one asked for."""
         while not self._created:
             if self._take(_START_SECONDS) is None:
-                raise pymysql.err.OperationalError(2013, "the binary log does not come")
+                raise pymysql.err.OperationalError(2013, "the server sends no binary log")
         if start.created not in (0, self._created):
             raise LogLost(
-                f"source {self._server.source}: {start.file} is not the file that it was: the binary logs"
-                " were reset, or this is another server",
+                f"source {self._server.source}: {start.file} is not the file that was captured: the binary"
+                " logs were reset, or this is a different server",
                 subject=self._server.source,
-                hint=RELOAD_HINT,
+                hint=reload_hint(self._server.source),
             )
         if start.offset <= _LARGEST_OFFSET:
             self._offset = max(self._offset, start.offset)

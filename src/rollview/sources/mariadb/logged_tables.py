@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from rollview.errors import SourceChanged
 from rollview.sources.mariadb.charsets import Charsets
-from rollview.sources.mariadb.connection import RELOAD_HINT
 from rollview.sources.mariadb.logged_values import Convert, logged_values
 from rollview.sources.mariadb.registered import GLOBAL_TABLE, TABLES_TABLE, Registered
 from rollview.sources.mariadb.row_image import RowImages
 from rollview.sources.mariadb.table_map import TableMap, parse_table_map
+from rollview.sources.reload_hint import reload_hint
 
 _MOST_KNOWN = 10_000
 _ID_BYTES = 6
@@ -79,7 +79,7 @@ class LoggedTables:
                 f"{place}: its rows were logged without a description of their columns",
                 subject=place,
                 hint="SET GLOBAL binlog_row_metadata = FULL at the server and in its configuration; then "
-                + RELOAD_HINT,
+                + reload_hint(place),
             )
         convert: list[Convert] = []
         places: list[int] = []
@@ -93,7 +93,7 @@ class LoggedTables:
                 raise SourceChanged(
                     f"{place}: its column {column.name} {now}",
                     subject=f"{place}.{column.name}",
-                    hint=RELOAD_HINT,
+                    hint=reload_hint(place),
                 )
             convert.append(found)
             places.append(names.index(column.name))

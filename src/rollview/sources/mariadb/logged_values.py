@@ -124,7 +124,7 @@ def _days(year: _Numbers, month: _Numbers, day: _Numbers, absent: npt.NDArray[np
     days = first + day - 1
     fits = (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1) & (days < after)
     if not np.all(fits | absent):
-        raise ValueError("a date that is none")
+        raise ValueError("an invalid date")
     return np.where(absent, 0, days)
 
 
@@ -152,7 +152,7 @@ def _timestamps(values: Sequence[bytes | None], digits: int) -> _Numbers:
     """Microseconds since 1970 of TIMESTAMP, of which second 0 means '0000-00-00 00:00:00'."""
     seconds = _joined([None if value is None else value[:4] for value in values], 4, "big")
     if any(value is not None and second == 0 for value, second in zip(values, seconds, strict=True)):
-        raise ValueError("the time zero")
+        raise ValueError("a zero timestamp")
     return seconds * 1_000_000 + _fraction(values, 4, digits)
 
 

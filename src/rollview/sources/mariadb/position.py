@@ -64,7 +64,7 @@ def parse_position(text: str) -> Position:
         position = Position(file, int(offset), int(created))
         assert position.ordinal > 0
     except (ValueError, AssertionError):
-        raise InputError(f"not a place in a binary log: {text}", subject=text) from None
+        raise InputError(f"not a valid binary log position: {text}", subject=text) from None
     return position
 
 

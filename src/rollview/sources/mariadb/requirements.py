@@ -22,7 +22,7 @@ _OLDEST = (10, 5)
 _SETTINGS = {"binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
 _WHY = {
     "binlog_format": "rows are captured from the log, so the log must hold rows",
-    "binlog_row_image": "a row's former values are needed, too",
+    "binlog_row_image": "the old values of rows are needed, too",
     "binlog_row_metadata": "names and types of columns must be in the log beside the rows",
 }
 _DENIED = frozenset({1044, 1045, 1142, 1143, 1227})
@@ -44,7 +44,7 @@ def check_version(source: str, cursor: Any) -> str:
     numbers = tuple(int(part) for part in version.split("-")[0].split(".")[:2])
     if "mariadb" not in version.lower():
         raise CaptureRefused(
-            f"source {source} is MySQL {version}, which does not tell what a consistent snapshot sees",
+            f"source {source} is MySQL {version}, which does not report what a consistent snapshot sees",
             subject=source,
             hint="only MariaDB is supported: tested with 10.11",
         )
@@ -90,7 +90,7 @@ def _log_settings(settings: dict[str, str]) -> Iterable[str]:
         if settings.get(name) != value:
             yield f"SET GLOBAL {name} = '{value}';  -- {_WHY[name]}; sessions that are open keep their own"
     if settings.get("server_id") == "0":
-        yield "SET GLOBAL server_id = 1;  -- with server_id 0 the server gives its log to nobody"
+        yield "SET GLOBAL server_id = 1;  -- with server_id 0 the server sends its log to nobody"
     if lines:
         yield f"-- in the server's configuration, under [mariadb]: {'; '.join(lines)}"
 
@@ -147,8 +147,8 @@ def _warnings(settings: dict[str, str]) -> Iterable[str]:
     seconds = float(settings.get("binlog_expire_logs_seconds") or 0)
     if 0 < seconds < _SHORT_SECONDS:
         yield (
-            f"the server deletes its binary logs after {seconds / 3600:.1f} h: a capture that stands still"
-            " for longer must load its views anew (binlog_expire_logs_seconds)"
+            f"the server deletes its binary logs after {seconds / 3600:.1f} h: if rollview is stopped for"
+            " longer, the views must be reloaded (binlog_expire_logs_seconds)"
         )
 
 

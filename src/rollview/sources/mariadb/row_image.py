@@ -32,7 +32,7 @@ _DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _MOST_PATTERNS = 1000
 
 _Step = tuple[struct.Struct | None, int]
-"""A run of fixed columns; or, without one, a value behind so many bytes of length, 0 for NULL."""
+"""A run of fixed columns; or, without one, a value behind this many bytes of length, 0 for NULL."""
 
 Values = Sequence[Any]
 

@@ -1,4 +1,4 @@
-"""What the server says about its binary log: how far it is written, which XA transactions are undecided."""
+"""What the server says about its binary log: how far it is written, which XA transactions are in doubt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def snapshot_position(cursor: Any) -> Position:
     cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
     found = {name.lower(): value for name, value in cursor.fetchall()}
     if not found.get("binlog_snapshot_file"):
-        raise CaptureRefused("the server does not tell what a snapshot sees", hint="run `rollview setup`")
+        raise CaptureRefused("the server does not report what a snapshot sees", hint="run `rollview setup`")
     return Position(found["binlog_snapshot_file"], int(found["binlog_snapshot_position"]))
 
 

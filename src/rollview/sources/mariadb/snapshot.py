@@ -11,7 +11,7 @@ in its binary log that this is. Two things make that inexact, and are dealt with
   between the two looks. Otherwise another snapshot is taken, a moment later.
 
 What remains is a crash of the server in that moment: MariaDB 10.11 does not repair it. The transaction is
-then committed in the log and undecided in the tables, until somebody decides it once more. Capture stops
+then committed in the log and in doubt in the tables, until somebody decides it once more. Capture stops
 there (`LogLost`), because the same thing is not committed twice.
 """
 
@@ -61,7 +61,7 @@ class _Watch:
         self.scanned = upto
 
     def waits(self, listed: frozenset[Xid]) -> bool:
-        """Whether all that is listed is undecided in the log, too."""
+        """Whether all that is listed is in doubt in the log, too."""
         self.strangers &= listed
         self.decided &= listed
         settled = time.monotonic() - self.began > _SETTLED_SECONDS
@@ -85,8 +85,8 @@ class Snapshots:
                 cursor.execute("ROLLBACK")
                 if time.monotonic() > deadline:
                     raise SourceUnavailable(
-                        f"source {self._server.source}: XA transactions are decided so often that no snapshot"
-                        f" was exact in {self._server.timeout_seconds:.0f} s",
+                        f"source {self._server.source}: XA transactions are resolved so often that no exact"
+                        f" snapshot was possible in {self._server.timeout_seconds:.0f} s",
                         subject=self._server.source,
                         hint="try again, or raise the source's option `timeout` (seconds)",
                     )
@@ -127,7 +127,7 @@ class Snapshots:
                 return now
             last = now
         raise SourceUnavailable(
-            f"source {self._server.source}: the place of a snapshot in the binary log does not stand still",
+            f"source {self._server.source}: the position of a snapshot in the binary log keeps changing",
             subject=self._server.source,
             hint="try again",
         )
@@ -139,7 +139,7 @@ class Snapshots:
         return not any(kind == "COMMIT" for kind, _ in between)
 
     def _all_wait(self, cursor: Any, before: Position, listed: frozenset[Xid]) -> bool:
-        """Whether the listed transactions were undecided at a place in the log."""
+        """Whether the listed transactions were in doubt at a place in the log."""
         if not listed:
             # All that was decided up to here is in effect, so a watch that begins here knows all.
             self._watch = _Watch(before, frozenset())

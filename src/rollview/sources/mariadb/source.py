@@ -15,7 +15,7 @@ from typing import Any
 
 from rollview.errors import CaptureRefused, InputError, NotSetUp, OptionError, RollviewError, SourceChanged
 from rollview.sources.mariadb.capture import Capture
-from rollview.sources.mariadb.connection import RELOAD_HINT, Server, parse_address
+from rollview.sources.mariadb.connection import Server, parse_address
 from rollview.sources.mariadb.install import clear_markers, install, uninstall
 from rollview.sources.mariadb.load import load
 from rollview.sources.mariadb.lookup import PlannedLookups, can_push, comparable
@@ -25,6 +25,7 @@ from rollview.sources.mariadb.requirements import check_version
 from rollview.sources.mariadb.server_log import in_doubt, written_position
 from rollview.sources.mariadb.snapshot import Snapshots
 from rollview.sources.mariadb.structure import structures_of
+from rollview.sources.reload_hint import reload_hint
 from rollview.sources.source import (
     Batch,
     Comparison,
@@ -38,7 +39,7 @@ from rollview.sources.source import (
 )
 
 _TIMEOUT_SECONDS = 60.0
-_UNDECIDED_SECONDS = 10.0
+_IN_DOUBT_SECONDS = 10.0
 _MOMENT_SECONDS = 0.01
 _OPTIONS = ("server_id", "timeout")
 
@@ -104,7 +105,7 @@ class MariaDBSource:
                 cursor.execute("SELECT @@binlog_expire_logs_seconds")
                 ((seconds,),) = cursor.fetchall()
         except RollviewError as error:
-            return {**known, "server": f"away or not usable: {error.message}"}
+            return {**known, "server": f"unavailable or unusable: {error.message}"}
         kept = f"{sum(sizes) / 1e6:.1f} MB in {len(sizes)} files"
         limit = f"deleted after {seconds / 86_400:g} days" if seconds else "not deleted by age"
         return {
@@ -117,22 +118,22 @@ class MariaDBSource:
     def current_position(self, site: str) -> str:
         """The end of the log now.
 
-        An XA transaction that is undecided now may be decided later, but its rows are already in the log. So
+        An XA transaction that is in doubt now may be resolved later, but its rows are already in the log. So
         reading begins early enough for those, once all have been decided that were prepared before.
         """
         self._expect(site)
         with self._server.session() as connection, connection.cursor() as cursor:
             start = written_position(cursor)
             earlier = in_doubt(cursor)
-            deadline = time.monotonic() + _UNDECIDED_SECONDS
+            deadline = time.monotonic() + _IN_DOUBT_SECONDS
             while earlier and (earlier := earlier & in_doubt(cursor)):
                 if time.monotonic() > deadline:
                     shown = ", ".join(gtrid.decode(errors="replace") for _, gtrid, _ in sorted(earlier))
                     raise CaptureRefused(
-                        f"source {self.name}: XA transactions stay undecided, and their rows are in the past"
-                        f" of the binary log: {shown}",
+                        f"source {self.name}: XA transactions stay in doubt, and their rows are in an earlier"
+                        f" part of the binary log: {shown}",
                         subject=self.name,
-                        hint="decide them (XA RECOVER, XA COMMIT, XA ROLLBACK), then run `rollview setup`",
+                        hint="resolve them (XA RECOVER, XA COMMIT, XA ROLLBACK), then run `rollview setup`",
                     )
                 time.sleep(_MOMENT_SECONDS)
             reached = written_position(cursor)
@@ -210,16 +211,16 @@ class MariaDBSource:
             )
         if known.types != types:
             raise SourceChanged(
-                f"table {table.qualified} is not captured with the columns that it had",
+                f"table {table.qualified} is no longer captured with the same columns",
                 subject=table.qualified,
-                hint=RELOAD_HINT,
+                hint=reload_hint(self.name),
             )
         return known
 
     def _expect(self, site: str) -> None:
         if site != self.name:
             raise InputError(
-                f"source {self.name} has no site {site}", subject=site, hint="its site is its name"
+                f"source {self.name} has no site {site}", subject=site, hint=f"its only site is {self.name}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Statements of the binary log: which of them change captured tables without telling the rows.
+"""Statements of the binary log: which of them change captured tables without logging the rows.
 
 Rows are logged as rows, so a statement in the log is a change of the schema, an end of a transaction, or data
 changed under `binlog_format=STATEMENT`. The first may leave a captured table as it was (an index), the last

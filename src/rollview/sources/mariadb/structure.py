@@ -117,7 +117,7 @@ def _structure(
             )
     for column in columns:
         if column.name.lower() in _RESERVED or column.name.lower().startswith(OURS):
-            obstacles.append(f"its column {column.name} has a name that rollview needs")
+            obstacles.append(f"its column {column.name} has a name that rollview reserves")
     exact = {column.name for column, kind in mapped if kind.partition("(")[0] in _EXACT_KEYS}
     foreign_keys = []
     for each in parents:

@@ -15,7 +15,6 @@ from typing import Any
 from rollview.errors import LogLost, SourceChanged
 from rollview.rows import Rows
 from rollview.sources.mariadb import events
-from rollview.sources.mariadb.connection import RELOAD_HINT
 from rollview.sources.mariadb.events import Event
 from rollview.sources.mariadb.groups import Group, Prepared
 from rollview.sources.mariadb.logged_tables import LoggedTable, LoggedTables
@@ -24,6 +23,7 @@ from rollview.sources.mariadb.registered import GLOBAL_TABLE, TABLES_TABLE
 from rollview.sources.mariadb.row_image import UnknownImage, Values
 from rollview.sources.mariadb.statements import Meaning, meaning_of
 from rollview.sources.mariadb.table_map import table_id
+from rollview.sources.reload_hint import reload_hint
 from rollview.sources.server.changed_rows import ChangedRows
 from rollview.sources.source import CapturedTransaction
 
@@ -67,7 +67,7 @@ class Transactions:
     @property
     def log_position(self) -> LogPosition:
         """From where to go on behind the last group."""
-        # Until the floor is reached nothing new has been read, and the first undecided group may be unread.
+        # Until the floor is reached nothing new has been read, and the first in-doubt group may be unread.
         if self.reached.ordinal < self._floor.ordinal:
             raise AssertionError("asked for a log position before the one that reading began with")
         first = next(iter(self._in_doubt.values()), None)
@@ -84,7 +84,7 @@ class Transactions:
         )
 
     def close(self) -> None:
-        """Forgets what was kept of undecided transactions."""
+        """Forgets what was kept of in-doubt transactions."""
         self.drop_open()
         for prepared in self._in_doubt.values():
             prepared.close()
@@ -108,7 +108,7 @@ class Transactions:
             self.drop_open()
             self._maps.clear()
             if kind == events.INCIDENT and self.reached.ordinal >= self._floor.ordinal:
-                raise self._lost("the server tells of changes that it could not write to its binary log")
+                raise self._lost("the server reports changes that it could not write to its binary log")
         elif group is None:
             pass
         elif kind == events.TABLE_MAP:
@@ -170,7 +170,7 @@ class Transactions:
         if changed is None:
             changed = self._changed[table] = ChangedRows(table.columns, table.convert, self._spill)
         if group.touched.setdefault(table.name, changed) is not changed:
-            raise self._lost(f"{self._source}.{table.name} changed its form within a transaction")
+            raise self._lost(f"{self._source}.{table.name} changed its structure within a transaction")
         self.rows += len(images)
         updates, count = kind in events.UPDATED, 1 if kind in events.WRITTEN else -1
         group.add(changed, images, (-1, 1) if updates else (count, count))
@@ -203,9 +203,10 @@ class Transactions:
         if group.skipped or not tables:
             return meaning
         if meaning == Meaning.CHANGED:
-            raise SourceChanged(f"{place} was changed: {_short(text)}", subject=place, hint=RELOAD_HINT)
+            hint = reload_hint(place)
+            raise SourceChanged(f"{place} was altered: {_short(text)}", subject=place, hint=hint)
         if meaning == Meaning.EMPTIED:
-            raise self._lost(f"{place} was emptied at once: {_short(text)}")
+            raise self._lost(f"{place} was emptied without logging its rows: {_short(text)}")
         if meaning == Meaning.UNLOGGED:
             raise self._lost(f"{place} was written with binlog_format=STATEMENT: {_short(text)}")
         return meaning
@@ -267,7 +268,8 @@ class Transactions:
             self._found.append((parts, head))
 
     def _lost(self, reason: str) -> LogLost:
-        return LogLost(f"source {self._source}: {reason}", subject=self._source, hint=RELOAD_HINT)
+        hint = reload_hint(self._source)
+        return LogLost(f"source {self._source}: {reason}", subject=self._source, hint=hint)
 
 
 def _short(text: str) -> str:

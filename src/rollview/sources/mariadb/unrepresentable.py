@@ -1,4 +1,4 @@
-"""Values that have no equal in Spark: found by trying one after the other, once a whole column has failed."""
+"""Values that Spark cannot represent: found by trying one after the other, once a whole column has failed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from rollview.errors import UnrepresentableValue
+from rollview.sources.reload_hint import reload_hint
 
 MISFITS = (ValueError, TypeError, OverflowError, ArithmeticError, pa.ArrowInvalid, pa.ArrowTypeError)
 _SHOWN_CHARACTERS = 80
@@ -42,7 +43,7 @@ def misfit(value: Any, kind: str, place: str, shown: Callable[[Any], str] = repr
     text = shown(value)
     text = text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
     return UnrepresentableValue(
-        f"{place} is read as {kind}, but holds {text}, which is not one",
+        f"{place} is read as {kind}, but holds {text}, which {kind} cannot represent",
         subject=place,
-        hint="repair the value at the source, then run `rollview setup --reload`",
+        hint=f"repair the value at the source, then {reload_hint(place)}",
     )

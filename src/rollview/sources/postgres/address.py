@@ -81,7 +81,7 @@ def address_of(source: str, dsn: str, options: Mapping[str, str]) -> Address:
     except psycopg.ProgrammingError:
         # The parser's own words may repeat a part of the address, and with it a password.
         raise InputError(
-            f"source {source}: `dsn` is no address of a PostgreSQL database",
+            f"source {source}: `dsn` is not a valid PostgreSQL address",
             subject=source,
             hint="dsn: postgresql://user:${PASSWORD}@host:5432/database?sslmode=require",
         ) from None
@@ -99,7 +99,7 @@ def address_of(source: str, dsn: str, options: Mapping[str, str]) -> Address:
         raise OptionError(
             f"source {source}: {slot} cannot name a replication slot",
             subject="slot",
-            hint=f"up to {_MOST_NAME} small letters, digits and underscores",
+            hint=f"up to {_MOST_NAME} lowercase letters, digits and underscores",
         )
     return Address(source, parameters, options.get("schema", "public"), slot, timeout, embedded)
 

@@ -57,7 +57,7 @@ class LoggedTable:
             if place < 0:
                 self.damage = f"table {self.name} has lost its column {column.name}"
             elif (kind, modifier) != (column.type_id, column.modifier):
-                self.damage = f"column {column.name} of table {self.name} has another type than at setup"
+                self.damage = f"column {column.name} of table {self.name} has a different type than at setup"
             order.append(place)
         self._pick = _picker(order, len(relation.columns))
 
@@ -101,7 +101,7 @@ class _Finished(NamedTuple):
 
 
 class Collector:
-    """The transactions of a batch, and those that are prepared and undecided."""
+    """The transactions of a batch, and those that are prepared and in doubt."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -115,7 +115,7 @@ class Collector:
         return len(self._finished)
 
     def start_at(self, position: int) -> LogPosition:
-        """The log position of a position: it begins where the oldest undecided transaction was prepared."""
+        """The log position of a position: it begins where the oldest in-doubt transaction was prepared."""
         if not self.prepared:
             return LogPosition(position, position)
         return LogPosition(position, min(position, *(each.commit for each in self.prepared.values())))

@@ -87,7 +87,7 @@ def explain(address: Address, error: psycopg.Error) -> RollviewError:
         return SourceUnavailable(
             f"source {address.source} cannot be reached: {reason}",
             subject=address.source,
-            hint="is the server running, and is `dsn` right? what was begun is done again from where it was",
+            hint="is the server running, and is `dsn` correct? `rollview run` retries by itself",
         )
     hint = "`rollview setup` says what its administrator must grant" if state == "42501" else ""
     return SourceFailed(f"source {address.source}: {reason}", subject=address.source, hint=hint)

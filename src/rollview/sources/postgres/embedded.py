@@ -163,7 +163,7 @@ class EmbeddedPostgres:
                 process.terminate()
                 process.wait()
                 raise SourceUnavailable(
-                    f"the PostgreSQL in {self.folder} does not start",
+                    f"the PostgreSQL in {self.folder} did not start",
                     subject=str(self.folder),
                     hint=f"{self.folder / 'log'} says why",
                 )
@@ -200,7 +200,7 @@ class EmbeddedPostgres:
         made = subprocess.run(command, check=False, capture_output=True, text=True, cwd=unfinished, **user)
         if made.returncode:
             raise SourceUnavailable(
-                f"no PostgreSQL database can be made in {self.folder}: {made.stderr.strip()}",
+                f"cannot create a PostgreSQL database in {self.folder}: {made.stderr.strip()}",
                 subject=str(self.folder),
             )
         unfinished.rename(place)

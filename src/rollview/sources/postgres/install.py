@@ -105,7 +105,7 @@ def _check_server(connection: Connection, address: Address) -> None:
     if version < OLDEST_VERSION:
         reason, hint = f"the server is version {version // 10000}; 13 or newer is needed", "upgrade it"
     elif standby:
-        reason, hint = "the server is a standby, which cannot tell what a query saw", "name the primary"
+        reason, hint = "the server is a standby, which cannot report what a query saw", "name the primary"
     elif encoding != "UTF8":
         reason = f"the database's encoding is {encoding}; only UTF8 has all texts that Spark has"
     if reason:
@@ -174,7 +174,7 @@ def _plan_publication(
             options += ", publish_generated_columns = stored"
         plan.add(
             f"CREATE PUBLICATION {name}{tables} WITH ({options})",
-            f"made publication {address.slot} of {len(wanted)} tables",
+            f"created publication {address.slot} of {len(wanted)} tables",
             may_add and bool(row[0]),
         )
     else:
@@ -215,7 +215,7 @@ def _run(connection: Connection, address: Address, statements: Iterable[str]) ->
             if attempt == _ATTEMPTS - 1:
                 raise SourceFailed(
                     f"source {address.source}: a table stayed locked for {_ATTEMPTS * _LOCK_SECONDS} s by a"
-                    " transaction that has written it and is still open",
+                    " transaction that has written to it and is still open",
                     subject=address.source,
                     hint="end that transaction (see pg_stat_activity and pg_prepared_xacts), then try again",
                 ) from None

@@ -1,4 +1,4 @@
-"""Reads the log: keeps the stream open from batch to batch, and begins it anew wherever it must.
+"""Reads the log: keeps the stream open from batch to batch, and reopens it wherever it must.
 
 The log position alone says where to go on, so a batch that was not kept, a restart of either side or a broken
 connection all end in the same way: the stream is opened again, from the last log position.
@@ -26,7 +26,7 @@ from rollview.sources.postgres.spill import SpillFiles
 from rollview.sources.source import Batch, CapturedTransaction
 
 HOLD_SECONDS = 10.0
-"""A stream that nobody reads is closed after so long: a server that is shut down waits for its readers."""
+"""After how long a stream that nobody reads is closed: a server that is shut down waits for its readers."""
 
 _CATCH_UP_SECONDS = 2.0
 _TAKE_OVER_SECONDS = 10.0
@@ -125,7 +125,7 @@ class LogReader:
                 found += self._captured(stream)
         if [each.source_txid for each in found] != list(source_txids):
             self.release()
-            raise log_lost(self._address, "it tells of other transactions than before")
+            raise log_lost(self._address, "the log returned different transactions on replay")
         # What lies between the last of them and the log position concerned nobody.
         self._place = upto
         return Batch(tuple(found), upto)

@@ -21,10 +21,11 @@ from rollview.sources.postgres.collector import (
 from rollview.sources.postgres.pgoutput import DELETE, INSERT, OLD, UPDATE, End, ValueNotLogged, tuple_at
 from rollview.sources.postgres.position import LogPosition
 from rollview.sources.postgres.read_point import MARKER_PREFIX
-from rollview.sources.postgres.registration import RELOAD_HINT, Registered
+from rollview.sources.postgres.registration import Registered
 from rollview.sources.postgres.replication import HEADER_BYTES, KEEPALIVE, Replication
 from rollview.sources.postgres.slot import log_lost
 from rollview.sources.postgres.spill import SpillFiles
+from rollview.sources.reload_hint import reload_hint
 
 _NUDGE_SECONDS = 0.05
 _STEP_SECONDS = 0.02
@@ -165,7 +166,8 @@ class LogStream:
             transaction = prepared.pop(end.gid, None)
             if end.commit >= self._after:
                 if transaction is None:
-                    raise log_lost(self._address, f"what transaction {end.gid} did was told before")
+                    reason = f"the log no longer has the changes of prepared transaction {end.gid}"
+                    raise log_lost(self._address, reason)
                 self._finish(transaction, end)
             self.replication.received = max(self.replication.received, end.end)
             return True
@@ -226,7 +228,7 @@ class _Patience:
         """Waits a little; inside of a transaction only for so long."""
         waited = time.monotonic() - self._began
         if is_inside and waited > self._timeout:
-            raise psycopg.OperationalError("the server fell silent in the middle of a transaction")
+            raise psycopg.OperationalError("the server stopped sending in the middle of a transaction")
         if not is_inside:
             self._replication.report(0, ask=True)
             if waited > _NUDGE_SECONDS and self._nudge is not None:
@@ -236,4 +238,5 @@ class _Patience:
 
 
 def _changed(address: Address, reason: str) -> SourceChanged:
-    return SourceChanged(f"source {address.source}: {reason}", subject=address.source, hint=RELOAD_HINT)
+    hint = reload_hint(address.source)
+    return SourceChanged(f"source {address.source}: {reason}", subject=address.source, hint=hint)

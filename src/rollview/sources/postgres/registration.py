@@ -16,8 +16,8 @@ from rollview.errors import NotSetUp, SourceChanged
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection, quote
 from rollview.sources.postgres.structure import PostgresColumn, Structure
+from rollview.sources.reload_hint import reload_hint
 
-RELOAD_HINT = "run `rollview setup --reload`: views that read it are loaded anew"
 _HEADER = "rollview keeps here what it captures: "
 
 
@@ -97,7 +97,7 @@ def expect_intact(connection: Connection, address: Address) -> Mapping[str, Regi
             raise SourceChanged(
                 f"source {address.source}: {reason}",
                 subject=f"{address.source}.{table.name}",
-                hint=RELOAD_HINT,
+                hint=reload_hint(address.source),
             )
     return tables
 
@@ -116,7 +116,7 @@ def _damage(
         if now is None:
             return f"table {table.name} has lost its column {column.name}"
         if now != (column.number, column.type_id, column.modifier):
-            return f"column {column.name} of table {table.name} was retyped or made anew"
+            return f"column {column.name} of table {table.name} changed its type or was recreated"
     return ""
 
 

@@ -11,6 +11,7 @@ from rollview.errors import CaptureRefused, LogLost, NotSetUp, SourceFailed
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection, quote
 from rollview.sources.postgres.position import position_of
+from rollview.sources.reload_hint import reload_hint
 
 GIDS_SINCE = 150000
 """From this version on the log tells the names of prepared transactions."""
@@ -53,7 +54,7 @@ def slot_of(connection: Connection, address: Address) -> Slot | None:
     plugin, here, confirmed, active_pid, is_lost, kept_bytes, is_bounded = row
     if plugin != "pgoutput" or not here:
         raise CaptureRefused(
-            f"source {address.source}: replication slot {address.slot} serves another purpose",
+            f"source {address.source}: replication slot {address.slot} is used for something else",
             subject=address.slot,
             hint="choose another name by the option `slot`",
         )
@@ -85,7 +86,7 @@ def slot_obstacles(connection: Connection, address: Address) -> list[str]:
 
 
 def create_slot(connection: Connection, address: Address) -> list[str]:
-    """Makes the slot, or makes it anew where the server has given up on it."""
+    """Creates the slot, or recreates it where the server has invalidated it."""
     done = []
     slot = slot_of(connection, address)
     if slot is not None and slot.is_lost:
@@ -104,13 +105,13 @@ def create_slot(connection: Connection, address: Address) -> list[str]:
         )
     except psycopg.errors.QueryCanceled:
         raise SourceFailed(
-            f"source {address.source}: a replication slot could not be made within {address.timeout:.0f} s,"
+            f"source {address.source}: no replication slot could be created in {address.timeout:.0f} s,"
             " because transactions that have written are still open",
             subject=address.slot,
             hint="end them (see pg_stat_activity and pg_prepared_xacts), or wait longer: option `timeout`",
         ) from None
     connection.execute("SELECT set_config('statement_timeout', '0', false)")
-    return [*done, f"made replication slot {address.slot}"]
+    return [*done, f"created replication slot {address.slot}"]
 
 
 def drop_slot(connection: Connection, address: Address) -> list[str]:
@@ -153,19 +154,19 @@ def expect_log(connection: Connection, address: Address, start: int) -> None:
             )
         raise log_lost(address, f"its replication slot {address.slot} was dropped")
     if slot.is_lost:
-        raise log_lost(address, "the server has dropped log that was not captured yet")
+        raise log_lost(address, "the server has removed log that was not captured yet")
     if slot.confirmed > start:
-        raise log_lost(address, "the server was told that later changes were captured")
+        raise log_lost(address, "the slot was advanced past changes that were not captured")
     row = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
     assert row is not None
     if position_of(row[0]) < start:
-        raise log_lost(address, "the server has gone back to an earlier state, or is another one")
+        raise log_lost(address, "the server was restored to an earlier state, or is a different one")
 
 
 def log_lost(address: Address, reason: str) -> LogLost:
     """What was committed since the last capture cannot be had any more."""
     return LogLost(
-        f"source {address.source} cannot be captured from where it was: {reason}",
+        f"source {address.source} cannot be captured from where capture stopped: {reason}",
         subject=address.source,
-        hint="run `rollview setup --reload`, which begins anew",
+        hint=reload_hint(address.source),
     )

@@ -88,7 +88,7 @@ class PostgresSource:
             return uninstall(connection, self._address)
 
     def describe(self) -> Mapping[str, str]:
-        """The server, and how much of its log it keeps for us. One that is away says just that."""
+        """The server, and how much of its log it keeps for us. If it is unavailable, only that."""
         how = {"capture": f"logical replication (pgoutput), slot {self._address.slot}"}
         try:
             with self._connections.connection() as connection:
@@ -96,7 +96,7 @@ class PostgresSource:
                 slot = slot_of(connection, self._address)
                 version = connection.info.parameter_status("server_version") or "unknown"
         except (SourceUnavailable, SourceFailed) as error:
-            return {**how, "server": f"away: {error.message}"}
+            return {**how, "server": f"unavailable: {error.message}"}
         kept = "not set up"
         if slot is not None:
             kept = "lost" if slot.is_lost else slot.warning or f"{slot.kept_bytes / (1 << 20):.1f} MB"
@@ -192,5 +192,5 @@ class PostgresSource:
     def _expect(self, site: str) -> None:
         if site != self.name:
             raise InputError(
-                f"source {self.name} has no site {site}", subject=site, hint="its site is its name"
+                f"source {self.name} has no site {site}", subject=site, hint=f"its only site is {self.name}"
             )

@@ -137,7 +137,9 @@ def structures(connection: Connection, schema: str) -> dict[str, Structure]:
         if secured:
             obstacles.append("row security hides some of its rows from us")
         obstacles += [
-            f"its column {c.name} has a name that rollview needs" for c in own if c.name.lower() in _RESERVED
+            f"its column {c.name} has a name that rollview reserves"
+            for c in own
+            if c.name.lower() in _RESERVED
         ]
         found[name] = Structure(
             oid,

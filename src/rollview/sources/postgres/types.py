@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 
 from rollview.errors import UnrepresentableValue
 from rollview.rows import arrow_type
+from rollview.sources.reload_hint import reload_hint
 
 _PLAIN = {
     "bool": "boolean",
@@ -126,9 +127,9 @@ def _misfit(texts: pa.Array | pa.ChunkedArray, kind: str, place: str) -> Unrepre
     shown = repr(value)
     shown = shown if len(shown) <= 80 else shown[:77] + "..."
     return UnrepresentableValue(
-        f"{place} is read as {kind}, but holds {shown}, which has no equal there",
+        f"{place} is read as {kind}, but holds {shown}, which {kind} cannot represent",
         subject=place,
-        hint="change the value at the source, then `rollview setup --reload`: the log keeps what was",
+        hint=f"change the value at the source, then {reload_hint(place)}",
     )
 
 

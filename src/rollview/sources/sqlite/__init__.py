@@ -1,4 +1,4 @@
-"""The SQLite source: triggers write a change log, the write-ahead log tells where transactions ended."""
+"""The SQLite source: triggers write a change log, the write-ahead log shows where transactions ended."""
 
 from rollview.sources.sqlite.source import SQLiteSource
 

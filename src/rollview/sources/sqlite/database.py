@@ -1,4 +1,4 @@
-"""One SQLite file as rollview uses it: snapshots whose counter is known, and the file's sameness.
+"""One SQLite file as rollview uses it: snapshots whose counter is known, and whether the file is the same.
 
 A *snapshot* is a read transaction that has read the counter, so it is known exactly what it sees. In WAL mode
 it disturbs nobody. In rollback-journal mode a reader keeps writers from committing, whatever we do; there the
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollview.errors import SourceChanged, SourceUnavailable
+from rollview.sources.reload_hint import reload_hint
 from rollview.sources.sqlite.connection import connect, explained, opened, transaction
 from rollview.sources.sqlite.install import CUTS_TABLE, CapturedTable, State, check, state_of
 
@@ -123,7 +124,7 @@ class Database:
                 raise SourceChanged(
                     f"the file {self.path} of source {self.source} was replaced by another one",
                     subject=str(self.path),
-                    hint="run `rollview setup`; views that read the source must then be loaded anew",
+                    hint=reload_hint(self.source),
                 )
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rollview.errors import CaptureRefused, NotSetUp, SourceChanged
+from rollview.sources.reload_hint import reload_hint
 from rollview.sources.sqlite.connection import quote
 from rollview.sources.sqlite.structure import OURS, structure_of
 from rollview.sources.sqlite.triggers import VERSION_TABLE, log_name, old_name, statements, trigger_names
@@ -31,7 +32,6 @@ _SHARED = {
     CUTS_TABLE: f"CREATE TABLE {CUTS_TABLE}(version INTEGER PRIMARY KEY, origin)",
     FORGOTTEN_TABLE: f"CREATE TABLE {FORGOTTEN_TABLE}(id INTEGER PRIMARY KEY, version)",
 }
-SETUP_HINT = "run `rollview setup`; views that read the table must then be loaded anew"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ def state_of(connection: sqlite3.Connection, source: str) -> State:
         )
     row = connection.execute(f"SELECT generation, version FROM {VERSION_TABLE} WHERE id = 0").fetchone()
     if row is None:
-        raise SourceChanged(f"the counter of source {source} is gone", subject=VERSION_TABLE, hint=SETUP_HINT)
+        hint = reload_hint(source)
+        raise SourceChanged(f"the counter of source {source} is gone", subject=VERSION_TABLE, hint=hint)
     return State(*row, *root)
 
 
@@ -108,7 +109,7 @@ def check(connection: sqlite3.Connection, source: str) -> dict[str, CapturedTabl
     for table in tables.values():
         if reason := damage(connection, table):
             raise SourceChanged(
-                f"source {source}: {reason}", subject=f"{source}.{table.name}", hint=SETUP_HINT
+                f"source {source}: {reason}", subject=f"{source}.{table.name}", hint=reload_hint(source)
             )
     return tables
 
@@ -122,7 +123,7 @@ def install(connection: sqlite3.Connection, source: str, names: Sequence[str]) -
         start = _new_generation(0)
         connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (0, ?, ?)", (start, start))
         connection.execute(f"INSERT INTO {FORGOTTEN_TABLE} VALUES (0, ?)", (start,))
-        done.append("made a counter of changes")
+        done.append("created a counter of changes")
     present = captured_tables(connection)
     for name in present.keys() - set(names):
         _drop(connection, name)

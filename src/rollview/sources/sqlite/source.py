@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rollview.errors import InputError, OptionError, ReadPointLost, SourceChanged
+from rollview.sources.reload_hint import reload_hint
 from rollview.sources.source import (
     Batch,
     Comparison,
@@ -29,7 +30,6 @@ from rollview.sources.sqlite.database import Database, DatabaseSnapshot, cut
 from rollview.sources.sqlite.install import (
     CUTS_TABLE,
     FORGOTTEN_TABLE,
-    SETUP_HINT,
     State,
     captured_tables,
     install,
@@ -189,10 +189,10 @@ class SQLiteSource:
         if source_txids.latest(counter) == 0 and self._is_origin(counter):
             return Seen(0)
         raise ReadPointLost(
-            f"source {self.name}: an answer saw the state {counter}, which capture passed over because the"
-            " WAL no longer told where transactions ended",
+            f"source {self.name}: an answer saw the state {counter}, which capture skipped because the WAL"
+            " no longer showed where transactions ended",
             subject=self.name,
-            hint="ask again; keep capture running while views are propagated",
+            hint="try again; keep capture running while views are propagated",
         )
 
     def close(self) -> None:
@@ -209,24 +209,24 @@ class SQLiteSource:
     def _expect(self, site: str) -> None:
         if site != self.name:
             raise InputError(
-                f"source {self.name} has no site {site}", subject=site, hint="its site is its name"
+                f"source {self.name} has no site {site}", subject=site, hint=f"its only site is {self.name}"
             )
 
     def _expect_log(self, connection: sqlite3.Connection, state: State, after: int, upto: int) -> None:
         """The log must hold all after a counter; otherwise something has happened that is not in it."""
         (forgotten,) = connection.execute(f"SELECT version FROM {FORGOTTEN_TABLE}").fetchone()
         if after < state.generation:
-            reason = "capture was set up anew since"
+            reason = "capture was set up again since then"
         elif after < forgotten:
-            reason = "these changes were already forgotten at the source"
+            reason = "these changes were already discarded at the source"
         elif upto > state.version:
-            reason = "the database has gone back to an earlier state, as from a backup"
+            reason = "the database was restored to an earlier state, for example from a backup"
         else:
             return
         raise SourceChanged(
             f"source {self.name} cannot be captured from {after} on: {reason}",
             subject=self.name,
-            hint=SETUP_HINT,
+            hint=reload_hint(self.name),
         )
 
 

@@ -192,7 +192,7 @@ def _name_obstacles(columns: tuple[SQLiteColumn, ...]) -> tuple[str, ...]:
         for column in columns
         if column.name.lower() in _RESERVED or column.name.lower().startswith(OURS)
     ]
-    found = [f"its column {name} has a name that rollview needs" for name in clashing]
+    found = [f"its column {name} has a name that rollview reserves" for name in clashing]
     if len(columns) > _MOST_COLUMNS:
         found.append(f"it has {len(columns)} columns; {_MOST_COLUMNS} are possible")
     return tuple(found)

@@ -154,7 +154,7 @@ def _misfit(value: Any, kind: str, place: str) -> UnrepresentableValue:
     shown = repr(value)
     shown = shown if len(shown) <= 80 else shown[:77] + "..."
     return UnrepresentableValue(
-        f"{place} is read as {kind}, but holds {shown}, which is not",
+        f"{place} is read as {kind}, but holds {shown}, which is not a valid {kind}",
         subject=place,
         hint="repair the value at the source, or declare the column by what it holds",
     )

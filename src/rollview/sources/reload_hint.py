@@ -1,0 +1,9 @@
+"""The way out where a source has lost its past: the command that reloads its views, as it can be typed."""
+
+from __future__ import annotations
+
+
+def reload_hint(subject: str) -> str:
+    """For a source, or for a table or column whose name begins with that of its source."""
+    source = subject.partition(".")[0]
+    return f"run `rollview setup --reload {source}`, which reloads the views that read {source}"
