@@ -6,10 +6,21 @@ show. Commit times are ISO text in UTC, empty before the first transaction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pyspark.sql import DataFrame
+
+
+@dataclass
+class SetupReport:
+    """What setup did, for people."""
+
+    sources: dict[str, list[str]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    loaded: dict[str, str] = field(default_factory=dict)
+    unchanged: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
 
 
 class _Number(int):
