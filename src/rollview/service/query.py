@@ -95,6 +95,8 @@ class QueryDriver:
         possible = {name: self.stored.covered(name) for name in views}
         readable = {name: ValidTime(each.oldest, each.newest + 1) for name, each in possible.items()}
         readable |= {table.qualified: ValidTime(self._captured_since(table)) for table in tables}
+        if not readable:
+            return catalog.last_csn()
         common = valid_together(readable.values())
         csn = catalog.last_csn() if common is None or common.end is None else common.end - 1
         csn = newest_uncondensed(catalog, views, csn)

@@ -77,7 +77,7 @@ def keep_trying(
 def follow(stop: Stop, what: str, action: Callable[[], bool], events: Events) -> None:
     """Repeats an action until stopped, at least once, with a pause whenever it found nothing to do."""
     first = True
-    with telling_failure(what, events):
+    with reporting_failure(what, events):
         while first or not stop.asked():
             if not keep_trying(stop, what, action, events, first):
                 stop.wait(POLL_SECONDS)
@@ -85,7 +85,7 @@ def follow(stop: Stop, what: str, action: Callable[[], bool], events: Events) ->
 
 
 @contextmanager
-def telling_failure(what: str, events: Events) -> Iterator[None]:
+def reporting_failure(what: str, events: Events) -> Iterator[None]:
     """An error that comes out is an event, too."""
     try:
         yield

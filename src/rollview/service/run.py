@@ -15,7 +15,7 @@ from rollview.service.definitions import is_full
 from rollview.service.maintenance import MaintainDriver
 from rollview.service.points_in_time import newest_uncondensed
 from rollview.service.propagate import PropagateDriver
-from rollview.service.retry import Stop, follow, telling_failure
+from rollview.service.retry import Stop, follow, reporting_failure
 from rollview.service.views import Views
 
 MAINTAIN_SECONDS = 60.0
@@ -83,7 +83,7 @@ class RunDriver:
         with self.catalog.lease("run"):
             self.events.emit(Started(views))
             if once:
-                with telling_failure("run", self.events):
+                with reporting_failure("run", self.events):
                     self.round.run()
                     self.maintain_lake()
             else:
