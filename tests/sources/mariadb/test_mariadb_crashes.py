@@ -133,7 +133,7 @@ def test_a_restart_of_the_server_is_a_pause(own: Database) -> None:
     own.server.stop()
     with pytest.raises(SourceUnavailable, match="cannot be reached"):
         history.capture()
-    assert own.source.describe()["server"].startswith("away")
+    assert own.source.describe()["server"].startswith("unavailable")
     own.server.start()
     own.execute("INSERT INTO t (v) VALUES (2)")
     (transaction,) = history.capture()
