@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -218,3 +219,14 @@ def test_many_processes_open_a_new_catalog_at_once(tmp_path: Path) -> None:
         answers = {worker.communicate()[0] for worker in workers}
         assert len(answers) == 1 and len(answers.pop()) == 33, "all see the same identity"
         assert [worker.returncode for worker in workers] == [0] * 4
+
+
+def test_a_new_catalog_waits_for_whoever_writes_to_its_file(tmp_path: Path) -> None:
+    """While another process writes, SQLite refuses to set the write-ahead log without any waiting."""
+    file = tmp_path / "catalog.db"
+    with closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(0.5, writer.execute, ["ROLLBACK"])
+        release.start()
+        Catalog.open(f"sqlite:///{file}").close()
+        release.join()

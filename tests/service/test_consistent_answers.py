@@ -42,7 +42,7 @@ def test_snapshots_of_two_moments_are_not_combined(shop: Shop, spark: SparkSessi
         project.setup()
         _changed(shop)
         project.refresh("one")
-        with pytest.raises(PointError, match="no state has all of them") as refused:
+        with pytest.raises(PointError, match="there is no csn at which all of them can be read") as refused:
             project.query(JOINED.format("one", "other"))
         assert "rollview refresh one other" in refused.value.hint
         project.refresh("one", "other")
@@ -85,7 +85,7 @@ def test_a_condensed_range_is_avoided(shop: Shop, spark: SparkSession) -> None:
             project.run(once=True)
         last = project.status().last_csn
         project.condense("rolled", inside - 1, last)
-        with pytest.raises(PointError, match="no state has all of them"):
+        with pytest.raises(PointError, match="there is no csn at which all of them can be read"):
             project.query(JOINED.format("one", "rolled"))
         project.refresh("one")
         answer = project.query(JOINED.format("one", "rolled"))

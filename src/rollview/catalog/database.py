@@ -7,6 +7,7 @@ writing transaction locks the lease it works under, and a reading one sees one s
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from rollview.catalog.migrations import NEWEST, migrate, version_of
 from rollview.errors import CatalogUnavailable, CatalogUrlError
 
 _BUSY_SECONDS = 30
+_PAUSE_SECONDS = 0.05
 _BEGIN = "rollview_begin"
 
 
@@ -60,9 +62,7 @@ class Database:
         if version == NEWEST:
             return
         if self._sqlite:
-            # The write-ahead log is a lasting property of the file, and cannot be set in a transaction.
-            with self._transaction("") as connection:
-                connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            self._use_write_ahead_log()
         try:
             with self.writing() as connection:
                 migrate(connection, now)
@@ -71,6 +71,23 @@ class Database:
             with self.reading() as connection:
                 if version_of(connection) != NEWEST:
                     raise
+
+    def _use_write_ahead_log(self) -> None:
+        """A lasting property of the file, which cannot be set in a transaction.
+
+        SQLite does not wait for others here, such as a process that opens the same new catalog, so we do.
+        """
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                with self._transaction("") as connection:
+                    connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            except CatalogUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

@@ -53,13 +53,13 @@ from rollview.spark import SparkBag
 
 LEASE = "capture"
 BATCH_ROWS = 200_000
-"""About so many changed rows are taken from a site in one step."""
+"""About how many changed rows one step takes from a site."""
 
 LONGEST_CHASE_SECONDS = 5.0
-"""So long small steps go on for a source whose clock is behind ours."""
+"""How long small steps go on for a source whose clock is behind ours."""
 
 MANY_UNITS = 100
-"""A step with so many units of work works off a backlog; one with fewer runs after the writers."""
+"""A step with at least this many units of work is clearing a backlog; a smaller one keeps up with writers."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class CaptureDriver:
         units = 0
         for step in self.catalog.pending(CaptureStep):
             if gone := sorted(step.bounds.sites.keys() - self.catalog.sites().keys()):
-                message = f"a capture that was interrupted had begun with {gone[0]}, which is forgotten since"
+                message = f"an interrupted capture had begun with {gone[0]}, which has been dropped since"
                 raise NotRegistered(
                     message, subject=gone[0], hint="run `rollview setup` again: it was interrupted"
                 )

@@ -116,7 +116,7 @@ def algorithm_of(view: View) -> Algorithm:
         )
     reason = algorithm.refusal(view) or ("" if name in SERVED else "it runs in the simulator only, so far")
     if reason:
-        hint = f"leave rollview.algorithm out, or choose one of {', '.join(SERVED)}"
+        hint = f"omit rollview.algorithm, or choose one of {', '.join(SERVED)}"
         raise UnsupportedError(f"view {view.name} cannot use {name}: {reason}", subject=name, hint=hint)
     return algorithm
 

@@ -54,9 +54,9 @@ def explain(view: View) -> Explanation:
     policy = policy_of(view)
     full = ""
     if policy == "snapshot":
-        full = "policy snapshot: computed anew whenever it is refreshed"
+        full = "policy snapshot: recomputed whenever it is refreshed"
     elif view.properties.get("rollview.refresh") == "full":
-        full = "rollview.refresh is full: computed anew whenever it is refreshed"
+        full = "rollview.refresh is full: recomputed whenever it is refreshed"
     return Explanation(
         view=view.name,
         policy=policy,

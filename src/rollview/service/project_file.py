@@ -205,5 +205,7 @@ class _Reading:
             return float(value)
         match = _DURATION.fullmatch(str(value))
         if match is None:
-            raise self.fail(f"`{key}`: {value!r} is no duration", key, "for example 90s, 15m, 2h, 7d")
+            raise self.fail(
+                f"`{key}`: {value!r} is not a valid duration", key, "for example 90s, 15m, 2h, 7d"
+            )
         return float(match[1]) * _SECONDS[match[2][0]]

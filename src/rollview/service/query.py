@@ -106,7 +106,8 @@ class QueryDriver:
             message = f"{latest} cannot be read before csn {readable[latest].start}"
             limit = min(csn, possible[behind].newest)
             raise PointError(
-                f"no state has all of them: {message}, and {behind} not after csn {limit}",
+                f"there is no csn at which all of them can be read: {message}, "
+                f"and {behind} not after csn {limit}",
                 subject=latest,
                 hint=f"`rollview refresh {' '.join(views)}` brings the views to the same csn",
             )

@@ -44,7 +44,7 @@ class RefreshDriver:
         full = [name for name, view in views.all().items() if name in chosen and is_full(view)]
         rolled = [name for name in chosen if name not in full]
         if full and csn != catalog.last_csn():
-            hint = "leave --to out: it can only be computed as of now"
+            hint = "omit --to: it can only be recomputed as of now"
             raise InputError(f"view {full[0]} has no view delta to roll along", subject=full[0], hint=hint)
         for name in rolled:
             covered = Covered(catalog.views()[name].materialized_csn, catalog.last_csn())

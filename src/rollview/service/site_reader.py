@@ -17,7 +17,7 @@ from rollview.sources.source import ReadResult, Source
 
 _LOOKS = 20
 PATIENCE_SECONDS = 60.0
-"""So long is waited for what an answer saw to be captured, before it is called an error."""
+"""How long to wait until everything that an answer saw is captured, before it is an error."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,7 +41,7 @@ class SiteReader:
             found = action(self.sites.source_at(site))
             with suppress(ReadPointLost):
                 return found, self._wait_for_read_point(site, found.read_point)
-        message = f"{site}: what was read could not be placed in its history, {_LOOKS} times in a row"
+        message = f"{site}: what was read could not be matched to a csn, {_LOOKS} times in a row"
         raise CaptureStalled(message, subject=site, hint="is the source captured by two warehouses?")
 
     def _wait_for_read_point(self, site: str, read_point: str) -> Seen:

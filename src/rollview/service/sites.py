@@ -44,7 +44,7 @@ class Sites:
         name = site.partition(".")[0]
         if name not in self.sources:
             hint = "restore its entry in the project file, or run `rollview setup`"
-            raise InputError(f"the project file has no source `{name}` any more", subject=name, hint=hint)
+            raise InputError(f"the project file no longer has source `{name}`", subject=name, hint=hint)
         return self.sources[name]
 
     @cached_property

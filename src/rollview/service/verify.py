@@ -25,7 +25,7 @@ _STORED, _EXPECTED = "_stored", "_expected"
 
 @dataclass(frozen=True)
 class Difference:
-    """A row that is stored so many times but should be there so many times."""
+    """A row, how often it is stored, and how often it should be there."""
 
     row: tuple[object, ...]
     stored: int
