@@ -100,7 +100,7 @@ def notices(view: View) -> list[str]:
 
 
 def is_full(view: View) -> bool:
-    """Whether a refresh computes the view anew, so that it has no delta."""
+    """Whether a refresh recomputes the view, so that it has no delta."""
     return policy_of(view) == "snapshot" or view.properties.get("rollview.refresh") == "full"
 
 
