@@ -105,14 +105,19 @@ class PostgresServer:
         self.execute(f'CREATE DATABASE "{name}"')
         return self.dsn(name)
 
-    def drop_database(self, name: str) -> None:
-        """Removes a database with the replication slots that a test left in it."""
+    def free_slots(self, name: str) -> None:
+        """Ends whoever still holds a slot of a database: a reader that is closed is let go a moment later."""
         with psycopg.connect(self.dsn(), autocommit=True) as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"
                 " WHERE database = %s AND active",
                 (name,),
             )
+
+    def drop_database(self, name: str) -> None:
+        """Removes a database with the replication slots that a test left in it."""
+        self.free_slots(name)
+        with psycopg.connect(self.dsn(), autocommit=True) as connection:
             connection.execute(
                 "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s",
                 (name,),

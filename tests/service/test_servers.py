@@ -156,7 +156,7 @@ def test_large_readings_are_spread_over_spark(
         return run(workers, tasks)
 
     monkeypatch.setattr(SparkWorkers, "run", counted)
-    monkeypatch.setattr("rollview.sources.postgres.look_up.SPLIT_KEYS", 2)
+    monkeypatch.setattr("rollview.sources.postgres.lookup.SPLIT_KEYS", 2)
     monkeypatch.setattr("rollview.sources.postgres.load.LARGE_BYTES", 0)
     live.shop("INSERT INTO sales VALUES (70, 1, 10), (71, 2, 20), (72, 3, 30)")
     project.refresh("sold")
@@ -171,6 +171,7 @@ def test_a_dropped_slot_is_an_error_and_its_source_is_reloaded(project: Project,
     untouched = project._warehouse.views.record("products").loaded_csn
     with psycopg.connect(live.crm_dsn, autocommit=True) as connection:
         project._warehouse.sites.sources["crm"].close()
+        live.postgres.free_slots(live.name)
         dropped = connection.execute(
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s",
             (live.name,),
@@ -200,7 +201,7 @@ def test_half_a_global_transaction_waits_until_somebody_ends_it(project: Project
     shown = CliRunner().invoke(main, ["status", "--project", str(live.folder)]).output
     assert "global transaction move-1 waits for shop" in shown and "rollview release move-1" in shown
     bad = CliRunner().invoke(main, ["release", "move-2", "--project", str(live.folder)])
-    assert bad.exit_code == 2 and "no global transaction move-2 waits" in bad.output
+    assert bad.exit_code == 2 and "no global transaction move-2 is waiting" in bad.output
     done = CliRunner().invoke(main, ["release", "move-1", "--project", str(live.folder)])
     assert done.exit_code == 0 and "no longer waiting for shop" in done.output
     check(project, live)

@@ -135,6 +135,7 @@ def test_rows_that_were_told_before_and_not_kept_are_missed(items: Database) -> 
     prepare(items, 1, "one")
     history.capture()
     source.close()
+    items.server.free_slots(items.name)
     items.execute(
         "SELECT pg_replication_slot_advance(slot_name, pg_current_wal_lsn()) FROM pg_replication_slots"
         " WHERE database = current_database()"

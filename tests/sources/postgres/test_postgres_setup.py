@@ -151,6 +151,7 @@ def test_a_dropped_slot_is_a_clear_error_and_setup_begins_anew(database: Databas
     database.execute("INSERT INTO item VALUES (2, 2)")
     history.capture(acknowledge=True)
     source.close()
+    database.server.free_slots(database.name)
     slots = "pg_replication_slots WHERE database = current_database()"
     drop = f"SELECT pg_drop_replication_slot(slot_name) FROM {slots}"
     database.execute(drop, "INSERT INTO item VALUES (3, 3)")
