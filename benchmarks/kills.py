@@ -49,7 +49,7 @@ READY, BEGUN = "ready", "begun"
 
 
 class Writers:
-    """A thread per database. Before each commit it keeps the state under the transaction's mark."""
+    """A thread per database. Before each commit it keeps the state under the transaction's source txid."""
 
     def __init__(self, shop: Shop, seed: int, pause_seconds: float = 0.15) -> None:
         self.shop = shop
@@ -92,7 +92,7 @@ class Writers:
 
 
 def _counter(connection: sqlite3.Connection) -> int:
-    """The triggers' count: the mark of the transaction that is about to commit; 0 before set-up."""
+    """The triggers' count: the source txid of the transaction that is about to commit; 0 before set-up."""
     with suppress(sqlite3.OperationalError):
         return int(connection.execute("SELECT version FROM _rollview_version").fetchone()[0])
     return 0
@@ -148,9 +148,9 @@ class Victim:
 def victim(folder: Path, seed: int) -> None:
     """What the killed processes do, until they are killed."""
     from rollview.lake import maintenance as files  # noqa: PLC0415
-    from rollview.service import maintenance, run  # noqa: PLC0415
+    from rollview.service import maintenance, retry, run  # noqa: PLC0415
 
-    run.MAINTAIN_SECONDS, run.POLL_SECONDS, maintenance.MANY_FILES, files._FEWEST = 0.5, 0.05, 4, 2
+    run.MAINTAIN_SECONDS, retry.POLL_SECONDS, maintenance.MANY_FILES, files._FEWEST = 0.5, 0.05, 4, 2
     chance = random.Random(seed)
     with Project.open(folder) as project:
         project.spark.range(10).count()
@@ -262,7 +262,7 @@ class Campaign:
         return f"{captured.version} transactions captured up to {captured.log_position}, possible: {possible}"
 
     def _states(self, project: Project, csn: int) -> dict[str, Any] | None:
-        """The state of every site at a csn, by the marks that were captured; None where one has none yet."""
+        """The state of every site at a csn, by the captured source txids; None where one has none yet."""
         catalog = project._warehouse.catalog
         states = {}
         for site in SCHEMAS:
