@@ -5,6 +5,7 @@ The JVM options are set before anything starts Spark, so that processes which te
 
 from __future__ import annotations
 
+import signal
 import sys
 
 import pytest
@@ -15,6 +16,8 @@ from servers.jvm import start_quickly
 settings.register_profile("rollview", deadline=None)
 settings.load_profile("rollview")
 start_quickly()
+# Whoever runs the tests may ignore hang-ups, as nohup does; processes that tests start must not inherit that.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -23,14 +23,7 @@ def started(*arguments: str, folder: Path) -> subprocess.Popen[bytes]:
     """A command, with its temporary files in a folder."""
     command = [sys.executable, "-c", MAIN, *arguments]
     environment = {**os.environ, "TMPDIR": str(folder)}
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-        # Whoever runs the tests may ignore hang-ups, as nohup does; a command in a terminal does not.
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # noqa: PLW1509
-    )
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
 
 
 def until(found: object, what: str) -> None:
