@@ -53,7 +53,10 @@ def end(process: subprocess.Popen[str], sign: signal.Signals) -> None:
 
 def server_process(folder: Path) -> int:
     """The process of the server."""
-    return int((folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+    status = folder / "data" / "postmaster.pid"
+    while not (lines := status.read_text().splitlines()):
+        time.sleep(0.001)  # The file is there a moment before its first line.
+    return int(lines[0])
 
 
 def expect_no_server(folder: Path, pid: int) -> None:
