@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -112,14 +111,22 @@ def test_a_process_that_ends_leaves_no_server_and_one_that_begins_waits_for_its_
         assert not (folder / "data" / "postmaster.pid").exists(), "the end of the server is waited for"
 
 
-def test_a_child_that_ends_takes_nothing_from_its_parent(folder: Path) -> None:
-    address = EmbeddedPostgres(folder).start()
-    child = os.fork()
-    if not child:
-        # Ends as a program does, with everything that was registered for it.
-        import atexit
+FORKING = """
+import atexit, os, sys
+from pathlib import Path
+import psycopg
+from rollview.sources.postgres import EmbeddedPostgres
+address = EmbeddedPostgres(Path(sys.argv[1])).start()
+child = os.fork()
+if not child:
+    # Ends as a program does, with everything that was registered for it.
+    atexit._run_exitfuncs()
+    os._exit(0)
+os.waitpid(child, 0)
+psycopg.connect(address).close()
+"""
 
-        atexit._run_exitfuncs()
-        os._exit(0)
-    os.waitpid(child, 0)
-    psycopg.connect(address).close()
+
+def test_a_child_that_ends_takes_nothing_from_its_parent(folder: Path) -> None:
+    """In a process of its own: what these tests registered for their end must not run here."""
+    subprocess.run([sys.executable, "-c", FORKING, str(folder)], check=True)
