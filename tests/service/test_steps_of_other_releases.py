@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 from crashing import Died, Executioner
 from pyspark.sql import SparkSession
-from shop import Shop, check_all, check_unharmed
+from shop import Shop, check_all, check_unharmed, shown
 
+from rollview.catalog import LoadStep
 from rollview.errors import StepRefused
 from rollview.service.project import Project
 
@@ -138,3 +139,14 @@ def test_oracle_a_step_of_a_newer_release_is_refused_with_a_way_out(
     with releases.open() as project:
         project.setup(reload)
         check_all(releases.shop, project)
+
+
+def test_a_reload_that_died_is_given_up_by_the_next_setup(shop: Shop, project: Project) -> None:
+    """The view keeps what it shows; `status` no longer calls the load unfinished."""
+    catalog = project._warehouse.catalog
+    with catalog.lease("propagate:sold") as lease:
+        catalog.begin(lease, "sold", LoadStep())
+    assert [each.step for each in project.status().unfinished] == ["load sold"]
+    project.setup()
+    assert project.status().unfinished == ()
+    assert shown(project, "sold") == shop.expected_now("sold")

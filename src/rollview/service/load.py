@@ -58,6 +58,12 @@ class LoadDriver:
         view = self.views.named(name)
         self.run(view, layout_of(self.session.spark, view), "full refresh", wait_seconds, at=csn)
 
+    def give_up_interrupted(self, name: str, wait_seconds: float) -> None:
+        """Ends a load that died, of a view that keeps what it shows: nobody has seen what it wrote."""
+        if self.catalog.pending(LoadStep, name):
+            with self.catalog.lease(f"propagate:{name}", wait_seconds) as lease:
+                self.catalog.abandon_pending(lease, name, LoadStep)
+
     def run(
         self,
         view: View,

@@ -49,6 +49,7 @@ class SetupDriver:
                 self.load.run(each.view, each.layout, reason, PATIENCE_SECONDS)
                 report.loaded[name] = reason
             else:
+                self.load.give_up_interrupted(name, PATIENCE_SECONDS)
                 report.unchanged.append(name)
         return report
 
