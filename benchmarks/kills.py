@@ -152,7 +152,7 @@ def victim(folder: Path, seed: int) -> None:
     from rollview.sources.sqlite import watch  # noqa: PLC0415
 
     run.MAINTAIN_SECONDS, retry.POLL_SECONDS, maintenance.MANY_FILES, files._FEWEST = 0.5, 0.05, 4, 2
-    # Where transactions end in a WAL that has started over is known only to the process that watched it: after
+    # Where transactions end in a WAL that started over is known only to the process that watched it: after
     # a kill, what it had not captured comes as one transaction. The campaign counts, so no WAL starts over.
     watch.CommitWatch._let_start_over = lambda _: None  # type: ignore[method-assign]
     chance = random.Random(seed)
