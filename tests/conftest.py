@@ -16,7 +16,7 @@ from servers.jvm import start_quickly
 settings.register_profile("rollview", deadline=None)
 settings.load_profile("rollview")
 start_quickly()
-# Whoever runs the tests may ignore these, as nohup and `&` do; processes that tests start must not inherit that.
+# Whoever runs the tests may ignore these, as nohup and `&` do; what tests start must not inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -18,6 +18,12 @@ VIEWS = {
     "states_of_size": "SELECT n, count(*) AS states FROM sales_by_state GROUP BY n",
 }
 
+DEEP_VIEWS = {
+    "sales_by_state": VIEWS["sales_by_state"],
+    "states_of_size": f"SELECT n, count(*) AS states FROM ({VIEWS['sales_by_state']}) t GROUP BY n",
+}
+"""The same in one view: the inner query is a stage."""
+
 
 class Bench:
     """One project that is killed again and again."""

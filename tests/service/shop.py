@@ -43,6 +43,23 @@ MORE_VIEWS = {
     "kinds_in_big_states": """SELECT v.kind, t.total FROM sold v
         JOIN sales_by_state t ON v.state = t.state""",
 }
+# Operators below operators, which are maintained in stages.
+DEEP_VIEWS = {
+    "days_of_size": """SELECT n, count(*) AS states, sum(total) AS total FROM (
+            SELECT c.state, count(*) AS n, sum(s.amount) AS total
+            FROM shop.sales s JOIN crm.customer c ON s.cust_id = c.cust_id GROUP BY c.state) t
+        WHERE n > 1 GROUP BY n""",
+    "above_the_sum": """SELECT s.sale_id, s.amount, t.total, p.kind
+        FROM (SELECT cust_id, sum(amount) AS total, count(*) AS n FROM shop.sales GROUP BY cust_id) t
+        JOIN shop.sales s ON s.cust_id = t.cust_id JOIN shop.product p ON p.product_id = s.product_id
+        WHERE s.amount + s.amount > t.total""",
+    "three_deep": """SELECT u.k, count(*) AS c, sum(u.m) AS m FROM (
+            SELECT t.n AS k, count(*) AS m FROM (
+                SELECT cust_id, count(*) AS n FROM shop.sales GROUP BY cust_id) t GROUP BY t.n
+            UNION ALL SELECT 0, count(*) FROM crm.customer
+            UNION ALL SELECT product_id, parent_id FROM shop.product) u
+        GROUP BY u.k""",
+}
 
 Rows = tuple[tuple[Any, ...], ...]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from crash_bench import VIEWS, Bench
+from crash_bench import DEEP_VIEWS, VIEWS, Bench
 from crashing import Executioner
 from pyspark.sql import SparkSession
 from shop import shown
@@ -66,12 +66,15 @@ def test_oracle_a_crash_of_refresh(bench: Bench) -> None:
 def test_oracle_a_crash_of_the_first_set_up(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each crash meets a fresh project, and writers go on before somebody sets it up again."""
+    """Each crash meets a fresh project, and writers go on before somebody sets it up again.
+
+    A view with a stage is among them.
+    """
     monkeypatch.setattr("rollview.service.run.RunDriver.maintain_lake", lambda driver: {})
     executioner = Executioner(monkeypatch)
     moment, finished = 0, False
     while not finished:
-        bench = Bench(tmp_path / f"shop-{moment}", spark, executioner)
+        bench = Bench(tmp_path / f"shop-{moment}", spark, executioner, DEEP_VIEWS)
         finished = bench.do(lambda project: project.setup(), moment)
         place = f"moment {moment}, {executioner.place}"
         executioner.revive()
@@ -122,22 +125,33 @@ def test_oracle_a_crash_of_a_reload(bench: Bench, reload: list[str]) -> None:
 def test_oracle_a_crash_while_a_definition_changes(bench: Bench) -> None:
     """Other columns and back again, with a view above that has to follow."""
     with_mean = VIEWS["sales_by_state"].replace("AS total", "AS total, avg(s.amount) AS mean")
-    texts = [with_mean, VIEWS["sales_by_state"]]
+    _change_definition(bench, "sales_by_state", [with_mean, VIEWS["sales_by_state"]])
 
+
+@pytest.mark.soak
+def test_oracle_a_crash_while_a_stage_changes(bench: Bench) -> None:
+    """The inner query of a view has other columns, the view itself the same."""
+    text = DEEP_VIEWS["states_of_size"]
+    _change_definition(bench, "states_of_size", [text.replace("AS total", "AS total, count(*) AS m"), text])
+
+
+def _change_definition(bench: Bench, view: str, texts: list[str]) -> None:
     def action(project: Project) -> None:
         project.setup()
 
-    for number, place in enumerate(_with_texts(bench, texts, action)):
+    for number, place in enumerate(_with_texts(bench, view, texts, action)):
         assert number < 100
         bench.check(place, lambda project: project.setup())
 
 
-def _with_texts(bench: Bench, texts: list[str], action: Callable[[Project], object]) -> Iterator[str]:
+def _with_texts(
+    bench: Bench, view: str, texts: list[str], action: Callable[[Project], object]
+) -> Iterator[str]:
     """Gives the view another text before every attempt."""
     crashes = bench.every_crash(action, "finish of load", "LakeTables.drop")
     while True:
         texts.reverse()
-        bench.shop.views["sales_by_state"] = texts[0]
+        bench.shop.views[view] = texts[0]
         bench.shop.write_project()
         place = next(crashes, None)
         if place is None:

@@ -1,5 +1,9 @@
 """View definitions: a named tree of operators over base tables, with the text and the properties it was
 given.
+
+Where an operator with a state stands below another one, the tree is cut: the lower part becomes a *stage*, a
+view of its own that nobody named, and a relation of the part above. So each part has its state and its timed
+delta, and trees may be as deep as one likes.
 """
 
 from __future__ import annotations
@@ -11,15 +15,33 @@ from rollview.algebra.block import Block
 from rollview.algebra.node import Node
 from rollview.algebra.relation import Table
 
+STAGE_MARK = "$"
+"""Between a view's name and a stage's number; no user may give such a name."""
+
+
+def is_stage(name: str) -> bool:
+    """Whether a view is a part of another one."""
+    return STAGE_MARK in name
+
+
+def owner(name: str) -> str:
+    """The view that a user named: this one, or the one that a stage is a part of."""
+    return name.partition(STAGE_MARK)[0]
+
 
 @dataclass(frozen=True)
 class View:
-    """A named view: its tree, its text and its properties."""
+    """A named view: its tree, its text, its properties and the stages that its tree reads directly.
+
+    Where a view is recomputed as a whole, so are its stages: then they are not stored.
+    """
 
     name: str
     root: Node
     sql: str
     properties: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
+    stages: tuple[View, ...] = ()
+    stores_stages: bool = True
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -33,5 +55,25 @@ class View:
 
     @cached_property
     def tables(self) -> tuple[Table, ...]:
-        """The base tables that the view reads, each once."""
+        """What must be there before the view: base tables, other views and stored stages, each once."""
+        return self._read if self.stores_stages else self.named_tables
+
+    @cached_property
+    def _read(self) -> tuple[Table, ...]:
         return tuple(dict.fromkeys(relation.table for block in self.blocks for relation in block.relations))
+
+    @cached_property
+    def parts(self) -> tuple[View, ...]:
+        """All stages, however deep, each after those that it reads; the view itself is the last."""
+        return (*(part for stage in self.stages for part in stage.parts), self)
+
+    @property
+    def stored_parts(self) -> tuple[View, ...]:
+        """Those parts that have a table in the lake."""
+        return self.parts if self.stores_stages else (self,)
+
+    @cached_property
+    def named_tables(self) -> tuple[Table, ...]:
+        """The tables that the view's text names, each once: what all parts read, less the stages."""
+        tables = [table for part in self.parts for table in part._read]
+        return tuple(dict.fromkeys(table for table in tables if table.source or not is_stage(table.name)))

@@ -16,7 +16,7 @@ from rollview.simulator.campaign import Campaign, size_for
 from rollview.simulator.generate import Size, generate
 from rollview.simulator.network import NETWORKS
 from rollview.simulator.spectrum import Effort
-from rollview.simulator.world import World, from_json
+from rollview.simulator.world import World, from_json, validate
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,9 @@ def _given_world(options: Options, scenario: Scenario, size: Size) -> World | No
     if world is None:
         # Every relation a table of its own, so that any view can be written over them.
         world = generate(random.Random(options.seed), scenario, replace(size, keyed=True))
-    return replace(world, views=(parse_view(options.view, world.tables, "v"),))
+    world = replace(world, views=(parse_view(options.view, world.tables, "v"),))
+    validate(world)
+    return world
 
 
 def _read_world(file: Path) -> World:

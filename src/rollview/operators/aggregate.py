@@ -69,7 +69,7 @@ class Aggregate(Node):
         """The groups of a SELECT; what it selects from becomes blocks that project keys and arguments."""
         assert isinstance(query, exp.Select)
         scope, conditions, drafts = translation.source(query)
-        items = tuple(translation.items(query, scope, named=True))
+        items = tuple(translation.items(query, scope))
         groups = _Groups(scope, _keys(query.args.get("group"), items, scope))
         output = tuple((item.name, groups.output(item)) for item in items)
         below = sum_of([draft.above(conditions, groups.inputs()) for draft in drafts])

@@ -2,30 +2,37 @@
 
 The operators are asked in turn whether the outermost construct of a query is theirs; the first that claims it
 translates it, and asks the translation for what stands below. Selections, projections, joins and UNION ALL
-below an operator are flattened into drafts on the way, so that blocks are as large as they can be.
+below an operator are flattened into drafts on the way, so that blocks are as large as they can be. An
+operator below another one becomes a stage, which the draft above it reads like a table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sqlglot import exp
 
 from rollview.algebra.bag import COUNT, keep
+from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, Expression, call
 from rollview.algebra.history import CSN
 from rollview.algebra.node import Node
 from rollview.algebra.relation import Relation, Table
+from rollview.algebra.view import STAGE_MARK, View
 from rollview.operators.draft import Draft
 from rollview.sql.grammar import Syntax, is_parenthesised
-from rollview.sql.place import DIALECT, mistake, refusal
+from rollview.sql.place import DIALECT, NodeError, mistake, refusal
 from rollview.sql.scalar import condition, scalar
 from rollview.sql.scope import Item, Scope, check_outputs, find_relation
 
 _RESERVED = (CSN, COUNT)
 """Columns that change logs and view deltas add to a view's own."""
+
+
+TypesOf = Callable[[View], tuple[str, ...]]
+"""Tells the types of a stage's columns; none where they are not known."""
 
 
 class Operator(Protocol):
@@ -65,47 +72,67 @@ class Joined:
 
 
 class Translation:
-    """From the syntax tree of a supported query to a view's tree, over these base tables."""
+    """From the syntax tree of a supported query to a view's tree, over these base tables.
 
-    def __init__(self, tables: Iterable[Table], operators: Iterable[Operator]) -> None:
+    `stages` has what was cut off below, in the order in which it was met. Outputs that nobody reads by name
+    need none (`named`): those of all but the first in a UNION ALL.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tables: Iterable[Table],
+        operators: Iterable[Operator],
+        types_of: TypesOf = lambda _: (),
+        named: bool = True,
+    ) -> None:
+        self._name = name
         self._tables = tuple(tables)
         self._operators = tuple(operators)
+        self._types_of = types_of
+        self._named = named
+        self.stages: list[View] = []
 
     def node(self, query: exp.Expr) -> Node:
         """The tree of a whole query."""
         query = bare(query)
+        return self._operator(query).translate(query, self)
+
+    def _operator(self, query: exp.Expr) -> Operator:
+        """Whose the outermost construct of the query is."""
         for operator in self._operators:
             if operator.claims(query):
-                return operator.translate(query, self)
+                return operator
         raise refusal(query, "a query other than SELECT and UNION ALL")
 
     def drafts(self, query: exp.Expr, named: bool = True) -> tuple[Draft, ...]:
-        """The select-project-joins whose sum the query is.
-
-        Outputs that nobody reads by name need none: those of all but the first in a UNION ALL.
-        """
+        """The select-project-joins whose sum the query is."""
         query = bare(query)
         if isinstance(query, exp.SetOperation):
             return self._union(query, named)
         if not isinstance(query, exp.Select):
             raise refusal(query, "a query other than SELECT and UNION ALL")
-        self._check_plain(query)
+        if self._has_state(query):
+            return (_whole(self._stage(query, named)),)
         scope, conditions, drafts = self.source(query)
         items = self.items(query, scope, named)
         outputs = [(item.name, item.column or scalar(item.node, scope)) for item in items]
         return tuple(draft.above(conditions, outputs) for draft in drafts)
 
-    def _check_plain(self, query: exp.Select) -> None:
-        """A block has no operators inside."""
-        for operator in self._operators:
-            if operator.claims(query):
-                if operator.name == "block":
-                    return
-                raise refusal(
-                    query.args.get("group") or query.find(exp.AggFunc) or query,
-                    f"an {operator.name} (GROUP BY) inside UNION ALL or a subquery",
-                    hint="aggregate above it: SELECT ... FROM (... UNION ALL ...) u GROUP BY ...",
-                )
+    def _has_state(self, query: exp.Expr) -> bool:
+        """Whether another operator than those that are flattened stands at the top of the query."""
+        query = bare(query)
+        return not isinstance(query, exp.SetOperation) and self._operator(query).name != Block.name
+
+    def _stage(self, query: exp.Expr, named: bool = True) -> Relation:
+        """Cuts a query off: it becomes a stage, and a relation of what stands above."""
+        name = f"{self._name}{STAGE_MARK}{len(self.stages) + 1}"
+        below = Translation(name, self._tables, self._operators, self._types_of, named)
+        root = below.node(query)
+        stage = View(name, root, query.sql(dialect=DIALECT), stages=tuple(below.stages))
+        self.stages.append(stage)
+        table = Table("", name, root.output_columns, types=self._types_of(stage), own_log=True)
+        return Relation(name, table)
 
     def _union(self, union: exp.SetOperation, named: bool) -> tuple[Draft, ...]:
         # Long chains lean to the left, so that side is walked in a loop.
@@ -130,7 +157,7 @@ class Translation:
         clause = select.args.get("from_")
         if clause is None:
             raise refusal(select, "SELECT without FROM")
-        if isinstance(clause.this, exp.Subquery) and not is_parenthesised(clause.this):
+        if _is_derived(clause.this) and not self._has_state(clause.this):
             scope, drafts = self._derived(clause.this, select)
         else:
             joined = self._joined(self._item(clause.this), select.args.get("joins") or [])
@@ -141,11 +168,10 @@ class Translation:
 
     def _derived(self, subquery: exp.Subquery, select: exp.Select) -> tuple[Scope, tuple[Draft, ...]]:
         if select.args.get("joins"):
-            hint = "join the base relations themselves"
-            raise refusal(subquery, "a subquery (SELECT) in a JOIN", hint=hint)
+            raise _refused_in_join(subquery)
         drafts = self.drafts(subquery.this)
         names = [name for name, _ in drafts[0].outputs]
-        item = Item(subquery.alias, tuple(names))
+        item = Item(subquery.alias, tuple(names), types=_types(drafts))
         return Scope.of(item), tuple(draft.renamed(map(item.column, names)) for draft in drafts)
 
     def _joined(self, left: Joined, joins: list[exp.Join]) -> Joined:
@@ -170,17 +196,24 @@ class Translation:
         """A relation, or several that are joined with each other first."""
         if is_parenthesised(node) and isinstance(node, exp.Subquery):
             return self._joined(self._item(node.this), node.args.get("joins") or [])
-        if not isinstance(node, exp.Table):
+        if _is_derived(node):
+            if not self._has_state(node):
+                raise _refused_in_join(node)
+            stage, source = self._stage(bare(node)), ""
+            relation = replace(stage, alias=node.alias or stage.alias)
+        elif isinstance(node, exp.Table):
+            relation = find_relation(node, self._tables)
+            source = "" if node.alias else relation.table.source
+        else:
             raise refusal(node, "a FROM item other than source.table")
-        relation = find_relation(node, self._tables)
-        source = "" if node.alias else relation.table.source
         table = relation.table
         item = Item(relation.alias, table.columns, source, table.types)
         alone = Joined(Scope.of(item), (relation,), ())
         return self._joined(alone, node.args.get("joins") or [])
 
-    def items(self, select: exp.Select, scope: Scope, named: bool) -> list[SelectItem]:
+    def items(self, select: exp.Select, scope: Scope, named: bool | None = None) -> list[SelectItem]:
         """The output columns, `*` expanded; each has a name if they are `named`."""
+        named = self._named if named is None else named
         items: list[SelectItem] = []
         for node in select.expressions:
             inner = node.unnest()
@@ -194,10 +227,34 @@ class Translation:
                 message = f"the output column `{node.sql(dialect=DIALECT)}` has no name"
                 raise mistake(node, message, hint="give it one with AS")
             else:
-                items.append(SelectItem(f"column_{len(items) + 1}", node))
+                items.append(SelectItem("", node))
         if named:
             check_outputs(((item.name, item.node) for item in items), _RESERVED)
-        return items
+            return items
+        names = [item.name.lower() for item in items]
+        own = [bool(name) and names.index(name) == i for i, name in enumerate(names)]
+        return [item if own[i] else replace(item, name=f"column_{i + 1}") for i, item in enumerate(items)]
+
+
+def _is_derived(node: exp.Expr) -> bool:
+    """Whether a FROM item is a query of its own, not joins in parentheses."""
+    return isinstance(node, exp.Subquery) and not is_parenthesised(node)
+
+
+def _refused_in_join(subquery: exp.Expr) -> NodeError:
+    return refusal(subquery, "a subquery (SELECT) in a JOIN", hint="join the base relations themselves")
+
+
+def _types(drafts: Iterable[Draft]) -> tuple[str, ...]:
+    """The types of the drafts' outputs, empty where they differ or are not a column's."""
+    each = [draft.output_types() for draft in drafts]
+    return tuple(kinds[0] if len(set(kinds)) == 1 else "" for kinds in zip(*each, strict=True))
+
+
+def _whole(relation: Relation) -> Draft:
+    """All rows and columns of a relation."""
+    outputs = zip(relation.table.columns, map(Column, relation.columns), strict=True)
+    return Draft((relation,), (), tuple(outputs))
 
 
 def bare(query: exp.Expr) -> exp.Expr:

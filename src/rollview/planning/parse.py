@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
 from rollview.algebra.relation import Table
-from rollview.algebra.view import View
+from rollview.algebra.view import View, is_stage
 from rollview.errors import ViewError
 from rollview.operators.registry import OPERATORS
-from rollview.operators.translation import Translation
+from rollview.operators.translation import Translation, TypesOf
 from rollview.planning.properties import read_properties
 from rollview.sql.grammar import check_supported, whole_syntax
 from rollview.sql.place import DIALECT, NodeError, Text, mistake, place_at, refusal
@@ -26,22 +27,32 @@ _CREATE_ARGUMENTS = {"this", "kind", "expression", "properties", "replace", "ref
 """What CREATE may carry. All of OR REPLACE, OR REFRESH and IF NOT EXISTS define the same view."""
 
 
-def parse_view(sql: str, tables: Iterable[Table], name: str = "") -> View:
+def parse_view(sql: str, tables: Iterable[Table], name: str = "", types_of: TypesOf = lambda _: ()) -> View:
     """The view that the SQL defines over these tables; `name` is for a SELECT, which has none.
 
-    Another view that it reads is a table without a source.
+    Another view that it reads is a table without a source. `types_of` is asked for each stage as it is met.
     """
     statement = _statement(sql)
     try:
         query = _query(statement)
         _check(query)
-        root = Translation(tables, OPERATORS).node(query)
+        created = isinstance(statement, exp.Create)
+        name = statement.this.name if created else name or "view"
+        translation = Translation(name, tables, OPERATORS, types_of, named=not is_stage(name))
+        root = translation.node(query)
+        view = View(name, root, sql.strip(), stages=tuple(translation.stages))
         if not isinstance(statement, exp.Create):
-            return View(name or "view", root, sql.strip())
-        properties = read_properties(statement, root.blocks)
-        return View(statement.this.name, root, sql.strip(), properties)
+            return view
+        blocks = [block for part in view.parts for block in part.blocks]
+        return _with_properties(view, read_properties(statement, blocks))
     except NodeError as fault:
         raise Text(sql).located(fault) from None
+
+
+def _with_properties(view: View, properties: dict[str, str]) -> View:
+    """What is said of a view holds for all its parts."""
+    stages = tuple(_with_properties(stage, properties) for stage in view.stages)
+    return replace(view, properties=properties, stages=stages)
 
 
 def referenced_names(sql: str) -> tuple[str, ...]:

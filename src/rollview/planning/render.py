@@ -10,4 +10,6 @@ def render(view: View) -> str:
     """The whole view, one fact per line."""
     properties = [f"{key} = {value}" for key, value in sorted(view.properties.items())]
     lines = [f"view {view.name}", *facts("properties", properties), *view.root.render()]
+    for stage in view.parts[:-1]:
+        lines += [f"stage {stage.name}", *stage.root.render()]
     return "\n".join(lines) + "\n"

@@ -13,6 +13,7 @@ from rollview.algebra.block import Block
 from rollview.algebra.expression import Column
 from rollview.algebra.join_graph import connected_order
 from rollview.algebra.node import Node
+from rollview.algebra.view import View
 from rollview.algorithms.source_evaluate import join_known
 
 B = TypeVar("B", bound=Bag)
@@ -22,6 +23,14 @@ def block_contents(root: Node, tables: Mapping[str, B]) -> Iterator[B]:
     """The content of each block below a node, left to right; `tables` has the rows of every base table."""
     for block in root.blocks:
         yield _content(block, [tables[relation.table.qualified] for relation in block.relations])
+
+
+def with_stages(view: View, tables: Mapping[str, B]) -> dict[str, B]:
+    """The rows of base tables, and of the view's stages computed from them."""
+    known = dict(tables)
+    for stage in view.parts[:-1]:
+        known[stage.name] = stage.root.rows_of(block_contents(stage.root, known))
+    return known
 
 
 def _content(block: Block, relations: Sequence[B]) -> B:

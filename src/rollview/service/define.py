@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.errors import UnsupportedError
-from rollview.service.definitions import as_table, is_full, parse_views, read_view_files
+from rollview.service.definitions import as_table, is_full, parse_text, read_view_files
 from rollview.service.layout import Layout, layout_of
 from rollview.service.project_file import ProjectFile
 from rollview.service.session import Session
@@ -27,18 +27,25 @@ class Defined:
 
 
 def define(project: ProjectFile, sites: Sites, session: Session) -> dict[str, Defined]:
-    """All views of the project's files, dependencies first."""
+    """All views of the project's files with their stages, dependencies first."""
     texts = read_view_files(project.view_files())
     tables: dict[str, Table] = {}
     for source in sites.sources.values():
         tables |= {table.qualified: table for table in source.tables()}
     views: dict[str, Defined] = {}
-    for name, text in texts.items():
-        view = parse_views({name: text}, tables)[name]
-        layout = layout_of(session.spark, view)
-        views[name] = Defined(view, layout)
-        _check_inputs(view, {table.name: views[table.name].view for table in view.tables if not table.source})
-        tables[name] = as_table(view, tuple(kind for _, kind in layout.columns))
+    for text in texts.values():
+        layouts: dict[str, Layout] = {}
+
+        def types_of(part: View, layouts: dict[str, Layout] = layouts) -> tuple[str, ...]:
+            layouts[part.name] = layout_of(session.spark, part)
+            return layouts[part.name].types
+
+        view = parse_text(text, tables, types_of)
+        tables[view.name] = as_table(view, types_of(view))
+        for part in view.stored_parts:
+            views[part.name] = Defined(part, layouts[part.name])
+            inputs = [table.name for table in part.tables if not table.source]
+            _check_inputs(part, {name: views[name].view for name in inputs})
     return views
 
 

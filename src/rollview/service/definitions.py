@@ -12,11 +12,11 @@ from pathlib import Path
 
 from rollview.algebra.levels import Level
 from rollview.algebra.relation import Table
-from rollview.algebra.view import View
+from rollview.algebra.view import STAGE_MARK, View, is_stage
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.errors import InputError, RollviewError, UnsupportedError, ViewError
-from rollview.planning import parse_view, referenced_names, view_name
+from rollview.planning import TypesOf, parse_view, referenced_names, view_name
 
 SERVED = ("sweep", "compute-delta", "propagate", "equation-1", "equation-2")
 """The algorithms that the drivers run on Spark; the others run in the simulator so far."""
@@ -47,6 +47,9 @@ def read_view_files(paths: Iterable[Path]) -> dict[str, ViewText]:
         sql = path.read_text(encoding="utf-8")
         with _in_file(path):
             name, reads = view_name(sql) or path.stem, referenced_names(sql)
+        if is_stage(name):
+            message = f"{path.name}: the view's name `{name}` has a {STAGE_MARK}"
+            raise ViewError(message, subject=name, hint="names like that are for the parts of a view")
         if name in texts:
             message = f"{path.name}: view `{name}` is already defined in {texts[name].path.name}"
             raise ViewError(message, subject=name)
@@ -54,18 +57,19 @@ def read_view_files(paths: Iterable[Path]) -> dict[str, ViewText]:
     return in_order(texts)
 
 
-def parse_views(texts: Mapping[str, ViewText], tables: Mapping[str, Table]) -> dict[str, View]:
-    """The views in normal form; a view that others read becomes a table to them."""
-    known = dict(tables)
-    views: dict[str, View] = {}
-    for text in texts.values():
-        with _in_file(text.path):
-            view = parse_view(text.sql, known.values(), text.name)
-        view = replace(view, name=text.name)
-        _check_properties(view, text.path)
-        views[view.name] = view
-        known[view.name] = as_table(view)
-    return views
+def parse_text(text: ViewText, tables: Mapping[str, Table], types_of: TypesOf = lambda _: ()) -> View:
+    """The view of a file in normal form; `types_of` tells the types of each stage as it is met."""
+    with _in_file(text.path):
+        view = parse_definition(text.sql, tables, text.name, types_of)
+    for part in view.stored_parts:
+        _check_properties(part, text.path)
+    return view
+
+
+def parse_definition(sql: str, tables: Mapping[str, Table], name: str, types_of: TypesOf) -> View:
+    """A view as it is stored: one that is recomputed needs no stages."""
+    view = parse_view(sql, tables.values(), name, types_of)
+    return replace(view, stores_stages=not is_full(view))
 
 
 def as_table(view: View, types: tuple[str, ...] = ()) -> Table:

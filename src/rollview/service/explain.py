@@ -52,6 +52,7 @@ def explain(view: View) -> Explanation:
     algorithm = algorithm_of(view)
     chosen = "rollview.algorithm" in view.properties
     policy = policy_of(view)
+    blocks = [block for part in reversed(view.parts) for block in part.blocks]
     full = ""
     if policy == "snapshot":
         full = "policy snapshot: recomputed whenever it is refreshed"
@@ -69,11 +70,9 @@ def explain(view: View) -> Explanation:
         "sub-query per site and round, compensation from the change log",
         others=tuple((each.name, each.refusal(view) or _usable(each.name)) for each in ALGORITHMS.values()),
         normal_form=render(view),
-        operators=tuple(_operators(view.root)),
-        join_graph=tuple(line for block in view.blocks for line in _graph(block)),
-        paths=tuple(
-            _path(block, position) for block in view.blocks for position in range(len(block.relations))
-        ),
+        operators=tuple(each for part in reversed(view.parts) for each in _operators(part.root)),
+        join_graph=tuple(line for block in blocks for line in _graph(block)),
+        paths=tuple(_path(block, position) for block in blocks for position in range(len(block.relations))),
         full=full,
         notices=tuple(notices(view)),
     )

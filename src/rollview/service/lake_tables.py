@@ -8,6 +8,7 @@ from shutil import rmtree
 from tempfile import mkdtemp
 
 from rollview.algebra.relation import Table
+from rollview.algebra.view import is_stage
 from rollview.catalog import Catalog
 from rollview.lake import LakeTable
 
@@ -30,8 +31,8 @@ class LakeTables:
         return self._table("deltas", view)
 
     def view_table(self, view: str) -> LakeTable:
-        """`lake/views/VIEW`."""
-        return self._table("views", view)
+        """`lake/views/VIEW`; stages are in a folder of their own, because nobody is to read them."""
+        return self._table("stages" if is_stage(view) else "views", view)
 
     def _table(self, *parts: str) -> LakeTable:
         folder = self.lake.joinpath(*parts)

@@ -21,11 +21,11 @@ from rollview.algebra.bag import COUNT
 from rollview.algebra.expression import Column, to_sql
 from rollview.algebra.history import CSN
 from rollview.algebra.node import Node
-from rollview.algebra.view import View
+from rollview.algebra.view import View, owner
 from rollview.catalog import ViewRecord
 from rollview.errors import UnsupportedError
 from rollview.rows import Rows, arrow_schema
-from rollview.service.content import block_contents
+from rollview.service.content import block_contents, with_stages
 from rollview.service.view_sql import view_sql
 from rollview.spark import SparkBag
 
@@ -44,6 +44,11 @@ class Layout:
     def of_record(cls, view: View, record: ViewRecord) -> Layout:
         """The layout of a view that has been loaded."""
         return cls(view.root, record.columns, record.stored)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types of the reader's columns."""
+        return tuple(kind for _, kind in self.columns)
 
     @property
     def shows_rows(self) -> bool:
@@ -118,14 +123,14 @@ class Layout:
 
 def layout_of(spark: SparkSession, view: View) -> Layout:
     """The layout that Spark's own analysis of the view gives; no job runs."""
-    empty = {table.qualified: _empty(spark, table.columns, table.types) for table in view.tables}
+    empty = {table.qualified: _empty(spark, table.columns, table.types) for table in view.named_tables}
     names = view.root.output_columns
     frames = {name: bag.frame.drop(COUNT) for name, bag in empty.items()}
     with view_sql(spark, view.sql, frames) as shown:
         columns = tuple((name, kind) for name, (_, kind) in zip(names, shown.dtypes, strict=True))
     if view.root.is_linear:
         return Layout(view.root, columns, columns)
-    contents = block_contents(view.root, empty)
+    contents = block_contents(view.root, with_stages(view, empty))
     inputs = [each.rows_of(contents) for each in view.root.inputs]
     state = view.root.state_from(inputs)
     types = dict(state.frame.dtypes)
@@ -133,7 +138,7 @@ def layout_of(spark: SparkSession, view: View) -> Layout:
         types |= dict(inputs[0].frame.agg(*exact).dtypes)
     reason, hint = view.root.refusal(types)
     if reason:
-        raise UnsupportedError(f"view {view.name}: {reason}", subject=view.name, hint=hint)
+        raise UnsupportedError(f"view {owner(view.name)}: {reason}", subject=view.name, hint=hint)
     return Layout(view.root, columns, tuple((name, types[name]) for name in view.root.state_columns))
 
 

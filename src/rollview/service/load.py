@@ -29,7 +29,7 @@ from rollview.catalog import (
 from rollview.events import Events
 from rollview.lake import Commit
 from rollview.service.apply import LEASE as APPLY
-from rollview.service.content import block_contents
+from rollview.service.content import block_contents, with_stages
 from rollview.service.definitions import algorithm_of, digest, is_full, policy_of
 from rollview.service.lake_tables import LakeTables
 from rollview.service.layout import Layout, layout_of
@@ -131,6 +131,8 @@ class LoadDriver:
     def _state_at(self, view: View, readings: dict[str, Reading], csn: int) -> SparkBag:
         """The view's state at a csn, computed from its relations."""
         tables = {name: self.snapshots.at_csn(reading, csn) for name, reading in readings.items()}
+        if not view.stores_stages:
+            tables = with_stages(view, tables)
         return view.root.state_of(block_contents(view.root, tables))
 
     def _common_csn(self, view: View) -> int:

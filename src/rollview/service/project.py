@@ -10,6 +10,7 @@ from types import TracebackType
 from pyspark.sql import DataFrame, SparkSession
 
 from rollview.algebra.history import CSN
+from rollview.algebra.view import is_stage
 from rollview.errors import InputError
 from rollview.events import Subscriber
 from rollview.service.define import define
@@ -99,7 +100,7 @@ class Project:
     @property
     def views(self) -> tuple[str, ...]:
         """The names of the views that are set up, dependencies first."""
-        return tuple(self._warehouse.views.all())
+        return self._warehouse.views.names
 
     def setup(self, reload: Iterable[str] | None = None) -> SetupReport:
         """Prepares sources for capture, loads new and changed views, drops removed ones.
@@ -141,18 +142,23 @@ class Project:
         catalog = self._warehouse.catalog
         name = self._warehouse.views.named(view).name
         before = catalog.high_water(name)
-        self._drivers.propagate.run(name, resolve(catalog, to, catalog.last_csn()), 5.0)
+        csn = resolve(catalog, to, catalog.last_csn())
+        for part in self._warehouse.views.named(view).stored_parts:
+            self._drivers.propagate.run(part.name, csn, 5.0)
         reached = catalog.high_water(name)
         return PropagateResult(name, before, reached, self._commit_time(reached))
 
     def apply(self, view: str, to: str | int = "latest") -> ApplyResult:
         """Rolls the stored view along its delta, by default to the high-water mark."""
         catalog = self._warehouse.catalog
-        name = self._warehouse.views.named(view).name
+        parts = self._warehouse.views.named(view).stored_parts
+        name = parts[-1].name
         before = catalog.views()[name].materialized_csn
         csn = resolve(catalog, to, catalog.high_water(name))
         check_covered(catalog, name, csn, Covered(before, catalog.high_water(name)), "rolled to")
-        self._drivers.apply.run({name: csn}, f"apply to csn {csn}", 5.0)
+        shown = {part.name: catalog.views()[part.name].materialized_csn for part in parts}
+        targets = {part: csn for part, materialized in shown.items() if materialized <= csn}
+        self._drivers.apply.run(targets, f"apply to csn {csn}", 5.0)
         return ApplyResult(name, before, csn, self._commit_time(csn))
 
     def refresh(self, *views: str, to: str | int = "latest") -> RefreshResult:
@@ -198,7 +204,7 @@ class Project:
             return explain(parts.views.named(view))
         defined = define(parts.project, parts.sites, parts.session)
         if view not in defined:
-            raise unknown_view(view, defined)
+            raise unknown_view(view, (name for name in defined if not is_stage(name)))
         return explain(defined[view].view)
 
     def verify(self, *views: str) -> list[Verification]:

@@ -60,7 +60,7 @@ class QueryDriver:
         tables = catalog.tables()
         for name in names:
             if name not in self.views.all() and name not in tables:
-                known = ", ".join((*self.views.all(), *tables))
+                known = ", ".join((*self.views.names, *tables))
                 raise ViewError(
                     f"there is no view or captured table `{name}`", subject=name, hint=f"known: {known}"
                 )

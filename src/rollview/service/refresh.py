@@ -37,7 +37,8 @@ class RefreshDriver:
     def run(self, names: Sequence[str] | None, to: str | int = "latest") -> int:
         """Refreshes views, by default all, to the same point in time; returns its csn."""
         catalog, views = self.catalog, self.views
-        chosen = [views.named(name).name for name in dict.fromkeys(names or ())] or list(views.all())
+        asked = [views.named(name) for name in dict.fromkeys(names or views.names)]
+        chosen = [part.name for view in asked for part in view.stored_parts]
         with suppress(LeaseHeld):  # Another process captures all the time; what it has is what there is.
             self.capture.run()
         csn = resolve(catalog, to, catalog.last_csn())

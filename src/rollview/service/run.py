@@ -77,7 +77,7 @@ class RunDriver:
 
     def run(self, once: bool = False, stop: Stop | None = None) -> None:
         """Does all by policy; `once` until nothing is left to do, and without retries."""
-        views = tuple(self.views.all())
+        views = self.views.names
         if not views:
             raise InputError("no view is set up", hint="run `rollview setup` first")
         with self.catalog.lease("run"):

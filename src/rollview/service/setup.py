@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from rollview.algebra.view import View
+from rollview.algebra.view import View, is_stage
 from rollview.catalog import Catalog, UnreadableStep
 from rollview.service.apply import LEASE as APPLY
 from rollview.service.capture import LEASE as CAPTURE
@@ -35,22 +35,26 @@ class SetupDriver:
         """Sets up the defined views; those in `reloading` are reloaded even if they have not changed."""
         report = SetupReport()
         views = {name: each.view for name, each in defined.items()}
-        report.warnings += [notice for view in views.values() for notice in notices(view)]
+        own = [view for name, view in views.items() if not is_stage(name)]
+        report.warnings += [notice for view in own for notice in notices(view)]
         known = set(self.views.all())
-        report.dropped += [name for name in self.views.all() if name not in views]
-        self._give_up_unreadable(reloading | set(report.dropped))
-        for name in report.dropped:
+        dropped = [name for name in self.views.all() if name not in views]
+        report.dropped += [name for name in dropped if not is_stage(name)]
+        self._give_up_unreadable(reloading | set(dropped))
+        for name in dropped:
             self.drop.with_readers(name)
         self.sources.forget_reloaded(views, reloading)
         self.sources.run(views.values(), report)
+        loaded: dict[str, str] = {}
         for name, each in defined.items():
-            if reason := self._reason_to_load(each.view, known, reloading, report.loaded):
+            if reason := self._reason_to_load(each.view, known, reloading, loaded):
                 self._propagate_inputs(each.view)
                 self.load.run(each.view, each.layout, reason, PATIENCE_SECONDS)
-                report.loaded[name] = reason
+                loaded[name] = reason
             else:
                 self.load.give_up_interrupted(name, PATIENCE_SECONDS)
-                report.unchanged.append(name)
+        report.loaded |= {name: reason for name, reason in loaded.items() if not is_stage(name)}
+        report.unchanged += [view.name for view in own if view.name not in loaded]
         return report
 
     def _give_up_unreadable(self, leaving: set[str]) -> None:
@@ -88,10 +92,12 @@ class SetupDriver:
         if view.name in reloading:
             return "asked for"
         # What a view reads has lost its past when it was loaded, so the reader has to begin there, too.
-        if inputs := [table.name for table in view.tables if not table.source and table.name in loaded]:
-            return f"{inputs[0]} was loaded"
+        inputs = [table.name for table in view.tables if not table.source and table.name in loaded]
+        if others := [name for name in inputs if not is_stage(name)]:
+            return f"{others[0]} was loaded"
         record = self.catalog.views().get(view.name)
-        return "" if record is not None and record.digest == digest(view) else "the definition changed"
+        unchanged = record is not None and record.digest == digest(view) and not inputs
+        return "" if unchanged else "the definition changed"
 
     def _propagate_inputs(self, view: View) -> None:
         """Views that this one reads must reach the present, where the new tables' history begins."""
@@ -111,13 +117,13 @@ def to_reload(
     reloading: set[str] = set()
     for name in list(names) or list(defined):
         if name in defined:
-            reloading.add(name)
+            reloading |= {part.name for part in defined[name].view.stored_parts}
         elif name in sources:
             reloading |= {
                 view
                 for view, each in defined.items()
-                if any(table.source == name for table in each.view.tables)
+                if any(table.source == name for table in each.view.named_tables)
             }
         else:
-            raise unknown_view(name, defined)
+            raise unknown_view(name, (view for view in defined if not is_stage(view)))
     return reloading

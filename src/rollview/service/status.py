@@ -106,7 +106,7 @@ def status(project: ProjectFile, catalog: Catalog, views: Views, sites: Sites) -
         last_csn=last,
         last_commit_time=iso(catalog.commit_time(last)),
         sources=tuple(_source(sites, site) for site in catalog.sites().values()),
-        views=tuple(_view(catalog, views, records[name], last, notes.get(name, "")) for name in views.all()),
+        views=tuple(_view(catalog, views, records[name], last, notes.get(name, "")) for name in views.names),
         unfinished=tuple(_unfinished(catalog)),
         waiting=tuple(
             WaitingStatus(each.global_id, each.present, each.missing, iso(each.since))
@@ -142,10 +142,11 @@ def _view(catalog: Catalog, views: Views, record: ViewRecord, last: int, note: s
     changed_at = catalog.commit_time(next_change) if next_change else None
     relations = tuple(
         RelationStatus(
-            view.name if query.relation is None else view.blocks[query.block].relations[query.relation].alias,
+            part.name if query.relation is None else part.blocks[query.block].relations[query.relation].alias,
             position,
         )
-        for query, position in catalog.positions(view.name).items()
+        for part in view.stored_parts
+        for query, position in catalog.positions(part.name).items()
     )
     refreshes = catalog.refreshes(view.name, 1)
     return ViewStatus(

@@ -67,7 +67,7 @@ class VerifyDriver:
         columns = [column for column, _ in stored.layout.columns]
         names = [f.expr(to_sql(Column(column))).alias(column) for column in columns]
         with timed_step(self.events, "verify", name), self.snapshots.scratch() as folder:
-            readings = self.snapshots.read(stored.view.tables, folder)
+            readings = self.snapshots.read(stored.view.named_tables, folder)
             relations = {}
             for table, reading in readings.items():
                 bag = self.snapshots.at_csn(reading, csn)

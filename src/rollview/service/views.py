@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rollview.algebra.relation import Table
-from rollview.algebra.view import View
+from rollview.algebra.view import View, is_stage
 from rollview.catalog import Catalog, ViewRecord
 from rollview.errors import InputError
-from rollview.planning import parse_view, referenced_names
-from rollview.service.definitions import ViewText, as_table, in_order
+from rollview.planning import referenced_names
+from rollview.service.definitions import ViewText, as_table, in_order, parse_definition
 from rollview.service.layout import Layout
 
 
@@ -23,14 +22,19 @@ class Views:
         self._parsed: tuple[dict[str, ViewRecord], dict[str, View]] | None = None
 
     def all(self) -> dict[str, View]:
-        """The views that have been set up, dependencies first."""
+        """The views that have been set up, and their stages, dependencies first."""
         return self._definitions()[1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The views that users named, dependencies first."""
+        return tuple(name for name in self.all() if not is_stage(name))
 
     def named(self, name: str) -> View:
         """A view by name."""
         views = self.all()
         if name not in views:
-            raise unknown_view(name, views)
+            raise unknown_view(name, self.names)
         return views[name]
 
     def record(self, name: str) -> ViewRecord:
@@ -50,7 +54,7 @@ class Views:
         return self._parsed
 
 
-def unknown_view(name: str, views: Mapping[str, object]) -> InputError:
+def unknown_view(name: str, views: Iterable[str]) -> InputError:
     """No such view: says which there are."""
     known = ", ".join(views) or "none is set up yet"
     return InputError(
@@ -65,8 +69,19 @@ def _parse(records: Mapping[str, ViewRecord], tables: Mapping[str, Table]) -> di
     texts = {
         name: ViewText(Path(f"{name}.sql"), name, r.sql, referenced_names(r.sql))
         for name, r in records.items()
+        if not is_stage(name)
     }
-    for name in in_order(texts):
-        views[name] = replace(parse_view(records[name].sql, known.values(), name), name=name)
-        known[name] = as_table(views[name], tuple(kind for _, kind in records[name].columns))
+
+    def types_of(part: View) -> tuple[str, ...]:
+        return tuple(kind for _, kind in records[part.name].columns) if part.name in records else ()
+
+    for text in in_order(texts).values():
+        view = parse_definition(text.sql, known, text.name, types_of)
+        views |= {part.name: part for part in view.stored_parts}
+        known[view.name] = as_table(view, types_of(view))
+    # A setup that was interrupted leaves stages whose view is not loaded yet; they are maintained.
+    for name in sorted(records.keys() - views.keys(), key=len):
+        if name not in views:
+            stage = parse_definition(records[name].sql, known, name, types_of)
+            views |= {part.name: part for part in stage.parts}
     return views

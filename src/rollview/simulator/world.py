@@ -134,6 +134,13 @@ def validate(world: World) -> None:
     """Replays every script: rows have the right width, keys are keys, only present rows are deleted."""
     if not world.views:
         raise WorldError("the world has no view")
+    for view in world.views:
+        if view.stages:
+            raise WorldError(
+                f"view {view.name} has an operator below another one, which the simulator does not run",
+                subject=view.name,
+                hint="simulate the inner query and the outer one as views of their own",
+            )
     tables = {table.qualified: table for table in world.tables}
     for table in world.tables:
         missing = [name for name in table.key if name not in table.columns]

@@ -157,12 +157,10 @@ def check_supported(query: exp.Expr, syntax: Syntax) -> None:
 
 
 def _check_subquery(node: exp.Expr) -> None:
-    """Queries may stand inside UNION ALL and as the only item of FROM, where alone they may have a name."""
+    """Queries may stand inside UNION ALL and as items of FROM, where alone they may have a name."""
     if is_parenthesised(node) and isinstance(node.parent, exp.From | exp.Join | exp.Subquery):
         return
-    if isinstance(node.parent, exp.Join):
-        raise refusal(node, "a subquery (SELECT) in a JOIN", hint="join the base relations themselves")
-    if isinstance(node.parent, exp.From) and isinstance(node, exp.Subquery):
+    if isinstance(node.parent, exp.From | exp.Join) and isinstance(node, exp.Subquery):
         return
     if not isinstance(node.parent, exp.SetOperation | exp.Subquery | exp.Create):
         raise refusal(node, "a subquery (SELECT) in an expression")
@@ -171,7 +169,7 @@ def _check_subquery(node: exp.Expr) -> None:
 def _check_alias(node: exp.Subquery) -> None:
     if is_parenthesised(node):
         raise refusal(node.args["alias"], "an alias of joined relations")
-    if not isinstance(node.parent, exp.From):
+    if not isinstance(node.parent, exp.From | exp.Join):
         raise refusal(node.args["alias"], "an alias of a query inside parentheses")
 
 

@@ -44,6 +44,26 @@ def test_every_transaction_of_concurrent_writers_stands_alone(tmp_path: Path, ca
         source.close()
 
 
+def test_what_a_setup_and_another_process_write_does_not_start_the_wal_over(tmp_path: Path) -> None:
+    """Where commits were is in the WAL alone, until a process that comes later has captured them."""
+    path = tmp_path / "a.db"
+    with closing(database(path, "CREATE TABLE t(x TEXT)")) as connection:
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        source, log_position = ready(path)
+        source.close()
+        for number in range(300):
+            connection.execute("BEGIN")
+            connection.execute("INSERT INTO t VALUES (?)", ("x" * 9000,))
+            connection.execute("INSERT INTO t VALUES (?)", (str(number),))
+            connection.execute("COMMIT")
+        later, _ = ready(path)
+        later.acknowledge("s", log_position)
+        connection.execute("INSERT INTO t VALUES ('the next writer would start it over')")
+        found, _ = drain(later, log_position, 1000)
+        assert len(found) == 301
+        later.close()
+
+
 @pytest.mark.slow
 def test_the_wal_is_started_over_now_and_then_and_no_commit_is_overlooked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
