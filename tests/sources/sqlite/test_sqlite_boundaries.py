@@ -44,21 +44,21 @@ def test_every_transaction_of_concurrent_writers_stands_alone(tmp_path: Path, ca
         source.close()
 
 
-def test_what_a_setup_and_another_process_write_does_not_start_the_wal_over(tmp_path: Path) -> None:
+def test_what_we_write_does_not_start_the_wal_over(tmp_path: Path) -> None:
     """Where commits were is in the WAL alone, until a process that comes later has captured them."""
     path = tmp_path / "a.db"
-    with closing(database(path, "CREATE TABLE t(x TEXT)")) as connection:
+    with closing(database(path, "CREATE TABLE t(x TEXT)", "CREATE TABLE u(x TEXT)")) as connection:
         connection.execute("PRAGMA wal_autocheckpoint = 0")
-        source, log_position = ready(path)
+        source, log_position = ready(path, "u")
         source.close()
         for number in range(300):
             connection.execute("BEGIN")
             connection.execute("INSERT INTO t VALUES (?)", ("x" * 9000,))
             connection.execute("INSERT INTO t VALUES (?)", (str(number),))
             connection.execute("COMMIT")
-        later, _ = ready(path)
-        later.acknowledge("s", log_position)
-        connection.execute("INSERT INTO t VALUES ('the next writer would start it over')")
+        later = SQLiteSource("s", path)
+        later.setup(later.tables())
+        connection.execute("INSERT INTO t VALUES ('a writer that starts the WAL over if it may')")
         found, _ = drain(later, log_position, 1000)
         assert len(found) == 301
         later.close()
