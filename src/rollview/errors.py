@@ -7,6 +7,7 @@ RollviewError
       + PointError
       + ViewError
           + UnsupportedError
+          + Misunderstood
       + WorldError
   + SourceError
       + SourceUnavailable
@@ -99,6 +100,10 @@ class ViewError(InputError):
 
 class UnsupportedError(ViewError):
     """A view's SQL is valid, but uses a construct that cannot be maintained yet."""
+
+
+class Misunderstood(ViewError):
+    """rollview understands a view's SQL differently from Spark; the message has both plans."""
 
 
 class WorldError(InputError):

@@ -18,8 +18,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from spark_values import computed, frame, same
 
-from rollview.algebra.expression import compile_expression, rename, to_sql
+from rollview.algebra.expression import Column, call, compile_expression, rename, to_sql
 from rollview.algebra.functions import FUNCTIONS
+from rollview.algebra.functions.averages import average_of
 from rollview.algebra.relation import Table
 from rollview.operators.aggregate import Aggregate
 from rollview.planning import parse_view
@@ -90,6 +91,94 @@ def test_differential_expressions(spark_functions: SparkSession) -> None:
             if not same(again, expected) or not same(ours, expected):
                 wrong.append((text, to_sql(expression), row, ours, again, expected))
     assert not wrong, "\n".join(map(repr, wrong))
+
+
+@pytest.mark.slow
+def test_differential_precedence(spark_functions: SparkSession) -> None:
+    """Operators one after the other without parentheses: what belongs together is Spark's decision."""
+    random = Random(7)
+    columns = {"p": "boolean", "q": "boolean", "r": "boolean", "i": "int", "j": "int"}
+    values = [
+        (*(random.choice((True, False, None)) for _ in range(3)), random.randint(0, 9), random.randint(1, 5))
+        for _ in range(40)
+    ]
+    texts = [_condition(random) for _ in range(200)] + [_sum(random) for _ in range(100)]
+    table = Table("t", "t", tuple(columns))
+    source = frame(spark_functions, columns, values)
+    translated = []
+    for text in texts:
+        ((_, output),) = parse_view(f"SELECT {text} AS x FROM t.t", [table]).blocks[0].projection
+        translated.append(rename(output, lambda name: name.removeprefix("t.")))
+    written = computed(source, texts)
+    rendered = computed(source, [to_sql(expression) for expression in translated])
+    for text, expression, by_text, by_sql in zip(texts, translated, written, rendered, strict=True):
+        assert by_text == by_sql, (text, to_sql(expression))
+        if "||" not in text:
+            compiled = compile_expression(expression, tuple(columns))
+            assert [compiled(row) for row in values] == by_text, text
+
+
+def _condition(random: Random) -> str:
+    """Conditions over booleans; a predicate can end only a whole one."""
+    parts = []
+    for _ in range(random.randint(1, 3)):
+        atoms = [random.choice(("p", "q", "r", "TRUE")) for _ in range(random.randint(1, 4))]
+        text = atoms[0]
+        for atom in atoms[1:]:
+            text += f" {random.choice(('=', '<>', '<', '<=', '>', '>=', '<=>'))} {atom}"
+        text += random.choice(
+            (
+                "",
+                "",
+                " IN (TRUE)",
+                " NOT IN (FALSE, NULL)",
+                " BETWEEN p AND TRUE",
+                " NOT BETWEEN FALSE AND q = r",
+            )
+            + (" IS NULL", " IS NOT NULL", " IS TRUE", " IS NOT FALSE", " IS DISTINCT FROM q = r")
+        )
+        parts.append(random.choice(("", "", "NOT ")) + text)
+    text = parts[0]
+    for part in parts[1:]:
+        text += f" {random.choice(('AND', 'OR'))} {part}"
+    return text
+
+
+def _sum(random: Random) -> str:
+    """Arithmetic and concatenation; what is concatenated can be read as a number again."""
+    text = random.choice(("i", "j", "-i"))
+    for _ in range(random.randint(1, 4)):
+        text += f" {random.choice(('+', '-', '*', '%', '||', '||'))} {random.choice(('j', '2', '3'))}"
+    return text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", ["10,2", "15,2", "28,10", "34,4", "38,0", "38,10", "38,18", "38,23", "20,20"]
+)
+def test_averages_have_sparks_digits(spark_functions: SparkSession, kind: str) -> None:
+    """Sums and counts as they are stored; values with many digits, and such whose average is a tie."""
+    random = Random(kind)
+    precision, scale = map(int, kind.split(","))
+    largest = 10 ** min(precision, 24)
+    values = [
+        (group, None if random.random() < 0.1 else Decimal(number).scaleb(-scale))
+        for group in range(60)
+        for number in [
+            random.choice((random.randrange(-largest, largest), random.randint(-9, 9)))
+            for _ in range(random.choice((1, 2, 3, 7, 8, 16, 32)))
+        ]
+    ]
+    source = frame(spark_functions, {"g": "int", "x": f"decimal({kind})"}, values)
+    sums = source.groupBy("g").agg(
+        f.expr("avg(x) AS a"), f.expr("sum(x) AS t"), f.expr("count(x) AS n"), f.expr("min(_row) AS _row")
+    )
+    average = call(average_of(precision, scale), Column("t"), Column("n"))
+    sql = f"IF(n = 0, NULL, {to_sql(average)})"
+    native, ours, totals, counts = computed(sums, ["a", sql, "t", "n"])
+    assert native == ours
+    compiled = compile_expression(average, ("t", "n"))
+    assert [compiled(row) if row[1] else None for row in zip(totals, counts, strict=True)] == native
 
 
 @pytest.mark.slow

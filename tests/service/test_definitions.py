@@ -9,6 +9,7 @@ import pytest
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.errors import InputError, UnsupportedError
+from rollview.operators.translation import Untyped
 from rollview.service.definitions import ViewText, is_full, notices, parse_text, policy_of
 from rollview.service.explain import explain
 
@@ -19,7 +20,7 @@ def _view(**properties: str) -> View:
     sql = f"CREATE MATERIALIZED VIEW v {given}AS SELECT amount FROM shop.sales"
     text = ViewText(Path("v.sql"), "v", sql, ("shop.sales",))
     sales = Table("shop", "sales", ("sale_id", "amount"), types=("bigint", "bigint"))
-    return parse_text(text, {"shop.sales": sales})
+    return parse_text(text, {"shop.sales": sales}, Untyped())
 
 
 def test_the_policy_has_two_names_and_one_meaning() -> None:

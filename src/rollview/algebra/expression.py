@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from rollview.algebra.functions import Date, Timestamp, Value, function_named
+from rollview.algebra.functions.averages import average_sql, average_type
 from rollview.algebra.functions.casts import cast_type
 from rollview.algebra.functions.dates import in_utc
 
@@ -211,13 +212,13 @@ _INFIX = {"=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "||", "AND",
 _INTERVALS = {"PLUS DAYS": "DAY", "PLUS MONTHS": "MONTH"}
 
 
-def to_sql(expression: Expression) -> str:
-    """Spark SQL text of the expression."""
+def to_sql(expression: Expression, average: Callable[[str, str, str], str] = average_sql) -> str:
+    """Spark SQL text of the expression; `average` writes averages of decimals, which are long."""
     if isinstance(expression, Column):
         return "`" + expression.name.replace("`", "``") + "`"
     if isinstance(expression, Literal):
         return _literal_sql(expression.value)
-    parts = [to_sql(argument) for argument in expression.arguments]
+    parts = [to_sql(argument, average) for argument in expression.arguments]
     if expression.function in _INFIX:
         return "(" + f" {expression.function} ".join(parts) + ")"
     if expression.function == "IS NULL":
@@ -230,6 +231,8 @@ def to_sql(expression: Expression) -> str:
         return f"({parts[0]} + INTERVAL '{parts[1]}' {_INTERVALS[expression.function]})"
     if (kind := cast_type(expression.function)) is not None:
         return f"CAST({parts[0]} AS {kind})"
+    if (kind := average_type(expression.function)) is not None:
+        return average(kind, *parts)
     return f"{expression.function}({', '.join(parts)})"
 
 

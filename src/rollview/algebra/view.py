@@ -41,6 +41,8 @@ class View:
     sql: str
     properties: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
     stages: tuple[View, ...] = ()
+    types: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
+    """Of expressions, as Spark told them when the view was defined; they belong to the definition."""
     stores_stages: bool = True
 
     @cached_property

@@ -90,6 +90,9 @@ _VERSIONED_STEPS = (
     "DROP TABLE control",
 )
 
+# Types of expressions, as Spark told them when a view was defined.
+_EXPRESSION_TYPES = ("ALTER TABLE materialized_view ADD COLUMN expression_types TEXT NOT NULL DEFAULT '{}'",)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -116,6 +119,10 @@ def _versioned_steps(connection: Connection) -> None:
     _run(connection, _VERSIONED_STEPS)
 
 
+def _expression_types(connection: Connection) -> None:
+    _run(connection, _EXPRESSION_TYPES)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -128,6 +135,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (4, _global_transactions),
     (5, _plain_names),
     (6, _versioned_steps),
+    (7, _expression_types),
 )
 NEWEST = MIGRATIONS[-1][0]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class ViewRecord:
 
     Both come with Spark SQL types. The view was loaded at `loaded_csn`; every csn from `oldest_csn` on can
     be read; the stored state shows `materialized_csn` and is version `lake_version` of its lake table.
+    `types` has for each part of the view the types of expressions that its definition depends on.
     """
 
     name: str
@@ -70,6 +71,7 @@ class ViewRecord:
     materialized_csn: int
     lake_version: int
     policy: str
+    types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ view = _table(
     materialized_csn=BigInteger,
     lake_version=BigInteger,
     policy=Text,
+    expression_types=Text,
 )
 position = _table("forward_position", view_name=Text, block=BigInteger, relation=BigInteger, csn=BigInteger)
 refresh = _table(

@@ -36,6 +36,7 @@ def read_views(connection: Connection) -> dict[str, ViewRecord]:
             materialized_csn=row.materialized_csn,
             lake_version=row.lake_version,
             policy=row.policy,
+            types=json.loads(row.expression_types),
         )
         for row in connection.execute(select(schema.view).order_by(_view.name))
     }
@@ -97,6 +98,7 @@ def add_view(connection: Connection, effect: ViewAdded) -> None:
             materialized_csn=record.materialized_csn,
             lake_version=record.lake_version,
             policy=record.policy,
+            expression_types=json.dumps(record.types),
         )
     )
     for query, csn in effect.positions.items():

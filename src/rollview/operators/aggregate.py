@@ -16,13 +16,13 @@ from sqlglot import exp
 
 from rollview.algebra.bag import Bag, Output, keep
 from rollview.algebra.expression import Call, Column, Expression, Literal, call, columns_of, to_sql
-from rollview.algebra.functions.casts import cast_to, cast_type
+from rollview.algebra.functions.averages import MOST_DIGITS, average_of
 from rollview.algebra.node import Node
 from rollview.algebra.text import facts, plain_sql, plain_sql_of
 from rollview.operators.block import sum_of
 from rollview.operators.translation import SelectItem, Translation
 from rollview.sql.grammar import Syntax
-from rollview.sql.place import mistake
+from rollview.sql.place import mistake, refusal
 from rollview.sql.scalar import scalar
 from rollview.sql.scope import Scope
 
@@ -70,7 +70,7 @@ class Aggregate(Node):
         assert isinstance(query, exp.Select)
         scope, conditions, drafts = translation.source(query)
         items = tuple(translation.items(query, scope))
-        groups = _Groups(scope, _keys(query.args.get("group"), items, scope))
+        groups = _Groups(translation, scope, _keys(query.args.get("group"), items, scope))
         output = tuple((item.name, groups.output(item)) for item in items)
         below = sum_of([draft.above(conditions, groups.inputs()) for draft in drafts])
         return cls(below, tuple(groups.keys.values()), tuple(groups.measures.items()), output)
@@ -156,7 +156,8 @@ class Aggregate(Node):
 class _Groups:
     """Collects measures while outputs are translated, each once."""
 
-    def __init__(self, scope: Scope, keys: Iterable[Expression]) -> None:
+    def __init__(self, translation: Translation, scope: Scope, keys: Iterable[Expression]) -> None:
+        self.translation = translation
         self.scope = scope
         self.keys = {key: f"key_{number}" for number, key in enumerate(dict.fromkeys(keys), start=1)}
         self.arguments: dict[Expression, str] = {}
@@ -206,20 +207,19 @@ class _Groups:
             return Column(count)
         # The sum is kept only where it is read: what COUNT counts need not be a number.
         self.measures[total] = value
-        result = Column(total) if isinstance(node, exp.Sum) else self._average(argument, total, count)
+        result = Column(total) if isinstance(node, exp.Sum) else self._average(node, argument, total, count)
         return call("IF", call("=", Column(count), Literal(0)), Literal(None), result)
 
-    def _average(self, argument: Expression, total: str, count: str) -> Expression:
-        """Spark's average of decimals has four digits more than they; a quotient has as many as it can."""
-        quotient = call("/", Column(total), Column(count))
-        kind = self.scope.type_of(argument.name) if isinstance(argument, Column) else ""
-        if isinstance(argument, Call):
-            kind = cast_type(argument.function) or ""
-        decimal = _DECIMAL.fullmatch(kind)
+    def _average(self, node: exp.AggFunc, argument: Expression, total: str, count: str) -> Expression:
+        """An average of decimals has four digits more than they; all others are quotients."""
+        decimal = _DECIMAL.fullmatch(self.translation.type_of(argument, self.scope.types()))
         if decimal is None:
-            return quotient
-        precision, scale = (min(38, int(digits) + 4) for digits in decimal.groups())
-        return call(cast_to(f"DECIMAL({precision},{scale})"), quotient)
+            return call("/", Column(total), Column(count))
+        precision, scale = map(int, decimal.groups())
+        if scale > MOST_DIGITS:
+            construct = f"AVG of decimals with more than {MOST_DIGITS} digits behind the point"
+            raise refusal(node, construct, hint=f"AVG(CAST(x AS DECIMAL(38,{MOST_DIGITS})))")
+        return call(average_of(precision, scale), Column(total), Column(count))
 
 
 def _keys(group: exp.Group | None, items: tuple[SelectItem, ...], scope: Scope) -> list[Expression]:

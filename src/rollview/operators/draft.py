@@ -35,15 +35,13 @@ class Draft:
         outputs = tuple((name, output) for name, (_, output) in zip(names, self.outputs, strict=True))
         return replace(self, outputs=outputs)
 
-    def output_types(self) -> tuple[str, ...]:
-        """The types of the outputs, empty where an output is not a column or its type is not known."""
-        known = {
+    def column_types(self) -> dict[str, str]:
+        """The types of the relations' columns, where they are known."""
+        return {
             column: kind
             for relation in self.relations
             for column, kind in zip(relation.columns, relation.table.types, strict=False)
         }
-        outputs = [output for _, output in self.outputs]
-        return tuple(known.get(each.name, "") if isinstance(each, Column) else "" for each in outputs)
 
     def block(self) -> Block:
         """The block of the draft. A condition that is written twice is kept once."""

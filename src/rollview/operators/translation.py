@@ -8,15 +8,17 @@ operator below another one becomes a stage, which the draft above it reads like 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Protocol
 
 from sqlglot import exp
 
 from rollview.algebra.bag import COUNT, keep
 from rollview.algebra.block import Block
-from rollview.algebra.expression import Column, Expression, call
+from rollview.algebra.expression import Call, Column, Expression, Literal, call, to_sql
+from rollview.algebra.functions.casts import cast_to, cast_type
 from rollview.algebra.history import CSN
 from rollview.algebra.node import Node
 from rollview.algebra.relation import Relation, Table
@@ -31,8 +33,26 @@ _RESERVED = (CSN, COUNT)
 """Columns that change logs and view deltas add to a view's own."""
 
 
-TypesOf = Callable[[View], tuple[str, ...]]
-"""Tells the types of a stage's columns; none where they are not known."""
+class Types(Protocol):
+    """Knows types as Spark's analyzer has them."""
+
+    def of_stage(self, stage: View) -> tuple[str, ...]:
+        """The types of a stage's columns; none if they are not known."""
+
+    def of_expression(self, part: str, expression: Expression, columns: Mapping[str, str]) -> str:
+        """The type of an expression, in a part of a view, over columns of these types; empty if not known."""
+
+
+class Untyped:
+    """Knows nothing: good enough where no average of decimals is computed."""
+
+    def of_stage(self, stage: View) -> tuple[str, ...]:  # noqa: ARG002
+        """None."""
+        return ()
+
+    def of_expression(self, part: str, expression: Expression, columns: Mapping[str, str]) -> str:  # noqa: ARG002
+        """Not known."""
+        return ""
 
 
 class Operator(Protocol):
@@ -74,8 +94,9 @@ class Joined:
 class Translation:
     """From the syntax tree of a supported query to a view's tree, over these base tables.
 
-    `stages` has what was cut off below, in the order in which it was met. Outputs that nobody reads by name
-    need none (`named`): those of all but the first in a UNION ALL.
+    `stages` has what was cut off below, in the order in which it was met; `types` has those of expressions
+    that mattered. Outputs that nobody reads by name need none (`named`): those of all but the first in a
+    UNION ALL.
     """
 
     def __init__(
@@ -83,13 +104,14 @@ class Translation:
         name: str,
         tables: Iterable[Table],
         operators: Iterable[Operator],
-        types_of: TypesOf = lambda _: (),
+        types: Types,
         named: bool = True,
     ) -> None:
         self._name = name
         self._tables = tuple(tables)
         self._operators = tuple(operators)
-        self._types_of = types_of
+        self._known_types = types
+        self.types: dict[str, str] = {}
         self._named = named
         self.stages: list[View] = []
 
@@ -127,11 +149,12 @@ class Translation:
     def _stage(self, query: exp.Expr, named: bool = True) -> Relation:
         """Cuts a query off: it becomes a stage, and a relation of what stands above."""
         name = f"{self._name}{STAGE_MARK}{len(self.stages) + 1}"
-        below = Translation(name, self._tables, self._operators, self._types_of, named)
+        below = Translation(name, self._tables, self._operators, self._known_types, named)
         root = below.node(query)
-        stage = View(name, root, query.sql(dialect=DIALECT), stages=tuple(below.stages))
+        stage = View(name, root, query.sql(dialect=DIALECT), stages=tuple(below.stages), types=below.types)
         self.stages.append(stage)
-        table = Table("", name, root.output_columns, types=self._types_of(stage), own_log=True)
+        types = self._known_types.of_stage(stage)
+        table = Table("", name, root.output_columns, types=types, own_log=True)
         return Relation(name, table)
 
     def _union(self, union: exp.SetOperation, named: bool) -> tuple[Draft, ...]:
@@ -171,8 +194,33 @@ class Translation:
             raise _refused_in_join(subquery)
         drafts = self.drafts(subquery.this)
         names = [name for name, _ in drafts[0].outputs]
-        item = Item(subquery.alias, tuple(names), types=_types(drafts))
+        item = Item(subquery.alias, tuple(names), types=self._types_of(drafts))
         return Scope.of(item), tuple(draft.renamed(map(item.column, names)) for draft in drafts)
+
+    def _types_of(self, drafts: Sequence[Draft]) -> tuple[str, ...]:
+        """The types of the drafts' sum: where they differ, the one that holds both."""
+        each = [
+            [self.type_of(expression, draft.column_types()) for _, expression in draft.outputs]
+            for draft in drafts
+        ]
+        return tuple(reduce(self._wider, kinds) for kinds in zip(*each, strict=True))
+
+    def _wider(self, one: str, other: str) -> str:
+        if one == other or not (one and other):
+            return one if other else ""
+        nulls = [call(cast_to(kind.upper().replace(" ", "")), Literal(None)) for kind in (one, other)]
+        return self.type_of(call("COALESCE", *nulls), {})
+
+    def type_of(self, expression: Expression, columns: Mapping[str, str]) -> str:
+        """The type of an expression over columns of these types; empty if it is not known."""
+        if isinstance(expression, Column):
+            return columns.get(expression.name, "")
+        if isinstance(expression, Call) and (to := cast_type(expression.function)):
+            return to
+        kind = self._known_types.of_expression(self._name, expression, columns)
+        if kind:
+            self.types[to_sql(expression)] = kind
+        return kind
 
     def _joined(self, left: Joined, joins: list[exp.Join]) -> Joined:
         """One join after the other; what is joined in parentheses sees only what is inside."""
@@ -243,12 +291,6 @@ def _is_derived(node: exp.Expr) -> bool:
 
 def _refused_in_join(subquery: exp.Expr) -> NodeError:
     return refusal(subquery, "a subquery (SELECT) in a JOIN", hint="join the base relations themselves")
-
-
-def _types(drafts: Iterable[Draft]) -> tuple[str, ...]:
-    """The types of the drafts' outputs, empty where they differ or are not a column's."""
-    each = [draft.output_types() for draft in drafts]
-    return tuple(kinds[0] if len(set(kinds)) == 1 else "" for kinds in zip(*each, strict=True))
 
 
 def _whole(relation: Relation) -> Draft:

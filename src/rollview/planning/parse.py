@@ -9,28 +9,46 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import zip_longest
 
 import sqlglot
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.errors import ParseError, TokenError
 
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View, is_stage
 from rollview.errors import ViewError
 from rollview.operators.registry import OPERATORS
-from rollview.operators.translation import Translation, TypesOf
+from rollview.operators.translation import Translation, Types, Untyped
 from rollview.planning.properties import read_properties
 from rollview.sql.grammar import check_supported, whole_syntax
 from rollview.sql.place import DIALECT, NodeError, Text, mistake, place_at, refusal
+from rollview.sql.splice import start_of_query
 
 _CREATE_ARGUMENTS = {"this", "kind", "expression", "properties", "replace", "refresh", "exists"}
 """What CREATE may carry. All of OR REPLACE, OR REFRESH and IF NOT EXISTS define the same view."""
 
 
-def parse_view(sql: str, tables: Iterable[Table], name: str = "", types_of: TypesOf = lambda _: ()) -> View:
+_NOT_AFTER_A_COMMA = (
+    TokenType.COMMA,
+    TokenType.FROM,
+    TokenType.WHERE,
+    TokenType.GROUP_BY,
+    TokenType.HAVING,
+    TokenType.ORDER_BY,
+    TokenType.UNION,
+    TokenType.JOIN,
+    TokenType.R_PAREN,
+    TokenType.SEMICOLON,
+)
+
+UNTYPED = Untyped()
+
+
+def parse_view(sql: str, tables: Iterable[Table], name: str = "", types: Types = UNTYPED) -> View:
     """The view that the SQL defines over these tables; `name` is for a SELECT, which has none.
 
-    Another view that it reads is a table without a source. `types_of` is asked for each stage as it is met.
+    Another view that it reads is a table without a source. `types` is asked as stages and averages are met.
     """
     statement = _statement(sql)
     try:
@@ -38,9 +56,9 @@ def parse_view(sql: str, tables: Iterable[Table], name: str = "", types_of: Type
         _check(query)
         created = isinstance(statement, exp.Create)
         name = statement.this.name if created else name or "view"
-        translation = Translation(name, tables, OPERATORS, types_of, named=not is_stage(name))
+        translation = Translation(name, tables, OPERATORS, types, named=not is_stage(name))
         root = translation.node(query)
-        view = View(name, root, sql.strip(), stages=tuple(translation.stages))
+        view = View(name, root, sql.strip(), stages=tuple(translation.stages), types=translation.types)
         if not isinstance(statement, exp.Create):
             return view
         blocks = [block for part in view.parts for block in part.blocks]
@@ -81,6 +99,7 @@ def view_name(sql: str) -> str | None:
 
 def _statement(sql: str) -> exp.Expr:
     """The one statement of the text."""
+    _check_commas(sql)
     try:
         statements = [statement for statement in sqlglot.parse(sql, dialect=DIALECT) if statement is not None]
     except ParseError as error:
@@ -90,7 +109,23 @@ def _statement(sql: str) -> exp.Expr:
     if len(statements) != 1:
         message = f"one view definition was expected, but there are {len(statements)} statements"
         raise ViewError(message, hint="one view per file")
+    if isinstance(statements[0], exp.Command) and (start := start_of_query(sql)):
+        # The parser gives up on a CREATE that it cannot read; of the query alone it says what is wrong.
+        _statement(re.sub(r"\S", " ", sql[:start]) + sql[start:])
     return statements[0]
+
+
+def _check_commas(sql: str) -> None:
+    """A comma with nothing behind it, which the parser lets pass."""
+    try:
+        tokens = sqlglot.tokenize(sql, dialect=DIALECT)
+    except TokenError:
+        return
+    for token, following in zip_longest(tokens, tokens[1:]):
+        if token.token_type == TokenType.COMMA and (
+            following is None or following.token_type in _NOT_AFTER_A_COMMA
+        ):
+            raise ViewError(f"nothing stands behind the comma ({place_at(sql, token.start)})", subject=",")
 
 
 def _syntax_error(error: ParseError) -> ViewError:
@@ -99,9 +134,13 @@ def _syntax_error(error: ParseError) -> ViewError:
     word = str(details.get("highlight") or "")
     column = int(details.get("col") or 0) - max(len(word) - 1, 0)
     description = str(details.get("description") or "syntax error")
-    # The parser names its own classes where a part is missing; the place says more to a reader.
+    # The parser speaks of its own classes and tokens; the place says more to a reader.
     if description.startswith("Required keyword"):
         description = "something is missing here"
+    elif description.startswith("Invalid expression"):
+        description = "this cannot stand here"
+    elif description.startswith("Expecting "):
+        description = f"{description.removeprefix('Expecting ')} is expected here"
     near = f": `{word}`" if word else ""
     return ViewError(f"{description}{near} (line {details.get('line')}, column {column})", subject=word)
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pyspark.errors import AnalysisException
+
+from rollview.algebra.expression import Column, Expression, to_sql
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.errors import UnsupportedError
-from rollview.service.definitions import as_table, is_full, parse_text, read_view_files
+from rollview.service.definitions import as_table, in_file, is_full, parse_text, read_view_files
 from rollview.service.layout import Layout, layout_of
 from rollview.service.project_file import ProjectFile
 from rollview.service.session import Session
@@ -34,19 +37,37 @@ def define(project: ProjectFile, sites: Sites, session: Session) -> dict[str, De
         tables |= {table.qualified: table for table in source.tables()}
     views: dict[str, Defined] = {}
     for text in texts.values():
-        layouts: dict[str, Layout] = {}
-
-        def types_of(part: View, layouts: dict[str, Layout] = layouts) -> tuple[str, ...]:
-            layouts[part.name] = layout_of(session.spark, part)
-            return layouts[part.name].types
-
-        view = parse_text(text, tables, types_of)
-        tables[view.name] = as_table(view, types_of(view))
+        analysis = SparkTypes(session)
+        view = parse_text(text, tables, analysis)
+        with in_file(text.path):
+            tables[view.name] = as_table(view, analysis.of_stage(view))
         for part in view.stored_parts:
-            views[part.name] = Defined(part, layouts[part.name])
+            views[part.name] = Defined(part, analysis.layouts[part.name])
             inputs = [table.name for table in part.tables if not table.source]
             _check_inputs(part, {name: views[name].view for name in inputs})
     return views
+
+
+class SparkTypes:
+    """Asks Spark's analyzer; keeps the layouts that it was asked for. No job runs."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.layouts: dict[str, Layout] = {}
+
+    def of_stage(self, stage: View) -> tuple[str, ...]:
+        """The types of a stage's columns, or of a whole view's."""
+        self.layouts[stage.name] = layout_of(self._session.spark, stage)
+        return self.layouts[stage.name].types
+
+    def of_expression(self, part: str, expression: Expression, columns: Mapping[str, str]) -> str:  # noqa: ARG002
+        """The type; empty where Spark does not accept the expression, which it will say of the whole view."""
+        named = ", ".join(f"CAST(NULL AS {kind}) AS {to_sql(Column(name))}" for name, kind in columns.items())
+        query = f"SELECT {to_sql(expression)} AS x FROM (SELECT {named or '1'})"
+        try:
+            return self._session.spark.sql(query).dtypes[0][1]
+        except AnalysisException:
+            return ""
 
 
 def _check_inputs(view: View, inputs: Mapping[str, View]) -> None:

@@ -16,7 +16,7 @@ from rollview.algebra.view import STAGE_MARK, View, is_stage
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.errors import InputError, RollviewError, UnsupportedError, ViewError
-from rollview.planning import TypesOf, parse_view, referenced_names, view_name
+from rollview.planning import Types, parse_view, referenced_names, view_name
 
 SERVED = ("sweep", "compute-delta", "propagate", "equation-1", "equation-2")
 """The algorithms that the drivers run on Spark; the others run in the simulator so far."""
@@ -45,7 +45,7 @@ def read_view_files(paths: Iterable[Path]) -> dict[str, ViewText]:
     texts: dict[str, ViewText] = {}
     for path in paths:
         sql = path.read_text(encoding="utf-8")
-        with _in_file(path):
+        with in_file(path):
             name, reads = view_name(sql) or path.stem, referenced_names(sql)
         if is_stage(name):
             message = f"{path.name}: the view's name `{name}` has a {STAGE_MARK}"
@@ -57,18 +57,18 @@ def read_view_files(paths: Iterable[Path]) -> dict[str, ViewText]:
     return in_order(texts)
 
 
-def parse_text(text: ViewText, tables: Mapping[str, Table], types_of: TypesOf = lambda _: ()) -> View:
-    """The view of a file in normal form; `types_of` tells the types of each stage as it is met."""
-    with _in_file(text.path):
-        view = parse_definition(text.sql, tables, text.name, types_of)
+def parse_text(text: ViewText, tables: Mapping[str, Table], types: Types) -> View:
+    """The view of a file in normal form; `types` is asked as stages and averages are met."""
+    with in_file(text.path):
+        view = parse_definition(text.sql, tables, text.name, types)
     for part in view.stored_parts:
         _check_properties(part, text.path)
     return view
 
 
-def parse_definition(sql: str, tables: Mapping[str, Table], name: str, types_of: TypesOf) -> View:
+def parse_definition(sql: str, tables: Mapping[str, Table], name: str, types: Types) -> View:
     """A view as it is stored: one that is recomputed needs no stages."""
-    view = parse_view(sql, tables.values(), name, types_of)
+    view = parse_view(sql, tables.values(), name, types)
     return replace(view, stores_stages=not is_full(view))
 
 
@@ -173,7 +173,7 @@ def in_order(texts: Mapping[str, ViewText]) -> dict[str, ViewText]:
 
 
 @contextmanager
-def _in_file(path: Path) -> Iterator[None]:
+def in_file(path: Path) -> Iterator[None]:
     """Says in which file a mistake is: an error of ours gets the file's name in front."""
     try:
         yield

@@ -23,8 +23,9 @@ from rollview.algebra.history import CSN
 from rollview.algebra.node import Node
 from rollview.algebra.view import View, owner
 from rollview.catalog import ViewRecord
-from rollview.errors import UnsupportedError
+from rollview.errors import RollviewError, UnsupportedError, ViewError
 from rollview.rows import Rows, arrow_schema
+from rollview.service.comparison import expanded, named
 from rollview.service.content import block_contents, with_stages
 from rollview.service.view_sql import view_sql
 from rollview.spark import SparkBag
@@ -90,13 +91,13 @@ class Layout:
         """The table's rows for a state."""
         typed = self.typed(state).frame
         if self.root.is_linear or not self.shows_rows:
-            return typed.select(*[_named(name) for name, _ in self.stored])
+            return typed.select(*[named(name) for name, _ in self.stored])
         outputs = dict(self.root.shown or ())
         columns: list[SparkColumn] = [
             f.expr(to_sql(outputs[name])).cast(kind).alias(name) for name, kind in self.columns
         ]
         shown = {name for name, _ in self.columns}
-        hidden = [_named(name).alias(s) for name, s in self.stored_name.items() if s not in shown]
+        hidden = [named(name).alias(s) for name, s in self.stored_name.items() if s not in shown]
         return typed.select(*columns, f.col(COUNT), *hidden)
 
     def to_state(self, rows: SparkBag) -> SparkBag:
@@ -111,14 +112,12 @@ class Layout:
             table = bag.table().select(schema.names)
             if table.schema.equals(schema):
                 return bag
-        columns = [_named(name).cast(kind).alias(name) for name, kind in self.state]
-        return SparkBag(bag.frame.select(*columns, *map(_named, extra), f.col(COUNT).cast("bigint")))
+        columns = [named(name).cast(kind).alias(name) for name, kind in self.state]
+        return SparkBag(bag.frame.select(*columns, *map(named, extra), f.col(COUNT).cast("bigint")))
 
     def present(self, rows: DataFrame) -> DataFrame:
         """What a reader sees of the table's rows: each as often as it counts."""
-        copies = f.explode(f.expr(f"sequence(1, `{COUNT}`)")).alias("_copy")
-        names = [_named(name) for name, _ in self.columns]
-        return rows.select(*names, copies).select(*names)
+        return expanded(SparkBag(rows.select(*[named(name) for name, _ in self.columns], COUNT)))
 
 
 def layout_of(spark: SparkSession, view: View) -> Layout:
@@ -127,7 +126,7 @@ def layout_of(spark: SparkSession, view: View) -> Layout:
     names = view.root.output_columns
     frames = {name: bag.frame.drop(COUNT) for name, bag in empty.items()}
     with view_sql(spark, view.sql, frames) as shown:
-        columns = tuple((name, kind) for name, (_, kind) in zip(names, shown.dtypes, strict=True))
+        columns = _columns(names, shown)
     if view.root.is_linear:
         return Layout(view.root, columns, columns)
     contents = block_contents(view.root, with_stages(view, empty))
@@ -138,15 +137,27 @@ def layout_of(spark: SparkSession, view: View) -> Layout:
         types |= dict(inputs[0].frame.agg(*exact).dtypes)
     reason, hint = view.root.refusal(types)
     if reason:
-        raise UnsupportedError(f"view {owner(view.name)}: {reason}", subject=view.name, hint=hint)
+        raise UnsupportedError(reason, subject=owner(view.name), hint=hint)
     return Layout(view.root, columns, tuple((name, types[name]) for name in view.root.state_columns))
+
+
+def _columns(names: Sequence[str], shown: DataFrame) -> Columns:
+    """The reader's columns with the types that Spark gives them; refuses what no table can hold."""
+    if len(names) != len(shown.columns):
+        message = f"Spark finds {len(shown.columns)} columns where rollview finds {len(names)}"
+        raise ViewError(message, hint="write names that are also keywords, such as `all`, in backticks")
+    for name, (_, kind) in zip(names, shown.dtypes, strict=True):
+        if "void" in kind:
+            raise ViewError(f"the column `{name}` has no type", subject=name, hint="cast it to a type")
+        try:
+            arrow_schema([(name, kind)])
+        except RollviewError as error:
+            message = f"the column `{name}` has the type {kind}, which cannot be stored"
+            raise UnsupportedError(message, subject=name, hint="cast it to another type") from error
+    return tuple((name, kind) for name, (_, kind) in zip(names, shown.dtypes, strict=True))
 
 
 def _empty(spark: SparkSession, names: Sequence[str], types: Sequence[str]) -> SparkBag:
     schema = arrow_schema([*zip(names, types, strict=True), (COUNT, "bigint")])
     rows: Rows = schema.empty_table()
     return SparkBag.of_rows(spark, rows)
-
-
-def _named(name: str) -> SparkColumn:
-    return f.expr(to_sql(Column(name))).alias(name)

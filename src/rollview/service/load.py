@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from rollview import events
 from rollview.algebra.history import CSN
-from rollview.algebra.view import View
+from rollview.algebra.view import View, is_stage
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import (
     Catalog,
@@ -33,6 +34,7 @@ from rollview.service.content import block_contents, with_stages
 from rollview.service.definitions import algorithm_of, digest, is_full, policy_of
 from rollview.service.lake_tables import LakeTables
 from rollview.service.layout import Layout, layout_of
+from rollview.service.meaning import check_meaning, sample
 from rollview.service.session import Session
 from rollview.service.snapshot import Reading, SnapshotReader
 from rollview.service.step_timer import timed_step
@@ -80,6 +82,9 @@ class LoadDriver:
             with timed_step(self.events, "load", name, step.id) as timer:
                 with timer.phase("lookups"):
                     readings = self.snapshots.read(view.tables, folder)
+                if at is None:
+                    with timer.phase("check"):
+                        self._check_meaning(view, layout, readings, folder)
                 csn = self._common_csn(view) if at is None else at
                 with timer.phase("compute"):
                     state = self._state_at(view, readings, csn)
@@ -135,6 +140,15 @@ class LoadDriver:
             tables = with_stages(view, tables)
         return view.root.state_of(block_contents(view.root, tables))
 
+    def _check_meaning(self, view: View, layout: Layout, readings: dict[str, Reading], folder: Path) -> None:
+        """Tries what was read on Spark as well; a view is tried with its stages, from base tables."""
+        if is_stage(view.name):
+            return
+        if missing := [table for table in view.named_tables if table.qualified not in readings]:
+            readings = readings | self.snapshots.read(missing, folder)
+        tables = {table.qualified: readings[table.qualified].rows for table in view.named_tables}
+        check_meaning(self.session.spark, view, layout, sample(view, tables))
+
     def _common_csn(self, view: View) -> int:
         """The newest csn at which every relation can be had: views that are read may lag behind."""
         catalog = self.catalog
@@ -162,6 +176,7 @@ def _record(view: View, layout: Layout, csn: int, version: int) -> ViewRecord:
         materialized_csn=csn,
         lake_version=version,
         policy=policy_of(view),
+        types={part.name: part.types for part in view.parts if part.types},
     )
 
 

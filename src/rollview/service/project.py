@@ -17,6 +17,7 @@ from rollview.service.define import define
 from rollview.service.drivers import Drivers
 from rollview.service.event_log import log_event
 from rollview.service.explain import Explanation, explain
+from rollview.service.meaning import check_all_by_invention
 from rollview.service.points_in_time import Covered, check_covered, iso, resolve
 from rollview.service.prepare_sources import remove_from_sources
 from rollview.service.project_file import read_project_file
@@ -112,6 +113,8 @@ class Project:
         # All of this before there is a catalog: bad input changes nothing.
         defined = define(parts.project, parts.sites, parts.session)
         reloading = to_reload(defined, parts.sites.sources, reload)
+        changed = defined.values() if self.is_new else self._drivers.setup.changed(defined)
+        check_all_by_invention(parts.session, changed)
         return self._drivers.setup.run(defined, reloading)
 
     def remove(self) -> dict[str, list[str]]:

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
-from rollview.algebra.bag import COUNT
 from rollview.algebra.relation import Table
 from rollview.algebra.valid_time import ValidTime, valid_together
 from rollview.catalog import Catalog
 from rollview.errors import PointError, ViewError
 from rollview.planning import referenced_names
+from rollview.service.comparison import expanded
 from rollview.service.maintenance import needed_by_views
 from rollview.service.points_in_time import iso, newest_uncondensed
 from rollview.service.refresh import RefreshDriver
@@ -29,7 +28,6 @@ from rollview.service.snapshot import SnapshotReader
 from rollview.service.stored_view import StoredViews
 from rollview.service.view_sql import view_sql
 from rollview.service.views import Views
-from rollview.spark import SparkBag
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class QueryDriver:
         with self.snapshots.scratch() as folder:
             base: list[Table] = [tables[name] for name in names if name in tables]
             relations = {
-                name: _expanded(self.snapshots.at_csn(reading, csn))
+                name: expanded(self.snapshots.at_csn(reading, csn))
                 for name, reading in self.snapshots.read(base, folder).items()
             }
             for name in views:
@@ -129,9 +127,3 @@ def _staleness(catalog: Catalog, csn: int) -> float:
     sites = catalog.sites().values()
     looked = min((site.captured_at or 0.0 for site in sites), default=0.0)
     return time.time() - (following or looked)
-
-
-def _expanded(bag: SparkBag) -> DataFrame:
-    names = [f.col(name) for name in bag.columns]
-    copies = f.explode(f.expr(f"sequence(1, `{COUNT}`)")).alias("_copy")
-    return bag.frame.select(*names, copies).select(*names)

@@ -31,6 +31,16 @@ class SetupDriver:
     load: LoadDriver
     drop: DropDriver
 
+    def changed(self, defined: Mapping[str, Defined]) -> list[Defined]:
+        """The views that are new, or have another definition than the catalog knows."""
+        records = self.catalog.views()
+        known = {name: record.digest for name, record in records.items()}
+        return [
+            each
+            for name, each in defined.items()
+            if not is_stage(name) and known.get(name) != digest(each.view)
+        ]
+
     def run(self, defined: Mapping[str, Defined], reloading: set[str]) -> SetupReport:
         """Sets up the defined views; those in `reloading` are reloaded even if they have not changed."""
         report = SetupReport()

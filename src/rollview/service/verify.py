@@ -8,28 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import functions as f
-
-from rollview.algebra.bag import COUNT
-from rollview.algebra.expression import Column, to_sql
 from rollview.events import Events
+from rollview.service.comparison import Difference, counted, differences, expanded, stored_rows
 from rollview.service.session import Session
 from rollview.service.snapshot import SnapshotReader
 from rollview.service.step_timer import timed_step
 from rollview.service.stored_view import StoredViews
 from rollview.service.view_sql import view_sql
-
-SHOWN = 20
-_STORED, _EXPECTED = "_stored", "_expected"
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A row, how often it is stored, and how often it should be there."""
-
-    row: tuple[object, ...]
-    stored: int
-    expected: int
 
 
 @dataclass(frozen=True)
@@ -65,28 +50,13 @@ class VerifyDriver:
         stored = self.stored.open(name)
         csn = stored.record.materialized_csn
         columns = [column for column, _ in stored.layout.columns]
-        names = [f.expr(to_sql(Column(column))).alias(column) for column in columns]
         with timed_step(self.events, "verify", name), self.snapshots.scratch() as folder:
             readings = self.snapshots.read(stored.view.named_tables, folder)
-            relations = {}
-            for table, reading in readings.items():
-                bag = self.snapshots.at_csn(reading, csn)
-                copies = f.explode(f.expr(f"sequence(1, `{COUNT}`)")).alias("_copy")
-                own = [f.col(column) for column in reading.table.columns]
-                relations[table] = bag.frame.select(*own, copies).select(*own)
+            relations = {
+                table: expanded(self.snapshots.at_csn(reading, csn)) for table, reading in readings.items()
+            }
             with view_sql(spark, stored.view.sql, relations) as recomputed:
-                expected = recomputed.toDF(*columns).select(
-                    *names, f.lit(0).alias(_STORED), f.lit(1).alias(_EXPECTED)
-                )
-                shown = stored.shown_rows().frame.select(
-                    *names, f.col(COUNT).alias(_STORED), f.lit(0).alias(_EXPECTED)
-                )
-                sums = [f.sum(each).alias(each) for each in (_STORED, _EXPECTED)]
-                both = shown.unionByName(expected).groupBy(*names).agg(*sums)
-                total = f.sum(_STORED).alias("rows")
-                wrong = both.where(f.col(_STORED) != f.col(_EXPECTED))
-                rows = int(both.agg(total).collect()[0]["rows"] or 0)
-                found = wrong.orderBy(*names).limit(SHOWN).collect()
-                different = wrong.count() if len(found) == SHOWN else len(found)
-        differences = tuple(Difference(tuple(row)[:-2], row[_STORED], row[_EXPECTED]) for row in found)
-        return Verification(name, csn, rows, different, tuple(columns), differences)
+                both = counted(stored.shown_rows().frame, recomputed, columns)
+                rows = stored_rows(both)
+                found, different = differences(both, columns)
+        return Verification(name, csn, rows, different, tuple(columns), tuple(found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from rollview.algebra.expression import Expression, to_sql
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View, is_stage
 from rollview.catalog import Catalog, ViewRecord
@@ -54,6 +55,22 @@ class Views:
         return self._parsed
 
 
+class _Recorded:
+    """Types as Spark told them when the views were defined."""
+
+    def __init__(self, records: Mapping[str, ViewRecord]) -> None:
+        self._columns = {name: record.columns for name, record in records.items()}
+        self._expressions = {part: types for r in records.values() for part, types in r.types.items()}
+
+    def of_stage(self, stage: View) -> tuple[str, ...]:
+        """The types of a stored view's columns."""
+        return tuple(kind for _, kind in self._columns.get(stage.name, ()))
+
+    def of_expression(self, part: str, expression: Expression, columns: Mapping[str, str]) -> str:  # noqa: ARG002
+        """The type that was recorded."""
+        return self._expressions.get(part, {}).get(to_sql(expression), "")
+
+
 def unknown_view(name: str, views: Iterable[str]) -> InputError:
     """No such view: says which there are."""
     known = ", ".join(views) or "none is set up yet"
@@ -72,16 +89,14 @@ def _parse(records: Mapping[str, ViewRecord], tables: Mapping[str, Table]) -> di
         if not is_stage(name)
     }
 
-    def types_of(part: View) -> tuple[str, ...]:
-        return tuple(kind for _, kind in records[part.name].columns) if part.name in records else ()
-
+    types = _Recorded(records)
     for text in in_order(texts).values():
-        view = parse_definition(text.sql, known, text.name, types_of)
+        view = parse_definition(text.sql, known, text.name, types)
         views |= {part.name: part for part in view.stored_parts}
-        known[view.name] = as_table(view, types_of(view))
+        known[view.name] = as_table(view, types.of_stage(view))
     # A setup that was interrupted leaves stages whose view is not loaded yet; they are maintained.
     for name in sorted(records.keys() - views.keys(), key=len):
         if name not in views:
-            stage = parse_definition(records[name].sql, known, name, types_of)
+            stage = parse_definition(records[name].sql, known, name, types)
             views |= {part.name: part for part in stage.parts}
     return views

@@ -14,8 +14,9 @@ from collections.abc import Iterable
 from sqlglot import exp, tokenize
 
 from rollview.errors import UnsupportedError, ViewError
+from rollview.sql.dialect import SparkGrammar
 
-DIALECT = "spark"
+DIALECT = SparkGrammar
 
 
 class NodeError(Exception):

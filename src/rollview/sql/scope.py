@@ -109,13 +109,14 @@ class Scope:
             return tuple(Visible(name, item) for name in item.columns)
         return self.visible
 
-    def type_of(self, column: str) -> str:
-        """The type of a column, by its name inside the block; empty if it is not known."""
-        for item in self.items:
-            for name, kind in zip(item.columns, item.types, strict=False):
-                if item.column(name) == column:
-                    return kind
-        return ""
+    def types(self) -> dict[str, str]:
+        """The types of columns, by their names inside the block, where they are known."""
+        return {
+            item.column(name): kind
+            for item in self.items
+            for name, kind in zip(item.columns, item.types, strict=False)
+            if kind
+        }
 
     def _unqualified(self, identifier: exp.Expr) -> Visible:
         name = identifier.name

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 
 from rollview.algebra.functions import arithmetic, dates, text
+from rollview.algebra.functions.averages import average_function, average_type
 from rollview.algebra.functions.casts import cast_function, cast_type
 from rollview.algebra.functions.comparison import COMPARISONS
 from rollview.algebra.functions.null import Value, strict, strict_pair, strict_single
@@ -44,6 +45,7 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
 
 
 def function_named(name: str) -> Callable[..., Value]:
-    """The function of that name; `CAST AS type` is the cast to that type."""
-    kind = cast_type(name)
-    return FUNCTIONS[name] if kind is None else cast_function(kind)
+    """The function of that name; `CAST AS type` is the cast to that type, `AVERAGE AS type` an average."""
+    if (kind := cast_type(name)) is not None:
+        return cast_function(kind)
+    return average_function(kind) if (kind := average_type(name)) is not None else FUNCTIONS[name]

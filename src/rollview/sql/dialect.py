@@ -1,0 +1,78 @@
+"""Spark SQL as Spark parses it: the precedence of operators is that of its grammar.
+
+The library's parser puts `=` below `<`, both below BETWEEN, IN, LIKE and IS, and `||` below `+`. In Spark all
+comparisons are one level, from left to right; a condition is a value with at most one of BETWEEN, IN, LIKE
+and IS behind it, whose operands are whole values; and `||` is on the level of `+`:
+
+    f = g < h            (f = g) < h
+    f = g IN (1, 2)      (f = g) IN (1, 2)
+    k || 5 + 7           (k || 5) + 7
+
+What is one level below the comparisons is called `_parse_bitwise` by the library, and so is what it asks for
+where Spark wants a value. So that method gives values here, comparisons included.
+"""
+
+from __future__ import annotations
+
+from sqlglot import TokenType, exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.parsers.spark import SparkParser
+
+_COMPARISONS: dict[TokenType, type[exp.Binary]] = {**SparkParser.EQUALITY, **SparkParser.COMPARISON}
+
+
+class _Parser(SparkParser):
+    """Its levels, the loosest first: OR, AND, NOT, one predicate, comparisons, bits, + - ||, * / %, sign."""
+
+    def _parse_equality(self, parse_is: bool = True) -> exp.Expr | None:  # noqa: ARG002
+        """A condition: a value, and at most one predicate behind it."""
+        value = self._parse_bitwise()
+        if value is None:
+            return None
+        start = self._index
+        negated = self._match(TokenType.NOT)
+        if self._match_set(self.RANGE_PARSERS):
+            predicate = self.RANGE_PARSERS[self._prev.token_type](self, value)
+            if predicate is None:
+                self._retreat(start)
+                return value
+            return self._negate_range(predicate) if negated else predicate
+        if negated:
+            self._retreat(start)
+        return value
+
+    def _parse_comparison(self, this: exp.Expr | None = None) -> exp.Expr | None:
+        return this or self._parse_bitwise()
+
+    def _parse_range(self, this: exp.Expr | None = None, parse_is: bool = False) -> exp.Expr | None:  # noqa: ARG002
+        return this or self._parse_bitwise()
+
+    def _parse_is_rhs(self, distinct: bool = False) -> exp.Expr | None:
+        if distinct:
+            return self._parse_bitwise()
+        # Nothing else may stand there, which the translation says better than the parser.
+        return self._parse_null() or self._parse_boolean() or super()._parse_bitwise()
+
+    def _parse_bitwise(self) -> exp.Expr | None:
+        """A value."""
+        this = super()._parse_bitwise()
+        while this is not None and self._match_set(_COMPARISONS):
+            kind = _COMPARISONS[self._prev.token_type]
+            this = self.expression(kind(this=this, expression=super()._parse_bitwise()))
+        return this
+
+    def _parse_term(self, parse_mod: bool = True) -> exp.Expr | None:
+        this = self._parse_factor(parse_mod=parse_mod)
+        while self._match_set(self.TERM) or self._match(TokenType.DPIPE):
+            concatenates = self._prev.token_type == TokenType.DPIPE
+            kind = exp.DPipe if concatenates else self.TERM[self._prev.token_type]
+            this = self.expression(kind(this=this, expression=self._parse_factor(parse_mod=parse_mod)))
+            if concatenates:
+                this.set("safe", not self.dialect.STRICT_STRING_CONCAT)
+        return this
+
+
+class SparkGrammar(Spark):
+    """The dialect to parse views with."""
+
+    Parser = _Parser
