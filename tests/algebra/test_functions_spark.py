@@ -118,6 +118,12 @@ def test_differential_precedence(spark_functions: SparkSession) -> None:
             assert [compiled(row) for row in values] == by_text, text
 
 
+_PREDICATES = (
+    *("", "", " IN (TRUE)", " NOT IN (FALSE, NULL)", " BETWEEN p AND TRUE", " NOT BETWEEN FALSE AND q = r"),
+    *(" IS NULL", " IS NOT NULL", " IS TRUE", " IS NOT FALSE", " IS DISTINCT FROM q = r"),
+)
+
+
 def _condition(random: Random) -> str:
     """Conditions over booleans; a predicate can end only a whole one."""
     parts = []
@@ -126,17 +132,7 @@ def _condition(random: Random) -> str:
         text = atoms[0]
         for atom in atoms[1:]:
             text += f" {random.choice(('=', '<>', '<', '<=', '>', '>=', '<=>'))} {atom}"
-        text += random.choice(
-            (
-                "",
-                "",
-                " IN (TRUE)",
-                " NOT IN (FALSE, NULL)",
-                " BETWEEN p AND TRUE",
-                " NOT BETWEEN FALSE AND q = r",
-            )
-            + (" IS NULL", " IS NOT NULL", " IS TRUE", " IS NOT FALSE", " IS DISTINCT FROM q = r")
-        )
+        text += random.choice(_PREDICATES)
         parts.append(random.choice(("", "", "NOT ")) + text)
     text = parts[0]
     for part in parts[1:]:
@@ -153,9 +149,7 @@ def _sum(random: Random) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", ["10,2", "15,2", "28,10", "34,4", "38,0", "38,10", "38,18", "38,23", "20,20"]
-)
+@pytest.mark.parametrize("kind", "10,2 15,2 28,10 34,4 38,0 38,10 38,18 38,23 20,20".split())
 def test_averages_have_sparks_digits(spark_functions: SparkSession, kind: str) -> None:
     """Sums and counts as they are stored; values with many digits, and such whose average is a tie."""
     random = Random(kind)
