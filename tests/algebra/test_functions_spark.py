@@ -118,6 +118,7 @@ def test_differential_precedence(spark_functions: SparkSession) -> None:
             assert [compiled(row) for row in values] == by_text, text
 
 
+DECIMALS = ["10,2", "15,2", "28,10", "34,4", "38,0", "38,10", "38,18", "38,23", "20,20"]
 _PREDICATES = (
     *("", "", " IN (TRUE)", " NOT IN (FALSE, NULL)", " BETWEEN p AND TRUE", " NOT BETWEEN FALSE AND q = r"),
     *(" IS NULL", " IS NOT NULL", " IS TRUE", " IS NOT FALSE", " IS DISTINCT FROM q = r"),
@@ -149,7 +150,7 @@ def _sum(random: Random) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", "10,2 15,2 28,10 34,4 38,0 38,10 38,18 38,23 20,20".split())
+@pytest.mark.parametrize("kind", DECIMALS)
 def test_averages_have_sparks_digits(spark_functions: SparkSession, kind: str) -> None:
     """Sums and counts as they are stored; values with many digits, and such whose average is a tie."""
     random = Random(kind)
