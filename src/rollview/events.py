@@ -188,11 +188,19 @@ class Failed(Event):
 Subscriber = Callable[[Event], None]
 
 
+_TEXTS = ("message", "hint", "trace")
+"""Fields with text for people, in which a driver may have put anything."""
+
+
 class Events:
     """Takes events from any thread and gives them to all subscribers."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.time, hide: Callable[[str], str] = lambda text: text
+    ) -> None:
+        """`hide` takes secrets out of a text."""
         self._clock = clock
+        self._hide = hide
         # A subscriber may emit or subscribe while it is called.
         self._lock = RLock()
         self._subscribers: list[Subscriber] = []
@@ -206,7 +214,8 @@ class Events:
     def emit(self, event: Event) -> None:
         """Stamps the event and tells every subscriber."""
         with self._lock:
-            stamped = replace(event, time=self._clock())
+            texts = {name: self._hide(text) for name in _TEXTS if (text := getattr(event, name, ""))}
+            stamped = replace(event, time=self._clock(), **texts)
             for subscriber in tuple(self._subscribers):
                 try:
                     subscriber(stamped)

@@ -67,6 +67,15 @@ def test_a_project_that_was_never_set_up(arguments: list[str], shop: Path, rollv
         ("./crm.db", "./nowhere.db", "nowhere.db", "there is no SQLite database at", "check `path`"),
         ("./crm.db}", "\"${NO_SUCH_VARIABLE}\"}", "rollview.yml", "no variable NO_SUCH_VARIABLE", ""),
         ("views/*.sql", "views/nothing.sql", "views", "views/nothing.sql does not exist", ""),
+        ("views/*.sql", "a/**.sql", "rollview.yml", "`a/**.sql` is not a file pattern", "views/*.sql"),
+        ("views/*.sql", "", "rollview.yml", "`` is not a file pattern", "views/*.sql"),
+        ("name: shop", "name: " + "[" * 5000, "rollview.yml", "nested too deeply", ""),
+        ("crm: {type: sqlite, path: ./crm.db}", "crm: {type: postgres, dsn: 'postgresql://u:p@h:99999/d'}",
+         "source crm", "port", ""),
+        ("crm: {type: sqlite, path: ./crm.db}", "crm: {type: postgres, dsn: 'postgresql://u:p@h:x²/d'}",
+         "source crm", "port", ""),
+        ("crm: {type: sqlite, path: ./crm.db}", "crm: {type: mariadb, dsn: 'mariadb://u:p@h:99999/d'}",
+         "source crm", "its dsn is not a valid address", ""),
     ],
 )  # fmt: skip
 def test_a_wrong_project_file(
@@ -91,6 +100,11 @@ def test_a_wrong_project_file(
         ("SELECT s.price FROM shop.sales s", "only.sql", "price"),
         ("SELECT a FROM only", "only.sql", "cycle: only → only"),
         ("SELECT FROM WHERE", "only.sql", "line 1"),
+        (f"SELECT {'(' * 5000}1{')' * 5000} AS x FROM shop.sales", "only.sql", "nested too deeply"),
+        (f"SELECT {'NOT ' * 5000} TRUE AS x FROM shop.sales", "only.sql", "nested too deeply"),
+        ("CREATE MATERIALIZED VIEW `../x` AS SELECT 1 AS a FROM shop.sales", "only.sql", "cannot name a"),
+        ("CREATE MATERIALIZED VIEW `.` AS SELECT 1 AS a FROM shop.sales", "only.sql", "cannot name a view"),
+        ("CREATE MATERIALIZED VIEW `a$1` AS SELECT 1 AS a FROM shop.sales", "only.sql", "has a $"),
         ("SELECT DISTINCT amount FROM shop.sales", "only.sql", "DISTINCT"),
         (WITH_PROPERTY.format("rollview.policy", "weekly"), "only.sql", "`weekly`"),
         (WITH_PROPERTY.format("rollview.polcy", "deferred"), "only.sql", "rollview.polcy"),
@@ -108,6 +122,35 @@ def test_a_wrong_view(sql: str, place: str, reason: str, shop: Path, rollview: C
     assert place in result.stderr
     assert reason in result.stderr
     assert tree(shop) == before
+
+
+def test_files_that_are_no_text(shop: Path, rollview: Command) -> None:
+    for file in (shop / "views").iterdir():
+        file.unlink()
+    (shop / "views" / "only.sql").write_bytes(b"SELECT 1\nFROM \xff\xfe")
+    result = rollview("setup")
+    assert result.exit_code == 2, result.output
+    assert "only.sql is not UTF-8 (line 2)" in result.stderr
+    (shop / "views" / "only.sql").unlink()
+    text = (shop / "rollview.yml").read_bytes()
+    (shop / "rollview.yml").write_bytes(text + b"# \xe9\n")
+    result = rollview("setup")
+    assert result.exit_code == 2, result.output
+    assert "rollview.yml is not UTF-8 (line " in result.stderr
+    # A byte order mark and other ends of lines are what some editors write.
+    (shop / "rollview.yml").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
+    (shop / "views" / "only.sql").write_bytes(b"\xef\xbb\xbfSELECT nothing FROM shop.sales")
+    result = rollview("setup")
+    assert "only.sql: unknown column `nothing`" in result.stderr
+
+
+def test_names_that_differ_only_in_case(shop: Path, rollview: Command) -> None:
+    (shop / "views" / "x.sql").write_text(
+        "CREATE MATERIALIZED VIEW Sale_LINES AS SELECT amount FROM shop.sales"
+    )
+    result = rollview("setup")
+    assert result.exit_code == 2, result.output
+    assert "is already defined in" in result.stderr and "differ only in case" in result.stderr
 
 
 def test_views_in_a_cycle(shop: Path, rollview: Command) -> None:

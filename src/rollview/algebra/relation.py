@@ -6,6 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 
+def column_of(alias: str, name: str) -> str:
+    """The name that a column of a relation has inside a block.
+
+    None begins with a dot or a bracket: Arrow would take such a name for a path.
+    """
+    return f"~{alias}.{name}" if alias.startswith((".", "[", "~")) else f"{alias}.{name}"
+
+
 @dataclass(frozen=True)
 class ForeignKey:
     """A declared referential integrity constraint: these columns refer to the key of another table."""
@@ -51,7 +59,7 @@ class Relation:
 
     def column(self, name: str) -> str:
         """The name of a column inside the block."""
-        return f"{self.alias}.{name}"
+        return column_of(self.alias, name)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

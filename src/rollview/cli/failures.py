@@ -24,14 +24,15 @@ def fail(error: BaseException, context: click.Context) -> None:
     if isinstance(error, KeyboardInterrupt):
         raise SystemExit(INTERRUPTED) from error
     meta = context.find_root().meta
+    hide = meta.get("rollview.hide", str)
     if meta.get("rollview.debug"):
-        click.echo("".join(traceback.format_exception(error)), err=True)
+        click.echo(hide("".join(traceback.format_exception(error))), err=True)
     as_json = bool(meta.get("rollview.json"))
     if isinstance(error, RollviewError):
         code = BAD_INPUT if isinstance(error, InputError) else FAILED
-        _end(error.message, error.subject, error.hint, code, as_json, error)
+        _end(hide(error.message), error.subject, error.hint, code, as_json, error)
     hint = "" if meta.get("rollview.debug") else "--debug shows the full traceback"
-    _end(plain_line(error), type(error).__name__, hint, FAILED, as_json, error)
+    _end(hide(plain_line(error)), type(error).__name__, hint, FAILED, as_json, error)
 
 
 def _end(message: str, subject: str, hint: str, code: int, as_json: bool, error: BaseException) -> NoReturn:

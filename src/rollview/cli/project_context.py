@@ -60,6 +60,7 @@ def opened(path: Path, what: str = "", may_be_new: bool = False) -> Iterator[Ope
             logging_as_asked(root, query_loggers()),
             Project.open(path, root.obj, starting=starting) as project,
         ):
+            root.meta["rollview.hide"] = project.hide
             project.subscribe(Activity(tell, what or "working"))
             if project.is_new and not may_be_new:
                 project.check_set_up()

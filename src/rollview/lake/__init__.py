@@ -2,6 +2,7 @@
 
 from rollview.lake.commit import Commit
 from rollview.lake.file import CSN, LakeFile
+from rollview.lake.names import folder_name
 from rollview.lake.table import LakeTable
 
-__all__ = ["CSN", "Commit", "LakeFile", "LakeTable"]
+__all__ = ["CSN", "Commit", "LakeFile", "LakeTable", "folder_name"]

@@ -65,6 +65,8 @@ def parse_view(sql: str, tables: Iterable[Table], name: str = "", types: Types =
         return _with_properties(view, read_properties(statement, blocks))
     except NodeError as fault:
         raise Text(sql).located(fault) from None
+    except RecursionError:
+        raise _too_deep() from None
 
 
 def _with_properties(view: View, properties: dict[str, str]) -> View:
@@ -83,6 +85,8 @@ def referenced_names(sql: str) -> tuple[str, ...]:
         _check(query)
     except NodeError as fault:
         raise Text(sql).located(fault) from None
+    except RecursionError:
+        raise _too_deep() from None
     tables = query.find_all(exp.Table, bfs=False)
     return tuple(dict.fromkeys(".".join(part.name for part in table.parts) for table in tables))
 
@@ -94,6 +98,8 @@ def view_name(sql: str) -> str | None:
         _query(statement)
     except NodeError as fault:
         raise Text(sql).located(fault) from None
+    except RecursionError:
+        raise _too_deep() from None
     return statement.this.name if isinstance(statement, exp.Create) else None
 
 
@@ -106,6 +112,8 @@ def _statement(sql: str) -> exp.Expr:
         raise _syntax_error(error) from None
     except TokenError as error:
         raise _token_error(error, sql) from None
+    except RecursionError:
+        raise _too_deep() from None
     if len(statements) != 1:
         message = f"one view definition was expected, but there are {len(statements)} statements"
         raise ViewError(message, hint="one view per file")
@@ -126,6 +134,10 @@ def _check_commas(sql: str) -> None:
             following is None or following.token_type in _NOT_AFTER_A_COMMA
         ):
             raise ViewError(f"nothing stands behind the comma ({place_at(sql, token.start)})", subject=",")
+
+
+def _too_deep() -> ViewError:
+    return ViewError("the SQL is nested too deeply", hint="write a part of it as a view of its own")
 
 
 def _syntax_error(error: ParseError) -> ViewError:

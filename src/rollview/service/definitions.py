@@ -15,14 +15,16 @@ from rollview.algebra.relation import Table
 from rollview.algebra.view import STAGE_MARK, View, is_stage
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.registry import ALGORITHMS
-from rollview.errors import InputError, RollviewError, UnsupportedError, ViewError
+from rollview.errors import InputError, UnsupportedError, ViewError
 from rollview.planning import Types, parse_view, referenced_names, view_name
+from rollview.service.text_files import read_text
 
 SERVED = ("sweep", "compute-delta", "propagate", "equation-1", "equation-2")
 """The algorithms that the drivers run on Spark; the others run in the simulator so far."""
 
 POLICIES = ("snapshot", "deferred")
 DEFAULT_POLICY = "deferred"
+_LONGEST_NAME = 100
 PAPER_NAMES = {"dpda": "deferred"}
 """Policies by the names that beyer2000 gives them: deferred propagate, deferred apply."""
 
@@ -44,17 +46,28 @@ def read_view_files(paths: Iterable[Path]) -> dict[str, ViewText]:
     """The view texts by name, dependencies first."""
     texts: dict[str, ViewText] = {}
     for path in paths:
-        sql = path.read_text(encoding="utf-8")
         with in_file(path):
+            sql = read_text(path)
             name, reads = view_name(sql) or path.stem, referenced_names(sql)
-        if is_stage(name):
-            message = f"{path.name}: the view's name `{name}` has a {STAGE_MARK}"
-            raise ViewError(message, subject=name, hint="names like that are for the parts of a view")
-        if name in texts:
-            message = f"{path.name}: view `{name}` is already defined in {texts[name].path.name}"
-            raise ViewError(message, subject=name)
+            _check_name(name)
+        # Spark does not tell names apart by case.
+        if other := next((each for each in texts.values() if each.name.lower() == name.lower()), None):
+            message = f"{path.name}: view `{name}` is already defined in {other.path.name}"
+            raise ViewError(message, subject=name, hint="names that differ only in case are the same")
         texts[name] = ViewText(path, name, sql, reads)
     return in_order(texts)
+
+
+def _check_name(name: str) -> None:
+    """Refuses names that could not be written after FROM, or that stand for something else."""
+    if is_stage(name):
+        hint = "names like that are for the parts of a view"
+        raise ViewError(f"the view's name `{name}` has a {STAGE_MARK}", subject=name, hint=hint)
+    odd = next((each for each in name if not (each.isalnum() or each in "_- ")), "")
+    if odd or not name.strip() or len(name) > _LONGEST_NAME:
+        shown = name if len(name) <= _LONGEST_NAME else f"{name[:20]}…"
+        message = f"`{shown!r}` cannot name a view".replace("`'", "`").replace("'`", "`")
+        raise ViewError(message, subject=shown, hint="use letters, digits and _")
 
 
 def parse_text(text: ViewText, tables: Mapping[str, Table], types: Types) -> View:
@@ -174,8 +187,10 @@ def in_order(texts: Mapping[str, ViewText]) -> dict[str, ViewText]:
 
 @contextmanager
 def in_file(path: Path) -> Iterator[None]:
-    """Says in which file a mistake is: an error of ours gets the file's name in front."""
+    """Says in which file a mistake is: an error about input gets the file's name in front."""
     try:
         yield
-    except RollviewError as error:
+    except InputError as error:
+        if error.message.startswith(path.name):
+            raise
         raise type(error)(f"{path.name}: {error.message}", subject=error.subject, hint=error.hint) from None

@@ -10,7 +10,10 @@ from tempfile import mkdtemp
 from rollview.algebra.relation import Table
 from rollview.algebra.view import is_stage
 from rollview.catalog import Catalog
-from rollview.lake import LakeTable
+from rollview.errors import LakeDamaged
+from rollview.lake import LakeTable, folder_name
+
+_FOLDERS = ("changes", "deltas", "stages", "views")
 
 
 class LakeTables:
@@ -24,15 +27,15 @@ class LakeTables:
 
     def change_log(self, table: Table) -> LakeTable:
         """`lake/changes/SOURCE/TABLE`."""
-        return self._table("changes", table.source, table.name)
+        return self._table("changes", folder_name(table.source), folder_name(table.name))
 
     def delta_table(self, view: str) -> LakeTable:
         """`lake/deltas/VIEW`."""
-        return self._table("deltas", view)
+        return self._table("deltas", folder_name(view))
 
     def view_table(self, view: str) -> LakeTable:
         """`lake/views/VIEW`; stages are in a folder of their own, because nobody is to read them."""
-        return self._table("stages" if is_stage(view) else "views", view)
+        return self._table("stages" if is_stage(view) else "views", folder_name(view))
 
     def _table(self, *parts: str) -> LakeTable:
         folder = self.lake.joinpath(*parts)
@@ -52,10 +55,26 @@ class LakeTables:
         self._checked[table.folder] = table.version()
 
     def drop(self, table: LakeTable) -> None:
-        """Removes a table from the lake; it vanishes at once, however long deleting its files takes."""
+        """Removes a table from the lake; it vanishes at once, however long deleting its files takes.
+
+        Only what is provably a table of this lake: a folder where the lake has them, reached without links.
+        """
         self._opened.pop(table.folder, None)
         self._checked.pop(table.folder, None)
         if table.folder.exists():
+            self._check_own(table.folder)
             trash = Path(mkdtemp(dir=self.lake, prefix=".dropped-"))
             table.folder.rename(trash / table.folder.name)
             rmtree(trash, ignore_errors=True)
+
+    def _check_own(self, folder: Path) -> None:
+        below = folder.absolute().relative_to(self.lake.absolute()).parts
+        # The lake itself may be reached through a link; nothing below it is.
+        is_here = folder.resolve() == self.lake.resolve().joinpath(*below)
+        is_table = (folder / "_delta_log").is_dir() or not any(folder.iterdir())
+        if below[0] not in _FOLDERS or not is_here or not is_table:
+            raise LakeDamaged(
+                f"{folder} is not a table of this lake, so it is not removed",
+                subject=str(folder),
+                hint="somebody put it there, or a link: move it away",
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,6 +10,8 @@ from datetime import UTC, datetime
 from rollview.algebra.net_effect import condensed_around
 from rollview.catalog import Catalog
 from rollview.errors import PointError
+
+_CSN = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ def resolve(catalog: Catalog, text: str | int, latest: int) -> int:
         return latest
     prefix, _, number = word.partition(":")
     if prefix.lower() == "csn":
-        if not number.strip().isdigit():
+        if not _CSN.fullmatch(number.strip()):
             raise PointError(f"`{text}` is not a valid csn", subject=text, hint="for example csn:42")
         return int(number)
     try:
@@ -36,10 +39,12 @@ def resolve(catalog: Catalog, text: str | int, latest: int) -> int:
     except ValueError:
         hint = "csn:N, an ISO time such as 2026-01-31T12:00:00, or latest"
         raise PointError(f"`{text}` is not a valid point in time", subject=text, hint=hint) from None
-    if moment.tzinfo is None:
+    try:
         # A time without a zone is the reader's own, as their clock on the wall shows it.
-        moment = moment.astimezone()
-    return catalog.csn_at(moment.timestamp())
+        seconds = (moment.astimezone() if moment.tzinfo is None else moment).timestamp()
+    except (OverflowError, ValueError, OSError):
+        raise PointError(f"`{text}` is too far from now", subject=text, hint="or csn:N") from None
+    return catalog.csn_at(seconds)
 
 
 def check_covered(catalog: Catalog, name: str, csn: int, covered: Covered, what: str) -> None:

@@ -88,6 +88,10 @@ class Project:
         """The project's name."""
         return self._warehouse.project.name
 
+    def hide(self, text: str) -> str:
+        """The text without the passwords of the project's settings."""
+        return self._warehouse.project.secrets.hide(text)
+
     @property
     def is_new(self) -> bool:
         """Whether the project was never set up."""

@@ -17,13 +17,15 @@ from typing import Any
 import yaml
 
 from rollview.errors import ProjectError
+from rollview.secrets import Secrets, passwords_in
+from rollview.service.text_files import read_text
+from rollview.service.variables import expand, is_secret
 
 DEFAULT_NAME = "rollview.yml"
 
 _KEYS = ("name", "lake", "catalog", "spark", "sources", "views", "retention", "step_seconds")
 _RETENTION_KEYS = ("changes", "deltas", "files")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|d|seconds?|minutes?|hours?|days?)\s*")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -59,6 +61,7 @@ class ProjectFile:
     views: tuple[str, ...]
     retention: Retention = field(default_factory=Retention)
     step_seconds: float = 5.0
+    secrets: Secrets = field(default_factory=lambda: Secrets(()), repr=False, compare=False)
 
     @property
     def folder(self) -> Path:
@@ -69,23 +72,35 @@ class ProjectFile:
         """The files that the view patterns match, in order of their names."""
         found: dict[Path, None] = {}
         for pattern in self.views:
-            matches = sorted(self.folder.glob(pattern))
+            matches = sorted(self._matching(pattern))
             if not matches and not any(sign in pattern for sign in "*?["):
                 raise ProjectError(f"views: {pattern} does not exist", subject=pattern)
             found.update(dict.fromkeys(matches))
         return tuple(found)
+
+    def _matching(self, pattern: str) -> list[Path]:
+        """Files, wherever the pattern leads; folders are not views."""
+        start = Path(pattern).anchor
+        try:
+            found = Path(start or self.folder).glob(pattern[len(start) :])
+            return [path for path in found if not path.is_dir()]
+        except (ValueError, NotImplementedError, IndexError, OSError) as error:
+            message = f"{self.path.name}: views: `{pattern}` is not a file pattern: {error}"
+            raise ProjectError(message, subject=pattern, hint="for example views/*.sql") from None
 
 
 def read_project_file(path: Path) -> ProjectFile:
     """Reads and checks a project file; a folder stands for the `rollview.yml` in it."""
     path = (path / DEFAULT_NAME if path.is_dir() else path).absolute()
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        hint = "`rollview init DIR` writes a small working project"
-        raise ProjectError(f"cannot read {path}: {error.strerror}", subject=str(path), hint=hint) from None
+        text = read_text(path)
+    except ProjectError as error:
+        hint = error.hint or "`rollview init DIR` writes a small working project"
+        raise ProjectError(error.message, subject=error.subject, hint=hint) from None
     try:
         content = yaml.safe_load(text)
+    except RecursionError:
+        raise ProjectError(f"{path.name} is nested too deeply", subject=str(path)) from None
     except yaml.YAMLError as error:
         place = getattr(error, "problem_mark", None)
         where = f" (line {place.line + 1}, column {place.column + 1})" if place else ""
@@ -100,6 +115,7 @@ class _Reading:
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
         self.lines = text.splitlines()
+        self.secrets: set[str] = set()
 
     def fail(self, message: str, subject: str, hint: str = "") -> ProjectError:
         pattern = re.compile(rf"^\s*[\"']?{re.escape(subject)}[\"']?\s*:|{re.escape(subject)}")
@@ -124,6 +140,7 @@ class _Reading:
             views=self._patterns(content.get("views", ["views/*.sql"])),
             retention=self._retention(content.get("retention")),
             step_seconds=self._duration("step_seconds", content.get("step_seconds", 5)),
+            secrets=Secrets(self.secrets),
         )
 
     def _only(self, content: Mapping[Any, Any], known: tuple[str, ...], what: str) -> None:
@@ -139,13 +156,21 @@ class _Reading:
             raise self.fail(f"`{key}` must be text", key)
         return self.expand(str(value))
 
-    def expand(self, value: str) -> str:
-        def replace(match: re.Match[str]) -> str:
-            if match[1] not in os.environ:
-                raise self.fail(f"the environment has no variable {match[1]}", match[1])
-            return os.environ[match[1]]
+    def expand(self, value: str, setting: str = "") -> str:
+        """A setting with its variables replaced. What nobody may read is remembered."""
 
-        return _VARIABLE.sub(replace, value)
+        def value_of(name: str) -> str:
+            if name not in os.environ:
+                raise self.fail(f"the environment has no variable {name}", name)
+            if is_secret(name) or is_secret(setting):
+                self.secrets.add(os.environ[name])
+            return os.environ[name]
+
+        text = expand(value, value_of)
+        if is_secret(setting):
+            self.secrets.add(text)
+        self.secrets.update(passwords_in(text))
+        return text
 
     def _catalog(self, url: str, folder: Path) -> str:
         if "://" not in url:
@@ -161,7 +186,7 @@ class _Reading:
             return {"master": "local[*]"}
         if not isinstance(value, dict):
             raise self.fail("`spark` must be a mapping", "spark", 'for example {master: "local[*]"}')
-        settings = {str(key): self.expand(str(each)) for key, each in value.items()}
+        settings = {str(key): self.expand(str(each), str(key)) for key, each in value.items()}
         if "master" in settings and "remote" in settings:
             raise self.fail("`spark` has both `master` and `remote`", "spark", "keep one of them")
         if not settings.keys() & {"master", "remote"}:
@@ -181,7 +206,8 @@ class _Reading:
             raise self.fail(
                 f"source `{name}` has no `type`", name, "for example {type: sqlite, path: ./a.db}"
             )
-        settings = {str(key): self.expand(str(each)) for key, each in entry.items() if key != "type"}
+        given = {str(key): str(each) for key, each in entry.items() if key != "type"}
+        settings = {key: self.expand(each, key) for key, each in given.items()}
         return SourceEntry(name, str(entry["type"]), settings)
 
     def _patterns(self, value: Any) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from rollview.service.retry import Stop, follow, reporting_failure
 from rollview.service.views import Views
 
 MAINTAIN_SECONDS = 60.0
+ONCE_PATIENCE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ class RunDriver:
         views = self.views.names
         if not views:
             raise InputError("no view is set up", hint="run `rollview setup` first")
-        with self.catalog.lease("run"):
+        # Whoever else runs now is done soon, or does the same work; one round can wait for its turn.
+        with self.catalog.lease("run", ONCE_PATIENCE_SECONDS if once else 0.0):
             self.events.emit(Started(views))
             if once:
                 with reporting_failure("run", self.events):

@@ -105,7 +105,7 @@ def status(project: ProjectFile, catalog: Catalog, views: Views, sites: Sites) -
         name=project.name,
         last_csn=last,
         last_commit_time=iso(catalog.commit_time(last)),
-        sources=tuple(_source(sites, site) for site in catalog.sites().values()),
+        sources=tuple(_source(project, sites, site) for site in catalog.sites().values()),
         views=tuple(_view(catalog, views, records[name], last, notes.get(name, "")) for name in views.names),
         unfinished=tuple(_unfinished(catalog)),
         waiting=tuple(
@@ -124,14 +124,14 @@ def _unfinished(catalog: Catalog) -> Iterator[UnfinishedStatus]:
             yield UnfinishedStatus(name)
 
 
-def _source(sites: Sites, site: Site) -> SourceStatus:
+def _source(project: ProjectFile, sites: Sites, site: Site) -> SourceStatus:
     how: dict[str, str] = {}
     problem, kind = "", ""
     try:
         source = sites.source_at(site.name)
         kind, how = source.kind, dict(source.describe())
     except Exception as error:  # Whatever keeps a source from answering is what the reader wants to see.
-        problem = str(error).splitlines()[0]
+        problem = project.secrets.hide(str(error).splitlines()[0])
     return SourceStatus(site.name, kind, site.version, iso(site.captured_at), how, problem)
 
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from rollview.catalog import Catalog
 from rollview.events import Events
 from rollview.service.lake_tables import LakeTables
+from rollview.service.private_files import make_private_file, make_private_folder
 from rollview.service.project_file import ProjectFile
 from rollview.service.session import Session, Starting
 from rollview.service.sites import Sites
@@ -30,7 +31,7 @@ class Warehouse:
         starting: Starting = lambda _: nullcontext(),
     ) -> None:
         self.project = project
-        self.events = Events()
+        self.events = Events(hide=project.secrets.hide)
         self.session = Session(project, self.events, spark, starting)
         self.sites = Sites(project, self.session)
 
@@ -43,7 +44,10 @@ class Warehouse:
     @cached_property
     def catalog(self) -> Catalog:
         """The control tables; made if they are not there."""
-        self.project.lake.mkdir(parents=True, exist_ok=True)
+        make_private_folder(self.project.lake)
+        path = self.project.catalog.removeprefix("sqlite:///")
+        if path not in (self.project.catalog, ":memory:"):
+            make_private_file(Path(path))
         return Catalog.open(self.project.catalog)
 
     @cached_property

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from rollview.algebra.relation import Relation, Table
+from rollview.algebra.relation import Relation, Table, column_of
 from rollview.errors import UnsupportedError
 from rollview.sql.place import NodeError, did_you_mean, mistake, nearest
 
@@ -31,7 +31,7 @@ class Item:
 
     def column(self, name: str) -> str:
         """A column's name inside the block."""
-        return f"{self.alias}.{name}"
+        return column_of(self.alias, name)
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,11 @@ def find_relation(node: exp.Table, tables: Iterable[Table]) -> Relation:
         raise _unknown_view(node, tables)
     by_name = {table.qualified: table for table in tables}
     table = by_name[_only(node, name, by_name, "relation")]
-    dotted = next((column for column in table.columns if "." in column), None)
-    if dotted is not None:
-        message = f"the column `{dotted}` of {table.qualified}: a dot in a column name is not supported yet"
-        raise NodeError(node, UnsupportedError(message, subject=dotted))
+    odd = next((column for column in table.columns if "." in column or column.startswith("[")), None)
+    if odd is not None:
+        what = "a dot in a column name" if "." in odd else "a column name that begins with ["
+        message = f"the column `{odd}` of {table.qualified}: {what} is not supported yet"
+        raise NodeError(node, UnsupportedError(message, subject=odd))
     return Relation(node.alias or table.name, table)
 
 

@@ -21,10 +21,10 @@ from rollview.errors import (
     SourceFailed,
     SourceUnavailable,
 )
+from rollview.secrets import Secrets
 from rollview.sources.mariadb.charsets import Charsets
 from rollview.sources.mariadb.packets import Row, select
 from rollview.sources.reload_hint import reload_hint
-from rollview.sources.server.secrets import Secrets
 
 _PORT = 3306
 _IDLE_CONNECTIONS = 4

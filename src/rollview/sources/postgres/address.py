@@ -13,8 +13,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from rollview.errors import InputError, OptionError
+from rollview.secrets import Secrets
 from rollview.sources.postgres.embedded import PREFIX, EmbeddedPostgres
-from rollview.sources.server.secrets import Secrets
 
 _TIMEOUT_SECONDS = 30.0
 _MOST_NAME = 63
@@ -85,6 +85,7 @@ def address_of(source: str, dsn: str, options: Mapping[str, str]) -> Address:
             subject=source,
             hint="dsn: postgresql://user:${PASSWORD}@host:5432/database?sslmode=require",
         ) from None
+    _check_ports(source, str(given.get("port") or ""))
     timeout = _timeout(source, options)
     settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
     parameters = {
@@ -102,6 +103,14 @@ def address_of(source: str, dsn: str, options: Mapping[str, str]) -> Address:
             hint=f"up to {_MOST_NAME} lowercase letters, digits and underscores",
         )
     return Address(source, parameters, options.get("schema", "public"), slot, timeout, embedded)
+
+
+def _check_ports(source: str, ports: str) -> None:
+    """One for each host."""
+    for port in ports.split(","):
+        if port and not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+            message = f"source {source}: `{port}` in `dsn` is not a port"
+            raise OptionError(message, subject=source, hint="a port is a number from 1 to 65535")
 
 
 def _slot(source: str, database: str) -> str:

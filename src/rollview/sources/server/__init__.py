@@ -1,1 +1,1 @@
-"""What sources share that are servers: secrets, and rows on their way to the log."""
+"""What sources share that are servers: rows on their way to the log."""

@@ -1,0 +1,23 @@
+"""Text files of a project: UTF-8, with or without a byte order mark, and of a sensible size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rollview.errors import ProjectError
+
+_MOST_BYTES = 10_000_000
+
+
+def read_text(path: Path) -> str:
+    """The text of a file; whatever keeps it from being read is said in one line."""
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ProjectError(f"{path.name} is too large to be read", subject=str(path))
+        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        hint = "save the file as UTF-8"
+        raise ProjectError(f"{path.name} is not UTF-8 (line {line})", subject=str(path), hint=hint) from None
+    except OSError as error:
+        raise ProjectError(f"cannot read {path}: {error.strerror}", subject=str(path)) from None
