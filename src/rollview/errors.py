@@ -37,6 +37,7 @@ RollviewError
   + LakeError
       + LakeUnavailable
       + LakeDamaged
+      + LakeMisfit
       + ConflictError
   + EvaluationError
   + CorruptView
@@ -301,6 +302,10 @@ class LakeDamaged(LakeError):
 
     # Somebody can put the files back, or reload the table with `rollview setup` in another process.
     retryable = True
+
+
+class LakeMisfit(LakeError):
+    """The lake and the catalog do not belong together, or one of them is older than the other."""
 
 
 class ConflictError(LakeError):

@@ -16,7 +16,7 @@ import pytest
 from rollview.catalog import Catalog, Lease, LoadStep
 from rollview.catalog import process as processes
 from rollview.catalog.process import is_gone, this_process
-from rollview.errors import CatalogError, LeaseHeld, LeaseLost
+from rollview.errors import CatalogError, CatalogUnavailable, LeaseHeld, LeaseLost
 
 SECONDS = 0.6
 """A lease's time where its holder is silent."""
@@ -66,6 +66,24 @@ def test_a_held_lease_is_refused_with_its_holder(url: str) -> None:
         with other.lease("apply v") as free:
             assert free == Lease("apply v", 1)
         catalog.confirm(lease)
+
+
+def test_a_lease_that_could_not_be_given_back_is_not_in_its_own_way(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog's disk failed just then; the process lives on and knows that it holds nothing."""
+
+    def fail(*_: object) -> None:
+        raise CatalogUnavailable("disk I/O error")
+
+    with _opened(url, seconds=60.0) as catalog, _opened(url, seconds=60.0) as other:
+        with monkeypatch.context() as patched, catalog.lease("apply") as lease:
+            patched.setattr("rollview.catalog.leases.Leases._release", fail)
+        assert _row(url)["pid"] is not None
+        with other.lease("apply") as again:
+            assert again.epoch == lease.epoch + 1
+            with pytest.raises(LeaseHeld), catalog.lease("apply"):
+                pass
 
 
 def test_two_threads_of_one_process_do_not_share_a_lease(url: str) -> None:

@@ -128,7 +128,7 @@ def test_vacuum_keeps_what_recent_versions_need(tmp_path: Path) -> None:
     for path in old:
         aged(table.folder / path, 30 * 86_400)
     table.compact(commit(1, "compact"))
-    table.vacuum(keep_seconds=3600)
+    table.vacuum(keep_seconds=3600, now=time.time())
     assert sum(bag(table.load(table.files(version=10))).values()) == 100
     # Also when only a checkpoint remembers the removal.
     DeltaTable(table.folder).create_checkpoint()
@@ -137,9 +137,9 @@ def test_vacuum_keeps_what_recent_versions_need(tmp_path: Path) -> None:
             entry.unlink()
     table.append(changes(11, 1), commit(11))
     (table.folder / "_delta_log" / f"{11:020}.json").unlink()
-    LakeTable(table.folder).vacuum(keep_seconds=3600)
+    LakeTable(table.folder).vacuum(keep_seconds=3600, now=time.time())
     assert all((table.folder / path).exists() for path in old)
-    LakeTable(table.folder).vacuum(keep_seconds=0)
+    LakeTable(table.folder).vacuum(keep_seconds=0, now=time.time())
     assert not any((table.folder / path).exists() for path in old)
     assert sum(content(LakeTable(table.folder)).values()) == 101
     LakeTable(table.folder).check_no_external_writes(11)
@@ -152,16 +152,16 @@ def test_vacuum_takes_leftovers_only_when_they_are_old(tmp_path: Path) -> None:
     staged.parent.mkdir(parents=True)
     for path in (orphan, staged):
         path.write_text("torn")
-    table.vacuum(keep_seconds=0)
+    table.vacuum(keep_seconds=0, now=time.time())
     assert orphan.exists() and staged.exists()
     for path in (orphan, staged, staged.parent, staged.parent.parent):
         aged(path, SAFE_AGE_SECONDS + 60)
     for file in table.files():
         aged(table.folder / file.path, SAFE_AGE_SECONDS + 60)
-    table.vacuum(keep_seconds=2 * SAFE_AGE_SECONDS)
+    table.vacuum(keep_seconds=2 * SAFE_AGE_SECONDS, now=time.time())
     assert orphan.exists()
-    table.vacuum(keep_seconds=0)
+    table.vacuum(keep_seconds=0, now=time.time())
     assert not orphan.exists() and not staged.parent.parent.exists()
     assert sum(content(table).values()) == 20
     with pytest.raises(LakeError, match="cannot be kept"):
-        table.vacuum(keep_seconds=1e9)
+        table.vacuum(keep_seconds=1e9, now=time.time())

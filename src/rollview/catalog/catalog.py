@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from rollview.algebra.history import Seen
 from rollview.algebra.net_effect import Range
@@ -20,6 +20,9 @@ from rollview.catalog.leases import Lease, Leases, fence
 from rollview.catalog.records import Refresh, Site, ViewRecord, Waiting
 from rollview.catalog.step_bounds import B, E, Step, StepBounds
 from rollview.catalog.steps import UnreadableStep
+
+MOST_WATCHED_SECONDS = 3600.0
+"""How much time may pass, as retention counts it, between two looks at the clock."""
 
 LEASE_SECONDS = 30.0
 """How long a lease lasts without renewal."""
@@ -56,6 +59,24 @@ class Catalog:
         """A name that no other catalog has. Step ids are only unique together with it."""
         with self._database.reading() as connection:
             return str(connection.scalars(select(schema.catalog.c.identity)).one())
+
+    def last_step(self) -> int:
+        """The id of the last step that was begun."""
+        with self._database.reading() as connection:
+            return int(connection.scalars(select(schema.catalog.c.last_step)).one())
+
+    def watched_time(self) -> float:
+        """The time by which retention goes: not later than the clock says, and not much later than before.
+
+        One reading of a clock that is wrong moves it by at most an hour. After a long pause it catches up, an
+        hour at a time.
+        """
+        now = self._clock()
+        with self._database.writing() as connection:
+            before = connection.scalars(select(schema.catalog.c.watched_until)).one() or now
+            until = before + min(max(0.0, now - before), MOST_WATCHED_SECONDS)
+            connection.execute(update(schema.catalog).values(watched_until=until))
+        return min(now, until)
 
     # What is captured
 

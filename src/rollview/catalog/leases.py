@@ -45,6 +45,9 @@ class Lease:
     epoch: int
 
 
+_held_here: set[tuple[str, Lease]] = set()
+"""What this process holds, with the catalog it is in. A catalog that failed may say otherwise."""
+
 Pulse = tuple[int, int]
 """A lease's epoch and beat: it stops changing once the holder stops."""
 
@@ -73,17 +76,26 @@ class Leases:
     def hold(self, name: str, wait_seconds: float) -> Iterator[Lease]:
         """Acquires a lease, keeps it renewed, gives it back. Raises LeaseHeld when waiting was in vain."""
         lease = self._acquire(name, wait_seconds)
+        try:
+            with self._renewed(lease):
+                yield lease
+        finally:
+            _held_here.discard((self._database.place, lease))
+
+    @contextmanager
+    def _renewed(self, lease: Lease) -> Iterator[None]:
         done = threading.Event()
         renewal = threading.Thread(
-            target=self._keep_renewed, args=(lease, done), name=f"lease {name}", daemon=True
+            target=self._keep_renewed, args=(lease, done), name=f"lease {lease.name}", daemon=True
         )
         renewal.start()
         try:
-            yield lease
+            yield
         finally:
             done.set()
             renewal.join()
-            # A lease that cannot be given back now is taken once it is still, or when this process ends.
+            # One that cannot be given back now is taken once it is still, or by this process, which knows
+            # that it holds it no more.
             with suppress(CatalogUnavailable):
                 self._release(lease)
 
@@ -115,15 +127,15 @@ class Leases:
                 connection.execute(_MAKE_ROW, {"name": name})
                 row = _locked(connection, name)
                 assert row is not None
-            now = self._clock()
+            now, me = self._clock(), this_process()
             if row.pid is not None and (row.epoch, row.beat) != dead:
                 holder = Process(row.host, row.kernel, row.pid, row.process_start)
-                if not is_gone(holder):
+                forgotten = holder == me and (self._database.place, Lease(name, row.epoch)) not in _held_here
+                if not is_gone(holder) and not forgotten:
                     seconds = row.expires_at - row.renewed_at
                     suspected = abs(now - row.renewed_at) >= seconds
                     pulse = (row.epoch, row.beat)
                     return _Occupied(holder, row.acquired_at, pulse, seconds, suspected)
-            me = this_process()
             connection.execute(
                 update(leases)
                 .where(leases.c.name == name)
@@ -139,7 +151,10 @@ class Leases:
                     expires_at=now + self._seconds,
                 )
             )
-            return Lease(name, row.epoch + 1)
+            lease = Lease(name, row.epoch + 1)
+            # Before it is committed: another thread that sees it must find it here.
+            _held_here.add((self._database.place, lease))
+            return lease
 
     def _keep_renewed(self, lease: Lease, done: threading.Event) -> None:
         pause = self._seconds / 3

@@ -93,6 +93,9 @@ _VERSIONED_STEPS = (
 # Types of expressions, as Spark told them when a view was defined.
 _EXPRESSION_TYPES = ("ALTER TABLE materialized_view ADD COLUMN expression_types TEXT NOT NULL DEFAULT '{}'",)
 
+# How much time has passed, as far as it was watched: no single reading of a clock decides what is pruned.
+_WATCHED_TIME = ("ALTER TABLE catalog ADD COLUMN watched_until DOUBLE PRECISION NOT NULL DEFAULT 0",)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -123,6 +126,10 @@ def _expression_types(connection: Connection) -> None:
     _run(connection, _EXPRESSION_TYPES)
 
 
+def _watched_time(connection: Connection) -> None:
+    _run(connection, _WATCHED_TIME)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -136,6 +143,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (5, _plain_names),
     (6, _versioned_steps),
     (7, _expression_types),
+    (8, _watched_time),
 )
 NEWEST = MIGRATIONS[-1][0]
 

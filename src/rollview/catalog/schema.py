@@ -17,7 +17,7 @@ def _table(name: str, /, **columns: type[TypeEngine[Any]]) -> Table:
 # One row for each migration that was made, and one row about the catalog itself. Every step takes the
 # next number from `last_step`, so that ids grow in the order of commits on any database.
 schema_version = _table("schema_version", version=BigInteger, applied_at=Double)
-catalog = _table("catalog", identity=Text, last_step=BigInteger)
+catalog = _table("catalog", identity=Text, last_step=BigInteger, watched_until=Double)
 
 # What is captured. `source_txids_grow` says that a greater version had a greater source txid so far.
 site = _table(

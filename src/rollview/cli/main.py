@@ -31,6 +31,15 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
             "rollview.cli.release:release",
             "Stop waiting for missing parts of a global transaction.",
         ),
+        "recover": (
+            "rollview.cli.recover:recover",
+            "Set a lake that does not fit its catalog aside, and load all views anew.",
+        ),
+        "backup": ("rollview.cli.backup:backup", "Copy the lake and its catalog to an empty folder."),
+        "restore": (
+            "rollview.cli.backup:restore",
+            "Put a backup in the place of the lake and its catalog.",
+        ),
         "condense": (
             "rollview.cli.condense:condense",
             "Replace a range of a view delta with its net effect.",

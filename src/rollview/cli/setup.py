@@ -74,7 +74,7 @@ def setup(
     if as_json:
         print_json(report)
     else:
-        _print_report(results(), report)
+        print_report(results(), report)
 
 
 def _print_sources(console: Console, done: dict[str, list[str]]) -> None:
@@ -84,7 +84,8 @@ def _print_sources(console: Console, done: dict[str, list[str]]) -> None:
             console.print(Text(f"  {sentence}"))
 
 
-def _print_report(console: Console, report: SetupReport) -> None:
+def print_report(console: Console, report: SetupReport) -> None:
+    """What setup did, a line for each thing."""
     _print_sources(console, report.sources)
     for warning in report.warnings:
         console.print(Text.assemble(("warning: ", "yellow"), warning))

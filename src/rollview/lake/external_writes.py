@@ -34,6 +34,12 @@ def check_no_external_writes(log: DeltaLog, since: int) -> None:
         )
 
 
+def changes_rows(log: DeltaLog, version: int) -> bool:
+    """Whether a version has other rows than the one before; of a forgotten entry nobody knows."""
+    actions = log.actions(version)
+    return not actions or _changes(actions)
+
+
 def _changes(actions: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a log entry changes rows, columns or the way they are to be read."""
     for action in actions:

@@ -21,7 +21,7 @@ from rollview.errors import ConflictError, LakeError
 from rollview.lake.commit import Commit, properties_of
 from rollview.lake.data_files import FileLayout, write_rows
 from rollview.lake.disk import discard, explained, sync
-from rollview.lake.external_writes import check_no_external_writes
+from rollview.lake.external_writes import changes_rows, check_no_external_writes
 from rollview.lake.file import CSN, LakeFile, within
 from rollview.lake.file import holding as files_holding
 from rollview.lake.log import DeltaLog
@@ -121,6 +121,12 @@ class LakeTable:
                 hint=f"the newest version is {self.version()}; entries are kept for a limited time",
             )
         return self._log.commit_at(version)
+
+    def same_rows(self, version: int) -> int:
+        """The newest version with the rows of this one: others may have put its files together since."""
+        while version < self.version() and not changes_rows(self._log, version + 1):
+            version += 1
+        return version
 
     def check_no_external_writes(self, since: int) -> None:
         """Refuses a table that somebody else changed after this version, or that has lost data files."""
@@ -263,7 +269,7 @@ class LakeTable:
         version = self._commit((), old, commit, data_change=True)
         return 0 if version is None else sum(file.rows for file in old)
 
-    def vacuum(self, keep_seconds: float) -> None:
+    def vacuum(self, keep_seconds: float, now: float) -> None:
         """Deletes files that no version of the last `keep_seconds` needs, and what failed writes left."""
         if keep_seconds > REMEMBERED_SECONDS:
             raise LakeError(
@@ -271,7 +277,6 @@ class LakeTable:
                 subject=self.folder.name,
                 hint=f"keep them for {REMEMBERED_SECONDS:.0f} seconds at most",
             )
-        now = time.time()
         found = list(self.folder.glob("*.parquet"))
         present, removals = self._log.files(), dict(self._log.removals())
         delete_files(list(needless_files(found, present, removals, now, keep_seconds)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 from rollview.catalog import Catalog, CondenseStep, MaintainStep, Retained
@@ -33,19 +32,20 @@ class MaintainDriver:
 
     def run(self) -> dict[str, int]:
         """Compacts and prunes whatever is due; returns what was done, by table."""
-        done = self._maintain_changes()
+        now = self.catalog.watched_time()
+        done = self._maintain_changes(now)
         for name in self.views.all():
-            done |= self._maintain_view(name)
+            done |= self._maintain_view(name, now)
         return done
 
-    def _maintain_changes(self) -> dict[str, int]:
+    def _maintain_changes(self, now: float) -> dict[str, int]:
         catalog = self.catalog
         done: dict[str, int] = {}
         with self.access.to_change_logs() as lease:
             for unfinished in catalog.pending(MaintainStep, CHANGES):
                 catalog.abandon(lease, unfinished)
             tables = catalog.tables()
-            kept_since = catalog.csn_at(time.time() - self.retention.changes)
+            kept_since = catalog.csn_at(now - self.retention.changes)
             upto = min(kept_since, needed_by_views(catalog, self.views))
             step = catalog.begin(lease, CHANGES, MaintainStep(upto))
             when = catalog.commit_time(catalog.last_csn()) or 0.0
@@ -53,13 +53,13 @@ class MaintainDriver:
                 log = self.tables.change_log(table)
                 commit = Commit(self.tables.writer("prune"), step.id, catalog.last_csn(), when, "prune")
                 done |= self._shrink(log, f"changes/{name}", upto, commit)
-                log.vacuum(self.retention.files)
+                log.vacuum(self.retention.files, now)
             catalog.finish(lease, step)
             oldest = [record.oldest_csn for record in catalog.views().values()]
             catalog.prune_history(min([upto, *oldest]))
         return done
 
-    def _maintain_view(self, name: str) -> dict[str, int]:
+    def _maintain_view(self, name: str, now: float) -> dict[str, int]:
         catalog = self.catalog
         with self.access.to_view(name) as lease:
             for unfinished in catalog.pending(MaintainStep, name):
@@ -67,7 +67,7 @@ class MaintainDriver:
             for interrupted in catalog.pending(CondenseStep, name):
                 catalog.abandon(lease, interrupted)
             record = catalog.views()[name]
-            kept_since = catalog.csn_at(time.time() - self.retention.deltas)
+            kept_since = catalog.csn_at(now - self.retention.deltas)
             upto = min(kept_since, *(_passed(catalog, each) for each in (name, *self._readers(name))))
             oldest = max(upto, record.oldest_csn)
             step = catalog.begin(lease, name, MaintainStep(oldest))
@@ -78,7 +78,7 @@ class MaintainDriver:
             commit = Commit(self.tables.writer("prune"), step.id, catalog.high_water(name), when, "prune")
             done = self._shrink(deltas, f"deltas/{name}", oldest, commit)
             for table in (deltas, self.tables.view_table(name)):
-                table.vacuum(self.retention.files)
+                table.vacuum(self.retention.files, now)
         return done
 
     def _shrink(self, table: LakeTable, name: str, upto: int, pruning: Commit) -> dict[str, int]:

@@ -13,19 +13,23 @@ from rollview.algebra.history import CSN
 from rollview.algebra.view import is_stage
 from rollview.errors import InputError
 from rollview.events import Subscriber
+from rollview.service.backup import back_up, restore
 from rollview.service.define import define
 from rollview.service.drivers import Drivers
 from rollview.service.event_log import log_event
 from rollview.service.explain import Explanation, explain
+from rollview.service.lake_fit import check_new_catalog
 from rollview.service.meaning import check_all_by_invention
 from rollview.service.points_in_time import Covered, check_covered, iso, resolve
 from rollview.service.prepare_sources import remove_from_sources
 from rollview.service.project_file import read_project_file
 from rollview.service.query import Answered
+from rollview.service.recover import set_aside, why_recover
 from rollview.service.results import (
     ApplyResult,
     CaptureResult,
     PropagateResult,
+    RecoverReport,
     RefreshResult,
     SetupReport,
     ViewAsOf,
@@ -120,6 +124,31 @@ class Project:
         changed = defined.values() if self.is_new else self._drivers.setup.changed(defined)
         check_all_by_invention(parts.session, changed)
         return self._drivers.setup.run(defined, reloading)
+
+    def recover(self) -> RecoverReport:
+        """Where lake and catalog do not fit: sets what is there aside and loads every view anew."""
+        parts = self._warehouse
+        reason = why_recover(parts.project)
+        # Bad input changes nothing.
+        define(parts.project, parts.sites, parts.session)
+        self._let_go()
+        folder = set_aside(parts.project)
+        return RecoverReport(reason, str(folder), self.setup())
+
+    def backup(self, folder: str | Path) -> int:
+        """Copies lake and catalog, of one moment, to an empty folder; returns the bytes copied."""
+        return back_up(self._warehouse.project, self._warehouse.catalog, Path(folder))
+
+    def restore(self, folder: str | Path) -> str:
+        """Puts a backup in the place of lake and catalog; returns where these were set aside, if anywhere."""
+        self._let_go()
+        aside = restore(self._warehouse.project, Path(folder))
+        return str(aside or "")
+
+    def _let_go(self) -> None:
+        """Closes the catalog: another one takes its place."""
+        self._warehouse.close_catalog()
+        self._drivers = Drivers(self._warehouse)
 
     def remove(self) -> dict[str, list[str]]:
         """Removes everything that setup installed at the sources. The lake stays."""
@@ -234,6 +263,8 @@ class Project:
 
     def check_set_up(self) -> None:
         """Refuses a project without views, and leaves no empty catalog behind."""
+        if self.is_new:
+            check_new_catalog(self._warehouse.project.lake)
         if self.is_new or not self.views:
             hint = "run `rollview setup` first"
             raise InputError(f"project {self.name}: no view is set up", subject=self.name, hint=hint)

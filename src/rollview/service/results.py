@@ -23,6 +23,15 @@ class SetupReport:
     dropped: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class RecoverReport:
+    """What recover did: why, where the old tables are, and the set-up that followed."""
+
+    reason: str
+    set_aside: str
+    setup: SetupReport
+
+
 class _Number(int):
     """A number with fields; it is shown and sent as a number is."""
 

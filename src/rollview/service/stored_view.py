@@ -62,7 +62,8 @@ class StoredView:
 
     def files(self, holding: tuple[str, Sequence[Any]] | None = None) -> tuple[LakeFile, ...]:
         """The files of the stored state; with `holding` those that may have one of the values."""
-        return self._table.files(holding=holding, version=self.record.lake_version)
+        version = self._table.same_rows(self.record.lake_version)
+        return self._table.files(holding=holding, version=version)
 
     def rows(self, files: Sequence[LakeFile] | None = None) -> SparkBag:
         """The stored rows, with all columns of the table."""

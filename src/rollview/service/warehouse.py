@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from rollview.catalog import Catalog
 from rollview.events import Events
+from rollview.service.lake_fit import check_fit, check_new_catalog
 from rollview.service.lake_tables import LakeTables
 from rollview.service.private_files import make_private_file, make_private_folder
 from rollview.service.project_file import ProjectFile
@@ -44,11 +45,20 @@ class Warehouse:
     @cached_property
     def catalog(self) -> Catalog:
         """The control tables; made if they are not there."""
-        make_private_folder(self.project.lake)
+        lake = self.project.lake
+        if self.is_new:
+            check_new_catalog(lake)
+        make_private_folder(lake)
         path = self.project.catalog.removeprefix("sqlite:///")
         if path not in (self.project.catalog, ":memory:"):
             make_private_file(Path(path))
-        return Catalog.open(self.project.catalog)
+        catalog = Catalog.open(self.project.catalog)
+        try:
+            check_fit(catalog, lake)
+        except BaseException:
+            catalog.close()
+            raise
+        return catalog
 
     @cached_property
     def tables(self) -> LakeTables:
@@ -64,6 +74,12 @@ class Warehouse:
         """Lets go of everything that was opened here; a session that was given stays."""
         self.session.cancel_work()
         self.sites.close()
+        self.close_catalog()
+        self.session.close()
+
+    def close_catalog(self) -> None:
+        """Lets go of the catalog and of all that was read from it; it is opened again when it is needed."""
         if "catalog" in self.__dict__:
             self.catalog.close()
-        self.session.close()
+        for name in ("catalog", "tables", "views"):
+            self.__dict__.pop(name, None)

@@ -1,0 +1,73 @@
+"""Whether a lake and a catalog belong together and are of the same time.
+
+Looked at whenever a process opens both. A catalog that was deleted, restored from a backup, or that is
+another one's, would count anew beside old data, or take new steps for repetitions of old ones.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from rollview.catalog import Catalog
+from rollview.errors import LakeMisfit
+from rollview.lake import LakeTable, folder_name
+from rollview.lake.identity import LakeIdentity, newest_commit, read_identity, tables_in, write_identity
+
+_HINT = "`rollview recover` sets the old tables aside and loads the views anew"
+
+
+def check_new_catalog(lake: Path) -> None:
+    """Refuses to begin a catalog beside tables that an earlier one has written."""
+    if read_identity(lake) is not None or any(tables_in(lake)):
+        raise _misfit(lake, "the lake has tables, but its catalog is gone")
+
+
+def check_fit(catalog: Catalog, lake: Path) -> None:
+    """Refuses a lake and a catalog that do not fit; a new lake is given to the catalog."""
+    identity, own = read_identity(lake), catalog.identity
+    if identity is None:
+        _adopt(catalog, lake)
+    elif identity.catalog != own:
+        raise _misfit(lake, "the lake belongs to another catalog")
+    last_step = catalog.last_step()
+    for folder in tables_in(lake):
+        commit = newest_commit(folder)
+        if commit is not None and commit.writer.startswith(f"{own}/") and commit.step > last_step:
+            raise _misfit(lake, f"the catalog is older than the lake: {folder.name} has a later step")
+    _check_not_older(catalog, lake)
+
+
+def _adopt(catalog: Catalog, lake: Path) -> None:
+    """A lake that does not say whose it is: new, or written before lakes did so."""
+    own = catalog.identity
+    tables = list(tables_in(lake))
+    commits = [newest_commit(folder) for folder in tables]
+    ours = [commit for commit in commits if commit is not None and commit.writer.startswith(f"{own}/")]
+    if catalog.views() and not tables:
+        raise _misfit(lake, "the tables of this catalog are gone")
+    if any(commit is not None and commit.writer != "create" for commit in commits) and not ours:
+        raise _misfit(lake, "the lake belongs to another catalog")
+    write_identity(lake, LakeIdentity(uuid.uuid4().hex, own))
+
+
+def _check_not_older(catalog: Catalog, lake: Path) -> None:
+    """A lake that was restored from a backup does not have what the catalog relies on.
+
+    A table that is missing altogether is reported by whoever needs it, with a way out of its own.
+    """
+    for name, record in catalog.views().items():
+        for kind in ("views", "stages"):
+            table = LakeTable(lake / kind / folder_name(name))
+            if table.exists() and table.version() < record.lake_version:
+                raise _misfit(lake, f"the lake is older than the catalog: {name} is not what it was")
+    last_csn = catalog.last_csn()
+    for name, captured in catalog.tables().items():
+        folder = lake / "changes" / folder_name(captured.source) / folder_name(captured.name)
+        commit = newest_commit(folder)
+        if commit is not None and catalog.touched(name, commit.csn, last_csn):
+            raise _misfit(lake, f"the lake is older than the catalog: changes of {name} are missing")
+
+
+def _misfit(lake: Path, reason: str) -> LakeMisfit:
+    return LakeMisfit(f"{lake}: {reason}", subject=str(lake), hint=_HINT)

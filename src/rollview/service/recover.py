@@ -1,0 +1,86 @@
+"""recover: a way back from a lake and a catalog that do not fit.
+
+What is there is set aside, not mixed in and not deleted: the tables stay readable for any Delta reader. Then
+the catalog begins anew and every view is loaded from its sources, which are the truth.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from rollview.catalog import Catalog
+from rollview.errors import CatalogError, InputError, LakeMisfit
+from rollview.lake.identity import FILE
+from rollview.service.apply import LEASE as APPLY
+from rollview.service.capture import LEASE as CAPTURE
+from rollview.service.lake_fit import check_fit, check_new_catalog
+from rollview.service.private_files import make_private_folder
+from rollview.service.project_file import ProjectFile
+
+SET_ASIDE = "set-aside"
+_PATIENCE_SECONDS = 5.0
+_FOLDERS = ("changes", "deltas", "stages", "views")
+
+
+def why_recover(project: ProjectFile) -> str:
+    """Why lake and catalog cannot be used as they are; refuses if they can."""
+    file = catalog_file(project)
+    try:
+        if not file.exists():
+            check_new_catalog(project.lake)
+        else:
+            catalog = Catalog.open(project.catalog)
+            try:
+                check_fit(catalog, project.lake)
+            finally:
+                catalog.close()
+    except (LakeMisfit, CatalogError) as error:
+        return error.message
+    raise InputError(
+        "there is nothing to recover: lake and catalog fit",
+        subject=project.name,
+        hint="`rollview setup --reload all` loads the views anew",
+    )
+
+
+def set_aside(project: ProjectFile) -> Path:
+    """Moves tables and catalog away, once nobody works with them; returns where they are."""
+    file = catalog_file(project)
+    with ExitStack() as stack:
+        if file.exists():
+            _keep_others_out(stack, project)
+        folder = project.lake / SET_ASIDE / time.strftime("%Y-%m-%dT%H-%M-%S")
+        make_private_folder(folder.parent)
+        folder.mkdir(mode=0o700)
+        # The catalog goes first: what is left of an interrupted move is a lake without a catalog.
+        moved = [*sorted(file.parent.glob(f"{file.name}*")), project.lake / FILE]
+        moved += [project.lake / name for name in _FOLDERS]
+        for path in moved:
+            if path.exists():
+                path.rename(folder / path.name)
+    return folder
+
+
+def _keep_others_out(stack: ExitStack, project: ProjectFile) -> None:
+    try:
+        catalog = Catalog.open(project.catalog)
+    except CatalogError:
+        # A catalog that cannot be read keeps nobody at work.
+        return
+    stack.callback(catalog.close)
+    for name in ("run", CAPTURE, APPLY):
+        stack.enter_context(catalog.lease(name, _PATIENCE_SECONDS))
+
+
+def catalog_file(project: ProjectFile) -> Path:
+    """The file of the catalog; refuses a catalog on a server, which has its own ways."""
+    path = project.catalog.removeprefix("sqlite:///")
+    if path == project.catalog:
+        raise InputError(
+            "this needs a catalog that is a file",
+            subject="catalog",
+            hint="name an empty database in `catalog` and an empty folder in `lake`, then `rollview setup`",
+        )
+    return Path(path)
