@@ -284,7 +284,7 @@ def test_what_is_told_is_what_happened(shop: Shop, project: Project) -> None:
     assert phases["capture"] == {"read_changes", "compute", "write", "commit"}
     assert {"read_changes", "lookups", "compute", "write", "commit"} == phases["propagate"]
     assert {"read_changes", "compute", "write", "commit"} == phases["apply"]
-    assert phases["load"] == {"lookups", "compute", "write", "commit"}
+    assert phases["load"] == {"lookups", "check", "compute", "write", "commit"}
     names = [event.name for event in told]
     assert (names[0], names.count("started"), names.count("stopped")) == ("started", 1, 1)
     assert [event.time for event in told] == sorted(event.time for event in told)

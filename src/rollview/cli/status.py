@@ -49,6 +49,9 @@ def print_status(console: Console, found: Status) -> None:
     for view in found.views:
         if view.note:
             console.print(Text.assemble(("note: ", "yellow"), f"{view.name}: {view.note}"))
+    for name in found.missing:
+        told = f"{name} has a file, but is not set up: `rollview setup` loads it"
+        console.print(Text.assemble(("note: ", "yellow"), told))
     for each in found.waiting:
         holds = f"{', '.join(each.present)} held up since {each.since}"
         told = f"global transaction {each.global_id} waits for {', '.join(each.missing)}; {holds}"

@@ -34,22 +34,39 @@ class SourcePreparation:
     drop: DropDriver
     events: Events
 
-    def run(self, views: Iterable[View], report: SetupReport) -> None:
-        """Installs capture for every table that a view reads, and begins the history of new ones."""
-        tables = {table.qualified: table for view in views for table in view.tables if table.source}
-        self._forget_changed(tables, report)
-        known = self.catalog.sites()
-        for name, source in self.sites.sources.items():
-            own = [table for table in tables.values() if table.source == name]
-            if not own:
-                continue
+    def prepare(self, views: Iterable[View], report: SetupReport) -> None:
+        """Installs capture for every table that a view reads; whatever a source refuses is refused here.
+
+        What has been captured so far goes on being captured.
+        """
+        present = _by_source(self.drop.views.all().values())
+        for name, own in _by_source(views).items():
+            source = self.sites.sources[name]
+            there = {table.qualified for table in source.tables()} - {table.qualified for table in own}
+            kept = [table for table in present.get(name, ()) if table.qualified in there]
             with timed_step(self.events, "setup", name):
-                prepared = source.setup(own)
+                prepared = source.setup([*own, *kept])
             report.sources[name] = list(prepared.done)
             report.warnings += prepared.warnings
             if prepared.needed:
                 raise _needs_administrator(name, prepared.needed)
+
+    def begin_history(
+        self, views: Iterable[View], no_longer_read: Container[str], report: SetupReport
+    ) -> None:
+        """Begins the history of tables that are new, after `prepare`.
+
+        Sources of which a table is no longer read stop capturing it.
+        """
+        by_source = _by_source(views)
+        tables = {table.qualified: table for own in by_source.values() for table in own}
+        self._forget_changed(tables, report)
+        known = self.catalog.sites()
+        for name, own in by_source.items():
             self._create_change_logs(own)
+            source = self.sites.sources[name]
+            if name in no_longer_read:
+                report.sources[name] += source.setup(own).done
             origins = {t.site: (name, source.current_position(t.site)) for t in own if t.site not in known}
             self.catalog.register(own, origins)
         self.capture.run(PATIENCE_SECONDS)
@@ -107,6 +124,14 @@ class SourcePreparation:
                 if not own <= sites:
                     raise
         return sites | own
+
+
+def _by_source(views: Iterable[View]) -> dict[str, list[Table]]:
+    """The base tables of views, each once, by source."""
+    found: dict[str, dict[str, Table]] = {}
+    for table in (table for view in views for table in view.tables if table.source):
+        found.setdefault(table.source, {})[table.qualified] = table
+    return {name: list(tables.values()) for name, tables in found.items()}
 
 
 def _needs_administrator(source: str, statements: tuple[str, ...]) -> NeedsAdministrator:

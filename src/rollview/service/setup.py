@@ -47,14 +47,17 @@ class SetupDriver:
         views = {name: each.view for name, each in defined.items()}
         own = [view for name, view in views.items() if not is_stage(name)]
         report.warnings += [notice for view in own for notice in notices(view)]
-        known = set(self.views.all())
+        former = self.views.all()
+        known = set(former)
         dropped = [name for name in self.views.all() if name not in views]
         report.dropped += [name for name in dropped if not is_stage(name)]
+        # What can be refused comes first; until then, all that there was stays, and is maintained.
+        self.sources.prepare(views.values(), report)
         self._give_up_unreadable(reloading | set(dropped))
         for name in dropped:
             self.drop.with_readers(name)
         self.sources.forget_reloaded(views, reloading)
-        self.sources.run(views.values(), report)
+        self.sources.begin_history(views.values(), _left(former, views), report)
         loaded: dict[str, str] = {}
         for name, each in defined.items():
             if reason := self._reason_to_load(each.view, known, reloading, loaded):
@@ -116,6 +119,13 @@ class SetupDriver:
         for name in with_dependencies(self.views, inputs):
             if not is_full(self.views.named(name)):
                 self.propagate.run(name, present, PATIENCE_SECONDS)
+
+
+def _left(former: Mapping[str, View], views: Mapping[str, View]) -> set[str]:
+    """The sources of which a table was read that is read no more."""
+    read = {table.qualified for view in views.values() for table in view.tables}
+    tables = (table for view in former.values() for table in view.tables)
+    return {table.source for table in tables if table.source and table.qualified not in read}
 
 
 def to_reload(

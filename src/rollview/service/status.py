@@ -18,6 +18,7 @@ from rollview.catalog import (
     UnreadableStep,
     ViewRecord,
 )
+from rollview.errors import RollviewError
 from rollview.service.definitions import policy_of, read_view_files
 from rollview.service.points_in_time import iso
 from rollview.service.project_file import ProjectFile
@@ -94,6 +95,8 @@ class Status:
     views: tuple[ViewStatus, ...]
     unfinished: tuple[UnfinishedStatus, ...]
     waiting: tuple[WaitingStatus, ...] = ()
+    missing: tuple[str, ...] = ()
+    """Views that have a file and are not set up."""
 
 
 def status(project: ProjectFile, catalog: Catalog, views: Views, sites: Sites) -> Status:
@@ -108,6 +111,7 @@ def status(project: ProjectFile, catalog: Catalog, views: Views, sites: Sites) -
         sources=tuple(_source(project, sites, site) for site in catalog.sites().values()),
         views=tuple(_view(catalog, views, records[name], last, notes.get(name, "")) for name in views.names),
         unfinished=tuple(_unfinished(catalog)),
+        missing=tuple(name for name in _defined(project) if name not in records),
         waiting=tuple(
             WaitingStatus(each.global_id, each.present, each.missing, iso(each.since))
             for each in catalog.waiting()
@@ -182,6 +186,14 @@ def _base_tables(views: Views, view: View) -> set[str]:
         else:
             names |= _base_tables(views, views.named(table.name))
     return names
+
+
+def _defined(project: ProjectFile) -> list[str]:
+    """The views that the project's files define; none if they cannot be read, which a note says."""
+    try:
+        return list(read_view_files(project.view_files()))
+    except RollviewError:
+        return []
 
 
 def _file_notes(project: ProjectFile, records: dict[str, ViewRecord]) -> dict[str, str]:
