@@ -24,11 +24,14 @@ from rollview.planning import render
 from rollview.service.comparison import counted, differences, expanded, named
 from rollview.service.content import block_contents, with_stages
 from rollview.service.define import Defined
+from rollview.service.definitions import digest
 from rollview.service.invented import constants_of, invented
 from rollview.service.layout import Layout
 from rollview.service.session import Session
 from rollview.service.view_sql import view_sql
 from rollview.spark import SparkBag
+
+_proved: set[str] = set()
 
 SAMPLED_ROWS = 100_000
 """About how many rows of all tables together are tried at a load."""
@@ -62,10 +65,15 @@ def check_meaning_by_invention(spark: SparkSession, view: View, layout: Layout) 
 
 
 def check_all_by_invention(session: Session, views: Iterable[Defined]) -> None:
-    """Refuses the first of these views that Spark understands differently."""
+    """Refuses the first of these views that Spark understands differently.
+
+    What this process has proved once is not proved again: the same text over the same columns is the same.
+    """
     for each in views:
-        if not is_stage(each.view.name):
+        proved = digest(each.view)
+        if not is_stage(each.view.name) and proved not in _proved:
             check_meaning_by_invention(session.spark, each.view, each.layout)
+            _proved.add(proved)
 
 
 def sample(view: View, tables: Mapping[str, SparkBag]) -> dict[str, SparkBag]:
