@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rollview.algebra.bag import COUNT
@@ -33,6 +34,15 @@ class SourcePreparation:
     capture: CaptureDriver
     drop: DropDriver
     events: Events
+
+    def finish_interrupted(self) -> None:
+        """Finishes a capture that died, before the sources are touched: they may lose what it needs.
+
+        If that is impossible, it is looked at again when it is known which sites start over.
+        """
+        if self.catalog.pending(CaptureStep):
+            with self.catalog.lease(CAPTURE, PATIENCE_SECONDS) as lease, suppress(RollviewError):
+                self.capture.recover(lease)
 
     def prepare(self, views: Iterable[View], report: SetupReport) -> None:
         """Installs capture for every table that a view reads; whatever a source refuses is refused here.
