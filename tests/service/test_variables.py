@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
 from rollview.secrets import Secrets, passwords_in
-from rollview.service.variables import expand
+from rollview.service.variables import expand, is_secret
 
 
 def _expanded(text: str, **values: str) -> str:
@@ -57,6 +57,12 @@ def test_key_value_settings_are_quoted(password: str) -> None:
 )
 def test_a_value_is_written_as_its_place_demands(text: str, expected: str) -> None:
     assert _expanded(text, X="a:b@c/d") == expected
+
+
+def test_what_is_a_secret_by_its_name() -> None:
+    assert all(map(is_secret, ("CRM_PASSWORD", "pwd", "API_KEY", "spark.hadoop.fs.s3a.secret.key", "TOKEN")))
+    # The keys of tables are no secrets, and errors must be able to name them.
+    assert not any(map(is_secret, ("key.customer", "KEYSPACE", "host", "schema")))
 
 
 def test_secrets_are_hidden_whole_encoded_and_in_parts() -> None:

@@ -56,7 +56,12 @@ def newest_commit(table: Path) -> Commit | None:
     entries = sorted((table / "_delta_log").glob("[0-9]*.json"))
     if not entries:
         return None
-    for line in entries[-1].read_text(encoding="utf-8").splitlines():
+    try:
+        text = entries[-1].read_text(encoding="utf-8")
+    except FileNotFoundError:
+        # The table is being dropped.
+        return None
+    for line in text.splitlines():
         if line.startswith('{"commitInfo"'):
             return commit_of(json.loads(line)["commitInfo"])
     return None

@@ -30,9 +30,10 @@ def check_fit(catalog: Catalog, lake: Path) -> None:
         _adopt(catalog, lake)
     elif identity.catalog != own:
         raise _misfit(lake, "the lake belongs to another catalog")
+    commits = {folder: newest_commit(folder) for folder in tables_in(lake)}
+    # Asked last: others are at work meanwhile, and a step is begun before it writes to the lake.
     last_step = catalog.last_step()
-    for folder in tables_in(lake):
-        commit = newest_commit(folder)
+    for folder, commit in commits.items():
         if commit is not None and commit.writer.startswith(f"{own}/") and commit.step > last_step:
             raise _misfit(lake, f"the catalog is older than the lake: {folder.name} has a later step")
     _check_not_older(catalog, lake)

@@ -6,12 +6,13 @@ the catalog begins anew and every view is loaded from its sources, which are the
 
 from __future__ import annotations
 
+import shutil
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 from rollview.catalog import Catalog
-from rollview.errors import CatalogError, InputError, LakeMisfit
+from rollview.errors import CatalogUnavailable, InputError, LakeMisfit
 from rollview.lake.identity import FILE
 from rollview.service.apply import LEASE as APPLY
 from rollview.service.capture import LEASE as CAPTURE
@@ -36,7 +37,12 @@ def why_recover(project: ProjectFile) -> str:
                 check_fit(catalog, project.lake)
             finally:
                 catalog.close()
-    except (LakeMisfit, CatalogError) as error:
+    except LakeMisfit as error:
+        return error.message
+    except CatalogUnavailable as error:
+        # A catalog that is only locked, or on a full disk, is not lost.
+        if not _is_damaged(error):
+            raise
         return error.message
     raise InputError(
         "there is nothing to recover: lake and catalog fit",
@@ -55,23 +61,30 @@ def set_aside(project: ProjectFile) -> Path:
         make_private_folder(folder.parent)
         folder.mkdir(mode=0o700)
         # The catalog goes first: what is left of an interrupted move is a lake without a catalog.
-        moved = [*sorted(file.parent.glob(f"{file.name}*")), project.lake / FILE]
+        moved = [file.with_name(f"{file.name}{end}") for end in ("", "-wal", "-shm")]
+        moved.append(project.lake / FILE)
         moved += [project.lake / name for name in _FOLDERS]
         for path in moved:
             if path.exists():
-                path.rename(folder / path.name)
+                shutil.move(path, folder / path.name)
     return folder
 
 
 def _keep_others_out(stack: ExitStack, project: ProjectFile) -> None:
     try:
         catalog = Catalog.open(project.catalog)
-    except CatalogError:
-        # A catalog that cannot be read keeps nobody at work.
-        return
+    except CatalogUnavailable as error:
+        # A catalog that is damaged keeps nobody at work.
+        if _is_damaged(error):
+            return
+        raise
     stack.callback(catalog.close)
     for name in ("run", CAPTURE, APPLY):
         stack.enter_context(catalog.lease(name, _PATIENCE_SECONDS))
+
+
+def _is_damaged(error: CatalogUnavailable) -> bool:
+    return any(words in error.message for words in ("not a database", "malformed"))
 
 
 def catalog_file(project: ProjectFile) -> Path:

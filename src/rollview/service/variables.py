@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_SECRET_NAME = re.compile(r"pass|pwd|secret|token|credential|key", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"pass|pwd|secret|token|credential|(api|private|access)_?key", re.IGNORECASE)
 
 
 def expand(text: str, value_of: Callable[[str], str]) -> str:
