@@ -40,9 +40,11 @@ class SourcePreparation:
 
         If that is impossible, it is looked at again when it is known which sites start over.
         """
-        if self.catalog.pending(CaptureStep):
-            with self.catalog.lease(CAPTURE, PATIENCE_SECONDS) as lease, suppress(RollviewError):
-                self.capture.recover(lease)
+        interrupted = [step for step in self.catalog.unfinished() if step.kind == CaptureStep.kind]
+        if not interrupted:
+            return
+        with self.catalog.lease(CAPTURE, PATIENCE_SECONDS) as lease, suppress(RollviewError):
+            self.capture.recover(lease)
 
     def prepare(self, views: Iterable[View], report: SetupReport) -> None:
         """Installs capture for every table that a view reads; whatever a source refuses is refused here.

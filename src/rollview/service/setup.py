@@ -52,6 +52,7 @@ class SetupDriver:
         dropped = [name for name in self.views.all() if name not in views]
         report.dropped += [name for name in dropped if not is_stage(name)]
         # What can be refused comes first; until then, all that there was stays, and is maintained.
+        self._unreadable(reloading | set(dropped))
         self.sources.finish_interrupted()
         self.sources.prepare(views.values(), report)
         self._give_up_unreadable(reloading | set(dropped))
