@@ -91,7 +91,7 @@ def burst(url: str) -> None:
                 every,
                 Sequenced((Unit(csn, float(csn), (Part("x", csn, csn),), {"x.r": 2}),), {"x": str(csn)}),
                 Moved("v", tuple((query, csn) for query in catalog.positions("v"))),
-                Materialized("v", csn, step.id),
+                Materialized("v", csn, step.id, step.id),
                 Refreshed(Refresh("v", "incremental", csn - 1, csn, 2, 0.0, "burst", float(csn))),
             )
             say("finished", step.id)

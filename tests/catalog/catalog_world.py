@@ -104,6 +104,7 @@ def view_record(name: str = "v", loaded: int = 0) -> ViewRecord:
         oldest_csn=loaded,
         materialized_csn=loaded,
         lake_version=1,
+        state_version=1,
         policy="dpda",
     )
 

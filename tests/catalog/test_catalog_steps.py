@@ -79,8 +79,8 @@ def test_a_view_is_kept_as_it_was_added(catalog: Catalog, lease: Lease) -> None:
     assert catalog.positions("v") == queries() and catalog.positions("w") == {}
     assert catalog.refreshes("v") == []
     assert (catalog.high_water("v"), catalog.high_water("w")) == (0, 0)
-    _do(catalog, lease, Materialized("w", 8, 3), Retained("w", 6))
-    changed = replace(records["w"], materialized_csn=8, lake_version=3, oldest_csn=6)
+    _do(catalog, lease, Materialized("w", 8, 3, 4), Retained("w", 6))
+    changed = replace(records["w"], materialized_csn=8, lake_version=3, state_version=4, oldest_csn=6)
     assert catalog.views() == {"v": records["v"], "w": changed}
     assert catalog.high_water("w") == 8
 
@@ -132,8 +132,8 @@ def test_refreshes_come_newest_first_and_are_bounded(
         (Moved("v", ((ForwardQuery("v", 7, 0), 9),)), r"no forward query \(7, 0\)"),
         (Moved("v", ((ForwardQuery("w", 0, 0), 9),)), "view w cannot move view v"),
         (Moved("u", ((ForwardQuery("u", 0, 0), 9),)), "u has no forward query"),
-        (Materialized("v", 4, 9), "cannot go back from csn 5 to csn 4"),
-        (Materialized("u", 9, 9), "view u is not in the catalog"),
+        (Materialized("v", 4, 9, 9), "cannot go back from csn 5 to csn 4"),
+        (Materialized("u", 9, 9, 9), "view u is not in the catalog"),
         (Retained("v", 1), "cannot go back from csn 2 to csn 1"),
         (Retained("u", 9), "view u is not in the catalog"),
         (ViewDropped("u"), "view u is not in the catalog"),
@@ -147,7 +147,7 @@ def test_one_bad_effect_undoes_them_all(
     catalog: Catalog, lease: Lease, effect: StepEffect, words: str
 ) -> None:
     _do(catalog, lease, ViewAdded(view_record(), queries()))
-    _do(catalog, lease, Moved("v", ((ALL[0], 5),)), Materialized("v", 5, 2), Retained("v", 2))
+    _do(catalog, lease, Moved("v", ((ALL[0], 5),)), Materialized("v", 5, 2, 2), Retained("v", 2))
     before = (catalog.views(), catalog.positions("v"), catalog.sites())
     step = _begin(catalog, lease)
     good = (

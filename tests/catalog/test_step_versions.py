@@ -190,7 +190,7 @@ def test_old_steps_are_finished_and_abandoned(old: Catalog, url: str) -> None:
         for apply in old.pending(ApplyStep):
             for name, (after, _) in apply.bounds.views.items():
                 assert (after, old.views()[name].materialized_csn) == (0, 0)
-            shown = [Materialized(name, each.upto, 1) for name, each in apply.bounds.views.items()]
+            shown = [Materialized(name, each.upto, 1, 1) for name, each in apply.bounds.views.items()]
             told = Refresh("v", "incremental", 0, 2, 1, 0.0, apply.bounds.reason, 1.0)
             old.finish(lease, apply, *shown, Refreshed(told))
         for condense in old.pending(CondenseStep, "v"):
@@ -330,8 +330,8 @@ def test_the_type_checker_knows_which_effects_a_step_has(tmp_path: Path) -> None
         "        catalog.finish(lease, capture, Moved('v', ()))  # wrong\n"
         "        capture.bounds.site  # wrong\n"
         "    apply = catalog.begin(lease, 'v', ApplyStep({}, ''))\n"
-        "    catalog.finish(lease, apply, Materialized('v', 1, 1))\n"
-        "    catalog.finish(lease, apply, Materialized('v', 1, 1), Retained('v', 1))  # wrong\n"
+        "    catalog.finish(lease, apply, Materialized('v', 1, 1, 1))\n"
+        "    catalog.finish(lease, apply, Materialized('v', 1, 1, 1), Retained('v', 1))  # wrong\n"
         "    catalog.finish(lease, catalog.begin(lease, 'v', MaintainStep(3)))\n"
         "    catalog.begin(lease, 'v', PropagateStep((), (3,)))  # wrong\n"
         "    catalog.begin(lease, 'v', {'upto': 3})  # wrong\n",

@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError
 from lake_rows import CHANGES, bag, change_log, changes, commit, content
 
 from rollview.errors import LakeError
-from rollview.lake import LakeTable, data_files, transaction
+from rollview.lake import FileLayout, LakeTable, data_files, transaction
 
 SCRIPT = Path(__file__).with_name("write_steps.py")
 
@@ -154,7 +154,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: Any, place: st
     monkeypatch.setattr(*FAULTS[place], full)
     acts: list[Callable[[], Any]] = [
         lambda: table.append(changes(11, 10), commit(11)),
-        lambda: table.replace(chosen, changes(3, 10), commit(1, "apply"), ["k"], file_rows=4),
+        lambda: table.replace(chosen, [changes(3, 10)], commit(1, "apply"), FileLayout(("k",), 4)),
         lambda: table.compact(commit(1, "compact")),
     ]
     for act in acts:

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from rollview.errors import LakeError
-from rollview.lake import LakeTable
+from rollview.lake import FileLayout, LakeTable
 from rollview.rows import ColumnRanges, FileScan, ScanFile, arrow_schema
 from rollview.spark.scan import frame_of
 
@@ -120,7 +120,8 @@ def test_making_a_frame_runs_no_job(spark: SparkSession, tmp_path: Path) -> None
     removed = table.files(csn=(0, 9))
     again = frame_of(spark, table.scan(removed))
     # Adaptive execution runs the two sides of the one shuffle as two jobs.
-    assert jobs(spark, "sort", lambda: table.replace(removed, again, commit(1, "apply"), ["k"])) == 2
+    layout = FileLayout(("k",), expected_rows=sum(file.rows for file in removed))
+    assert jobs(spark, "sort", lambda: table.replace(removed, [again], commit(1, "apply"), layout)) == 2
 
 
 def test_the_condition_and_the_columns_of_a_scan(spark: SparkSession, tmp_path: Path) -> None:
@@ -169,7 +170,8 @@ def test_replace_sorts_and_splits(spark: SparkSession, tmp_path: Path) -> None:
     before, all_files = content(table), table.files()
     rows, known = frame_of(spark, table.scan(all_files)).cache(), {file.path for file in all_files}
     for number, removed in enumerate([all_files, ()], start=1):
-        table.replace(removed, rows, commit(number, "apply"), ["k", "name"], file_rows=600)
+        layout = FileLayout(("k", "name"), 600, sum(file.rows for file in removed))
+        table.replace(removed, [rows], commit(number, "apply"), layout)
         files = [file for file in table.files() if file.path not in known]
         assert 4 <= len(files) <= 8 and all(file.rows <= 600 for file in files)
         ranges = sorted((file.minimum["k"], file.maximum["k"]) for file in files)

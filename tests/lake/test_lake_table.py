@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import shutil
 from itertools import pairwise
@@ -15,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from lake_rows import CHANGES, EVERY_TYPE, bag, change_log, changes, commit, content, every_type
 
 from rollview.errors import ConflictError, LakeError, UnsupportedError
-from rollview.lake import Commit, LakeTable
+from rollview.lake import Commit, FileLayout, LakeTable
 from rollview.rows import arrow_schema
 
 
@@ -76,7 +77,11 @@ def test_a_commit_says_what_it_is(tmp_path: Path) -> None:
     assert LakeTable(table.folder).commit_at(version) == said
     assert table.last_step("propagate:sales") == 17
     assert table.last_step("capture") == 0
-    assert DeltaTable(table.folder).history(1)[0]["userMetadata"] == said.operation
+    assert json.loads(DeltaTable(table.folder).history(1)[0]["userMetadata"]) == {
+        "operation": said.operation,
+        "csn": 99,
+        "commit_time": "1970-01-01T00:20:34.500000+00:00",
+    }
     with pytest.raises(LakeError, match="version 99"):
         table.commit_at(99)
 
@@ -119,7 +124,7 @@ def test_rows_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_replace_removes_and_adds_in_one_commit(tmp_path: Path) -> None:
     table = change_log(tmp_path / "t", steps=3)
     first, second, third = sorted(table.files(), key=lambda file: file.minimum["_csn"])
-    version = table.replace([first, second], changes(9, 25), commit(1, "apply"), ["k"], file_rows=10)
+    version = table.replace([first, second], [changes(9, 25)], commit(1, "apply"), FileLayout(("k",), 10))
     assert version == 4
     new = [file for file in table.files() if file.path != third.path]
     assert sorted(file.rows for file in new) == [8, 8, 9]
@@ -128,8 +133,8 @@ def test_replace_removes_and_adds_in_one_commit(tmp_path: Path) -> None:
     assert content(table) == bag(changes(3, 10)) + bag(changes(9, 25))
     assert table.files(version=3) and {file.path for file in table.files(version=3)} >= {first.path}
     with pytest.raises(ConflictError, match="no longer part"):
-        table.replace([first], None, commit(2, "apply"))
-    assert table.replace([third], None, commit(2, "apply")) == 5
+        table.replace([first], [], commit(2, "apply"))
+    assert table.replace([third], [], commit(2, "apply")) == 5
     assert content(table) == bag(changes(9, 25))
     assert len(list(table.folder.glob("*.parquet"))) == 6
 

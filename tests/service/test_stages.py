@@ -59,7 +59,7 @@ def test_stages_are_nobodys_views(deep: Shop, spark: SparkSession) -> None:
         (three,) = [view for view in status.views if view.name == "three_deep"]
         assert {each.relation for each in three.relations} >= {"sales", "customer", "product", "t"}
         assert {path.name for path in (deep.folder / "lake" / "views").iterdir()} == set(deep.views)
-        stages = {path.name for path in (deep.folder / "lake" / "stages").iterdir()}
+        stages = {path.name for path in (deep.folder / "lake" / "state").iterdir() if "$" in path.name}
         assert stages == {
             "days_of_size$1",
             "above_the_sum$1",
@@ -92,7 +92,7 @@ def test_definitions_change_and_views_go(deep: Shop, spark: SparkSession) -> Non
             "three_deep": "the definition changed",
             "shares": "three_deep was loaded",
         }
-        stages = {path.name for path in (deep.folder / "lake" / "stages").iterdir()}
+        stages = {path.name for path in (deep.folder / "lake" / "state").iterdir() if "$" in path.name}
         assert stages == {"days_of_size$1", "three_deep$1"}
         transact(deep)
         check_all(deep, project)
@@ -108,7 +108,7 @@ def test_a_recomputed_view_has_no_stages(deep: Shop, spark: SparkSession) -> Non
     deep.write_project()
     with Project.open(deep.folder, spark) as project:
         project.setup()
-        assert not (deep.folder / "lake" / "stages").exists()
+        assert not (deep.folder / "lake" / "state").exists()
         transact(deep)
         project.refresh()
         assert shown(project, "three_deep") == deep.expected_now("three_deep")

@@ -47,6 +47,7 @@ class Materialized:
     view: str
     csn: int
     lake_version: int
+    state_version: int
 
 
 @dataclass(frozen=True)

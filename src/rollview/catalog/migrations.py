@@ -97,6 +97,9 @@ _EXPRESSION_TYPES = ("ALTER TABLE materialized_view ADD COLUMN expression_types 
 _WATCHED_TIME = ("ALTER TABLE catalog ADD COLUMN watched_until DOUBLE PRECISION NOT NULL DEFAULT 0",)
 
 
+_STATE_TABLES = ("ALTER TABLE materialized_view ADD COLUMN state_version BIGINT NOT NULL DEFAULT 0",)
+
+
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
     connection.execute(insert(schema.catalog).values(identity=uuid.uuid4().hex, last_step=0))
@@ -130,6 +133,10 @@ def _watched_time(connection: Connection) -> None:
     _run(connection, _WATCHED_TIME)
 
 
+def _state_tables(connection: Connection) -> None:
+    _run(connection, _STATE_TABLES)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -144,6 +151,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (6, _versioned_steps),
     (7, _expression_types),
     (8, _watched_time),
+    (9, _state_tables),
 )
 NEWEST = MIGRATIONS[-1][0]
 

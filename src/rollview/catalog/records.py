@@ -57,7 +57,8 @@ class ViewRecord:
     """A view that has been loaded. `columns` is what a reader sees, `stored` what its state consists of.
 
     Both come with Spark SQL types. The view was loaded at `loaded_csn`; every csn from `oldest_csn` on can
-    be read; the stored state shows `materialized_csn` and is version `lake_version` of its lake table.
+    be read. What is stored shows `materialized_csn`: version `lake_version` of the table of its rows, and
+    `state_version` of that of its state; 0 where it has no such table.
     `types` has for each part of the view the types of expressions that its definition depends on.
     """
 
@@ -70,6 +71,7 @@ class ViewRecord:
     oldest_csn: int
     materialized_csn: int
     lake_version: int
+    state_version: int
     policy: str
     types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 

@@ -59,6 +59,7 @@ view = _table(
     oldest_csn=BigInteger,
     materialized_csn=BigInteger,
     lake_version=BigInteger,
+    state_version=BigInteger,
     policy=Text,
     expression_types=Text,
 )

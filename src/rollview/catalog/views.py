@@ -35,6 +35,7 @@ def read_views(connection: Connection) -> dict[str, ViewRecord]:
             oldest_csn=row.oldest_csn,
             materialized_csn=row.materialized_csn,
             lake_version=row.lake_version,
+            state_version=row.state_version,
             policy=row.policy,
             types=json.loads(row.expression_types),
         )
@@ -97,6 +98,7 @@ def add_view(connection: Connection, effect: ViewAdded) -> None:
             oldest_csn=record.oldest_csn,
             materialized_csn=record.materialized_csn,
             lake_version=record.lake_version,
+            state_version=record.state_version,
             policy=record.policy,
             expression_types=json.dumps(record.types),
         )
@@ -132,13 +134,15 @@ def move(connection: Connection, effect: Moved) -> None:
 
 
 def materialize(connection: Connection, effect: Materialized) -> None:
-    """Notes which csn the stored state shows, and which version of the lake table it is."""
+    """Notes which csn is stored, and which versions of the lake tables these are."""
     known = connection.scalar(select(_view.materialized_csn).where(_view.name == effect.view))
     _require_forward(f"the materialization time of view {effect.view}", known, effect.csn)
     _change(
         connection,
         effect.view,
-        update(schema.view).values(materialized_csn=effect.csn, lake_version=effect.lake_version),
+        update(schema.view).values(
+            materialized_csn=effect.csn, lake_version=effect.lake_version, state_version=effect.state_version
+        ),
     )
 
 

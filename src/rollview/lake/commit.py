@@ -6,8 +6,10 @@ also Delta's application transaction, which outlives the cleaning of old log ent
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from deltalake import CommitProperties, Transaction
@@ -37,10 +39,16 @@ def properties_of(commit: Commit) -> CommitProperties:
     }
     # The library must not try again by itself: after every failure the step is looked up first.
     return CommitProperties(
-        custom_metadata={_KEY: said, "userMetadata": commit.operation},
+        custom_metadata={_KEY: said, "userMetadata": _for_people(commit)},
         max_commit_retries=0,
         app_transactions=[Transaction(commit.writer, commit.step)],
     )
+
+
+def _for_people(commit: Commit) -> str:
+    """What the content is: a state of the sources, and the time of its last transaction."""
+    when = datetime.fromtimestamp(commit.commit_time, UTC).isoformat(timespec="microseconds")
+    return json.dumps({"operation": commit.operation, "csn": commit.csn, "commit_time": when})
 
 
 def commit_of(information: Mapping[str, Any]) -> Commit | None:

@@ -29,6 +29,7 @@ STAGING = "_staging"
 """The folder inside a table's folder in which Spark writes."""
 
 _ROW_GROUP = 131_072
+_TASK_ROWS = 500_000
 _PARQUET = {
     "compression": "snappy",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -52,6 +53,11 @@ class FileLayout:
     sort_by: tuple[str, ...] = ()
     file_rows: int = 1_000_000
     expected_rows: int = 0
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks write the files; a task may write several."""
+        return -(-self.expected_rows // max(self.file_rows, _TASK_ROWS))
 
 
 def write_rows(
@@ -140,7 +146,7 @@ def _arranged(rows: DataFrame, layout: FileLayout) -> DataFrame:
     if not layout.sort_by:
         return rows
     order = [f.col(to_sql(Column(name))) for name in layout.sort_by]
-    count = -(-layout.expected_rows // layout.file_rows)
+    count = layout.tasks
     if count == 0:
         return rows.sort(*order)
     spread = rows.repartition(1) if count == 1 else rows.repartitionByRange(count, *order)

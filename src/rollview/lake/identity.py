@@ -17,7 +17,8 @@ from rollview.lake.commit import Commit, commit_of
 from rollview.lake.disk import sync
 
 FILE = "lake.json"
-_TABLES = ("changes/*/*", "deltas/*", "stages/*", "views/*")
+FOLDERS = ("changes", "deltas", "stages", "state", "views")
+"""The folders of a lake's tables; `stages` is of older releases."""
 
 
 @dataclass(frozen=True)
@@ -69,5 +70,6 @@ def newest_commit(table: Path) -> Commit | None:
 
 def tables_in(lake: Path) -> Iterator[Path]:
     """The folders of all Delta tables that are where the lake has its tables."""
-    for pattern in _TABLES:
+    for name in FOLDERS:
+        pattern = f"{name}/*/*" if name == "changes" else f"{name}/*"
         yield from (folder for folder in sorted(lake.glob(pattern)) if (folder / "_delta_log").is_dir())

@@ -35,6 +35,8 @@ PROPERTIES = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "i
 REMEMBERED_SECONDS = 7 * 86_400.0
 """How long Delta remembers when a file was removed (`delta.deletedFileRetentionDuration`)."""
 
+_UNSORTED = FileLayout()
+
 Rewrite = Callable[[FileScan], pa.Table | DataFrame]
 
 
@@ -134,30 +136,25 @@ class LakeTable:
 
     def append(self, rows: pa.Table | DataFrame, commit: Commit) -> int:
         """Adds rows; the version that has them. No rows are a commit, too: the csn moves on."""
-        return self._change((), rows, commit, FileLayout())
+        return self.replace((), [rows], commit)
 
     def replace(
         self,
         removed: Sequence[LakeFile],
-        rows: pa.Table | DataFrame | None,
+        parts: Sequence[pa.Table | DataFrame],
         commit: Commit,
-        sort_by: Sequence[str] = (),
-        file_rows: int = 1_000_000,
+        layout: FileLayout = _UNSORTED,
     ) -> int:
-        """Takes files away and adds rows in one commit; the rows are sorted and split into files."""
-        expected = sum(file.rows for file in removed)
-        return self._change(removed, rows, commit, FileLayout(tuple(sort_by), file_rows, expected))
-
-    def _change(
-        self,
-        removed: Sequence[LakeFile],
-        rows: pa.Table | DataFrame | None,
-        commit: Commit,
-        layout: FileLayout,
-    ) -> int:
+        """Takes files away and adds rows in one commit; each part is sorted and split into its own files."""
         if self.last_step(commit.writer) >= commit.step:
             return self.version()
-        added = [] if rows is None else write_rows(self.folder, self.columns, rows, layout)
+        added: list[Any] = []
+        try:
+            for rows in parts:
+                added += write_rows(self.folder, self.columns, rows, layout)
+        except BaseException:
+            discard(file.path for file in added)
+            raise
         version = self._commit(added, removed, commit, data_change=True)
         return self.version() if version is None else version
 

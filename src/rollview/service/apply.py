@@ -9,24 +9,20 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
-from pyspark.sql import functions as f
 
 from rollview import events
-from rollview.algebra.bag import COUNT
 from rollview.catalog import ApplyStep, Catalog, CsnRange, Lease, Materialized, Refresh, Refreshed, Step
-from rollview.errors import CorruptView
 from rollview.events import Events
-from rollview.lake import Commit, LakeFile
+from rollview.lake import Commit
 from rollview.service.lake_tables import LakeTables
 from rollview.service.session import Session
 from rollview.service.step_timer import StepTimer, timed_step
-from rollview.service.stored_view import StoredView, StoredViews
-from rollview.spark import SparkBag
+from rollview.service.stored_view import StoredViews
 
 LEASE = "apply"
+
+Versions = tuple[int, int]
+"""Of the table of a view's rows, and of that of its state."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,7 @@ class ApplyDriver:
     def _roll_all(self, lease: Lease, step: Step[ApplyStep], timer: StepTimer) -> dict[str, int]:
         """Rolls every view of the step, then makes all of them known."""
 
-        def one(name: str) -> tuple[int, int]:
+        def one(name: str) -> tuple[Versions, int]:
             after, upto = step.bounds.views[name]
             return self._roll(name, step.id, after, upto, timer)
 
@@ -75,11 +71,11 @@ class ApplyDriver:
         rolled = dict(zip(names, self.session.work_pool.map(one, names), strict=True))
         effects: list[Materialized | Refreshed] = []
         refreshes: list[Refresh] = []
-        for name, (version, rows) in rolled.items():
+        for name, (versions, rows) in rolled.items():
             after, upto = step.bounds.views[name]
             reason = step.bounds.reason
             refresh = Refresh(name, "incremental", after, upto, rows, timer.seconds, reason, time.time())
-            effects += [Materialized(name, upto, version), Refreshed(refresh)]
+            effects += [Materialized(name, upto, *versions), Refreshed(refresh)]
             refreshes.append(refresh)
         with timer.phase("commit"):
             self.catalog.finish(lease, step, *effects)
@@ -99,57 +95,22 @@ class ApplyDriver:
                 events.Refreshed(each.view, each.kind, each.to_csn, rows, each.seconds, each.reason)
             )
 
-    def _roll(self, name: str, step: int, after: int, upto: int, timer: StepTimer) -> tuple[int, int]:
-        """Rolls one view's table; returns its new version and the number of changed rows."""
+    def _roll(self, name: str, step: int, after: int, upto: int, timer: StepTimer) -> tuple[Versions, int]:
+        """Rolls what is stored of one view; returns the new versions and the number of changed rows."""
         stored = self.stored.open(name)
-        table, layout = self.tables.view_table(name), stored.layout
-        if table.last_step(self.tables.writer("apply")) >= step:
-            return table.version(), 0
-        for each in (table, self.tables.delta_table(name)):
-            self.tables.check_no_external_writes(each)
+        rows, state = stored.rows_bag, stored.state_bag
         with timer.phase("read_changes"):
             delta = stored.delta(after, upto)
             if delta.is_empty():
-                return stored.record.lake_version, 0
-        with timer.phase("compute"):
-            files = _affected(stored, delta)
-            rolled = stored.view.root.roll(stored.state(files), delta)
-            rows = _checked(name, layout.to_stored(rolled))
+                return (stored.record.lake_version, stored.record.state_version), 0
         when = self.catalog.commit_time(upto) or 0.0
-        order = [layout.stored_name[column] for column in layout.order]
         commit = Commit(self.tables.writer("apply"), step, upto, when, "apply")
+        with timer.phase("compute"):
+            changed = stored.changes(delta)
+        # The rows first: until the state is written, it is what all of this can be computed from again.
         with timer.phase("write"):
-            version = table.replace(files, rows, commit, sort_by=order)
-        return version, delta.table().num_rows if delta.is_at_driver else -1
-
-
-def _affected(stored: StoredView, delta: SparkBag) -> tuple[LakeFile, ...]:
-    """The files that may hold a row that the delta changes."""
-    order = stored.layout.order
-    if not order or not delta.is_at_driver:
-        return stored.files()
-    values = delta.distinct(order[:1]).table()[order[0]].to_pylist()
-    known: Sequence[Any] = sorted(value for value in values if value is not None)
-    whole = [*known, None] if len(known) < len(values) else known
-    return stored.files(holding=(stored.layout.stored_name[order[0]], whole))
-
-
-def _checked(name: str, rows: Any) -> pa.Table:
-    """The rows to write; a count below one means that the view is not what its delta was made for."""
-    bag = SparkBag(rows)
-    bag.collect_if_small()
-    if bag.is_at_driver:
-        table = bag.table()
-        wrong = table.filter(pa.compute.less(table[COUNT], 1))
-        if wrong.num_rows:
-            _refuse(name, wrong.slice(0, 1).to_pylist()[0])
-        return table
-    return rows.withColumn(
-        COUNT, f.when(f.col(COUNT) >= 1, f.col(COUNT)).otherwise(f.raise_error(f.lit(name)))
-    )
-
-
-def _refuse(name: str, row: Mapping[str, Any]) -> None:
-    message = f"view {name}: rolling it would leave {row[COUNT]} of a row: {row}"
-    hint = f"run `rollview verify {name}`; `rollview setup --reload {name}` recomputes it"
-    raise CorruptView(message, subject=name, hint=hint)
+            versions = tuple(
+                0 if bag is None or change is None else bag.change(change, commit)
+                for bag, change in ((rows, changed.rows), (state, changed.state))
+            )
+        return (versions[0], versions[1]), delta.table().num_rows if delta.is_at_driver else -1

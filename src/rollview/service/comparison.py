@@ -11,7 +11,6 @@ from pyspark.sql import functions as f
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.expression import Column, to_sql
-from rollview.spark import SparkBag
 
 SHOWN = 20
 _STORED, _EXPECTED = "_stored", "_expected"
@@ -29,13 +28,6 @@ class Difference:
 def named(name: str) -> SparkColumn:
     """A column by its name, whatever characters that has."""
     return f.expr(to_sql(Column(name))).alias(name)
-
-
-def expanded(bag: SparkBag) -> DataFrame:
-    """The rows, each as often as it counts, without the count."""
-    own = [named(name) for name in bag.columns]
-    copies = f.explode(f.expr(f"sequence(1, `{COUNT}`)")).alias("_copy")
-    return bag.frame.select(*own, copies).select(*own)
 
 
 def counted(ours: DataFrame, theirs: DataFrame, columns: Sequence[str]) -> DataFrame:

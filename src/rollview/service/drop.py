@@ -38,7 +38,7 @@ class DropDriver:
             )
             step = catalog.begin(lease, name, DropStep())
             catalog.finish(lease, step, ViewDropped(name))
-            for table in (self.tables.view_table(name), self.tables.delta_table(name)):
+            for table in self.tables.all_of_view(name):
                 self.tables.drop(table)
 
     def with_readers(self, name: str) -> None:

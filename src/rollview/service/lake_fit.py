@@ -58,9 +58,9 @@ def _check_not_older(catalog: Catalog, lake: Path) -> None:
     A table that is missing altogether is reported by whoever needs it, with a way out of its own.
     """
     for name, record in catalog.views().items():
-        for kind in ("views", "stages"):
+        for kind, version in (("views", record.lake_version), ("state", record.state_version)):
             table = LakeTable(lake / kind / folder_name(name))
-            if table.exists() and table.version() < record.lake_version:
+            if table.exists() and table.version() < version:
                 raise _misfit(lake, f"the lake is older than the catalog: {name} is not what it was")
     last_csn = catalog.last_csn()
     for name, captured in catalog.tables().items():

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+from pyspark.sql import functions as f
+
 from rollview.algebra.bag import COUNT, keep
 from rollview.algebra.history import CSN
 from rollview.lake import LakeFile, LakeTable
 from rollview.service.session import Session
 from rollview.spark import SparkBag
 from rollview.spark.bag import DRIVER_ROWS
+from rollview.spark.scan import frame_of
+
+_ONE = pa.scalar(1, pa.int64())
 
 
 def read_files(session: Session, table: LakeTable, files: Sequence[LakeFile]) -> SparkBag:
-    """Whole files of a lake table."""
+    """Whole files of a lake table; where it has no counts, every row counts once."""
+    is_counted = COUNT in dict(table.columns)
     if sum(file.rows for file in files) <= DRIVER_ROWS:
-        return SparkBag.of_rows(session.spark, table.load(files))
-    return SparkBag.of_rows(session.spark, table.scan(files))
+        rows = table.load(files)
+        once = rows if is_counted else rows.append_column(COUNT, pa.repeat(_ONE, rows.num_rows))
+        return SparkBag.of_rows(session.spark, once)
+    frame = frame_of(session.spark, table.scan(files))
+    return SparkBag(frame if is_counted else frame.withColumn(COUNT, f.lit(1).cast("bigint")))
 
 
 def read_range(session: Session, table: LakeTable, after: int, upto: int) -> SparkBag:

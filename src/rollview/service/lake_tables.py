@@ -8,16 +8,14 @@ from shutil import rmtree
 from tempfile import mkdtemp
 
 from rollview.algebra.relation import Table
-from rollview.algebra.view import is_stage
 from rollview.catalog import Catalog
 from rollview.errors import LakeDamaged
 from rollview.lake import LakeTable, folder_name
-
-_FOLDERS = ("changes", "deltas", "stages", "views")
+from rollview.lake.identity import FOLDERS
 
 
 class LakeTables:
-    """Change logs, view deltas and stored views below the folder `lake`."""
+    """Change logs, view deltas, and stored views with their states, below the folder `lake`."""
 
     def __init__(self, lake: Path, catalog: Catalog) -> None:
         self.lake = lake
@@ -34,8 +32,16 @@ class LakeTables:
         return self._table("deltas", folder_name(view))
 
     def view_table(self, view: str) -> LakeTable:
-        """`lake/views/VIEW`; stages are in a folder of their own, because nobody is to read them."""
-        return self._table("stages" if is_stage(view) else "views", folder_name(view))
+        """`lake/views/VIEW`: the rows of the view, for everybody."""
+        return self._table("views", folder_name(view))
+
+    def state_table(self, view: str) -> LakeTable:
+        """`lake/state/VIEW`: what has to be known besides, for rollview alone."""
+        return self._table("state", folder_name(view))
+
+    def all_of_view(self, view: str) -> tuple[LakeTable, ...]:
+        """All tables that a view may have, whether they are there or not."""
+        return (self.view_table(view), self.state_table(view), self.delta_table(view))
 
     def _table(self, *parts: str) -> LakeTable:
         folder = self.lake.joinpath(*parts)
@@ -72,7 +78,7 @@ class LakeTables:
         # The lake itself may be reached through a link; nothing below it is.
         is_here = folder.resolve() == self.lake.resolve().joinpath(*below)
         is_table = (folder / "_delta_log").is_dir() or not any(folder.iterdir())
-        if below[0] not in _FOLDERS or not is_here or not is_table:
+        if below[0] not in FOLDERS or not is_here or not is_table:
             raise LakeDamaged(
                 f"{folder} is not a table of this lake, so it is not removed",
                 subject=str(folder),

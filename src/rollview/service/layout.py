@@ -1,10 +1,9 @@
-"""How a view is stored: the reader's columns, `_count`, and what its operator must remember besides.
+"""How a view is stored: its rows for everybody, and a state for rollview where the rows do not tell it.
 
-Where each row of the operator's state is shown as one row, the table has the reader's columns; columns of the
-state that a reader sees anyway are stored once, all others as extra columns whose names begin with `_`. Where
-that is not so, the table has the columns of the state, and readers get what the operator shows of it. The
-types are those that Spark itself gives the view's SQL, so that a stored view is what a recomputation would
-have written.
+The table of the rows has exactly the columns that the view's SQL returns, with the types that Spark itself
+gives them: it is what a recomputation would have written. The table of the state has what the operator must
+remember; a view whose state can be read off its rows has none, nor has one that is recomputed as a whole. A
+stage has a state alone.
 """
 
 from __future__ import annotations
@@ -13,111 +12,176 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from rollview.algebra.bag import COUNT
+from rollview.algebra.bag import COUNT, keep
 from rollview.algebra.expression import Column, to_sql
 from rollview.algebra.history import CSN
 from rollview.algebra.node import Node
-from rollview.algebra.view import View, owner
+from rollview.algebra.view import View, is_stage, owner
 from rollview.catalog import ViewRecord
 from rollview.errors import RollviewError, UnsupportedError, ViewError
+from rollview.lake import LakeTable
 from rollview.rows import Rows, arrow_schema
-from rollview.service.comparison import expanded, named
+from rollview.service.comparison import named
 from rollview.service.content import block_contents, with_stages
+from rollview.service.definitions import is_full
+from rollview.service.lake_tables import LakeTables
 from rollview.service.view_sql import view_sql
 from rollview.spark import SparkBag
 
 Columns = tuple[tuple[str, str], ...]
+
+_SORTED = 3
+"""A table is sorted by so many columns at most; the first one prunes files."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Two bags that are stored together, or two changes of them; None where a view has no such table."""
+
+    rows: SparkBag | None
+    state: SparkBag | None
 
 
 @dataclass(frozen=True)
 class Layout:
     """`columns` is what a reader sees, `state` what the algebra computes with, both with Spark SQL types."""
 
-    root: Node
+    view: View
     columns: Columns
     state: Columns
 
     @classmethod
     def of_record(cls, view: View, record: ViewRecord) -> Layout:
         """The layout of a view that has been loaded."""
-        return cls(view.root, record.columns, record.stored)
+        return cls(view, record.columns, record.stored)
+
+    @property
+    def root(self) -> Node:
+        """The operator at the top."""
+        return self.view.root
 
     @property
     def types(self) -> tuple[str, ...]:
         """The types of the reader's columns."""
         return tuple(kind for _, kind in self.columns)
 
-    @property
-    def shows_rows(self) -> bool:
-        """Whether the table has the reader's columns."""
-        return self.root.shown is not None
-
     @cached_property
-    def stored_name(self) -> dict[str, str]:
-        """For each column of the state the column of the stored table that holds it."""
+    def shown_as(self) -> dict[str, str]:
+        """For each column of the state that a reader sees unchanged, the reader's column."""
         types = dict(self.columns)
-        shown = {
+        return {
             expression.name: name
             for name, expression in self.root.shown or ()
             if isinstance(expression, Column) and (expression.name, types[name]) in self.state
         }
-        if not self.shows_rows:
-            return {name: name for name, _ in self.state}
-        return {name: shown.get(name, f"_{name.lstrip('_')}") for name, _ in self.state}
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is a table for readers."""
+        return not is_stage(self.view.name)
 
     @cached_property
-    def stored(self) -> Columns:
-        """The columns of the view's table."""
-        shown = self.columns if self.shows_rows else self.state
-        names = {name for name, _ in shown}
-        hidden = [(self.stored_name[name], kind) for name, kind in self.state]
-        return (*shown, (COUNT, "bigint"), *((name, kind) for name, kind in hidden if name not in names))
+    def has_state(self) -> bool:
+        """Whether there is a table for the state."""
+        is_told_by_rows = self.shown_as.keys() >= dict(self.state).keys()
+        return not self.has_rows or not (is_told_by_rows or is_full(self.view))
+
+    def tables(self, lake: LakeTables) -> dict[LakeTable, Columns]:
+        """The tables that the view has, with their columns."""
+        name, count = self.view.name, (COUNT, "bigint")
+        tables = {lake.delta_table(name): (*self.state, count, (CSN, "bigint"))}
+        if self.has_rows:
+            tables[lake.view_table(name)] = self.columns
+        if self.has_state:
+            tables[lake.state_table(name)] = (*self.state, count)
+        return tables
 
     @cached_property
-    def delta(self) -> Columns:
-        """The columns of the view's delta table: the state's, with the csn."""
-        return (*self.state, (COUNT, "bigint"), (CSN, "bigint"))
+    def state_order(self) -> tuple[str, ...]:
+        """What the state's table is sorted by."""
+        return _sortable(self.root.key, self.state)
 
     @cached_property
-    def order(self) -> tuple[str, ...]:
-        """The state's columns that the stored table is sorted by; the first one prunes files."""
-        return self.root.key[:3]
+    def rows_order(self) -> tuple[str, ...]:
+        """What the table of the rows is sorted by: the operator's key, where it is shown."""
+        shown = [self.shown_as[name] for name in self.root.key if name in self.shown_as]
+        return _sortable(shown or [name for name, _ in self.columns], self.columns)
 
-    def to_stored(self, state: SparkBag) -> DataFrame:
-        """The table's rows for a state."""
+    def contents(self, state: SparkBag) -> Stored:
+        """What is stored for a state; computed once."""
+        if self.root.is_linear:
+            both = self.typed(state).computed()
+            return self._kept(both, both)
+        if self.root.shown is None:
+            both = self.typed(state).computed()
+            return self._kept(self._typed_rows(self.root.present(both)), both)
+        return self._taken_apart(state)
+
+    def changes(self, before: SparkBag, after: SparkBag) -> Stored:
+        """What has to be added to what is stored, net, when a part of the state becomes another one."""
+        changed = after.plus(before.negate()).net_effect()
+        if self.root.is_linear or self.root.shown is not None:
+            # Each row of the state is shown as one row, so a change of these is a change of those.
+            return self.contents(changed)
+        rows = self.root.present(after).plus(self.root.present(before).negate()).net_effect()
+        return self._kept(self._typed_rows(rows).computed(), self.typed(changed).computed())
+
+    def _taken_apart(self, state: SparkBag) -> Stored:
+        """The state and the reader's columns of each of its rows, in one pass."""
         typed = self.typed(state).frame
-        if self.root.is_linear or not self.shows_rows:
-            return typed.select(*[named(name) for name, _ in self.stored])
-        outputs = dict(self.root.shown or ())
-        columns: list[SparkColumn] = [
-            f.expr(to_sql(outputs[name])).cast(kind).alias(name) for name, kind in self.columns
+        kinds = dict(self.columns)
+        shown = [
+            f.expr(to_sql(output)).cast(kinds[name]).alias(_shown(name))
+            for name, output in self.root.shown or ()
         ]
-        shown = {name for name, _ in self.columns}
-        hidden = [named(name).alias(s) for name, s in self.stored_name.items() if s not in shown]
-        return typed.select(*columns, f.col(COUNT), *hidden)
+        own = [named(name) for name, _ in self.state]
+        both = SparkBag(typed.select(*own, *shown, COUNT)).computed()
+        rows = both.project([(name, Column(_shown(name))) for name, _ in self.columns])
+        return self._kept(rows, both.project([(name, Column(name)) for name, _ in self.state]))
 
-    def to_state(self, rows: SparkBag) -> SparkBag:
-        """The state that a table's rows hold."""
-        return rows.project([(name, Column(stored)) for name, stored in self.stored_name.items()])
+    def _kept(self, rows: SparkBag, state: SparkBag) -> Stored:
+        return Stored(rows if self.has_rows else None, state if self.has_state else None)
+
+    def state_of_rows(self, rows: SparkBag) -> SparkBag:
+        """The state that the reader's rows tell."""
+        return rows.project([(name, Column(self.shown_as[name])) for name, _ in self.state])
 
     def typed(self, bag: SparkBag, *extra: str) -> SparkBag:
         """A state, or a delta with its csn, with exactly the types it is stored with."""
-        if bag.is_at_driver:
-            types = (*self.state, (COUNT, "bigint"), *((name, "bigint") for name in extra))
-            schema = arrow_schema(types)
-            table = bag.table().select(schema.names)
-            if table.schema.equals(schema):
-                return bag
-        columns = [named(name).cast(kind).alias(name) for name, kind in self.state]
-        return SparkBag(bag.frame.select(*columns, *map(named, extra), f.col(COUNT).cast("bigint")))
+        return _cast(bag, (*self.state, *((name, "bigint") for name in extra)))
 
-    def present(self, rows: DataFrame) -> DataFrame:
-        """What a reader sees of the table's rows: each as often as it counts."""
-        return expanded(SparkBag(rows.select(*[named(name) for name, _ in self.columns], COUNT)))
+    def _typed_rows(self, bag: SparkBag) -> SparkBag:
+        return _cast(bag, self.columns)
+
+    def presented(self, state: SparkBag) -> SparkBag:
+        """What a reader sees of a state."""
+        return self._typed_rows(self.root.present(self.typed(state)))
+
+
+def _cast(bag: SparkBag, columns: Columns) -> SparkBag:
+    """A bag with exactly these columns and types."""
+    if bag.is_at_driver:
+        schema = arrow_schema((*columns, (COUNT, "bigint")))
+        if bag.table().schema.equals(schema):
+            return bag
+        if bag.table().select(schema.names).schema.equals(schema):
+            return bag.project(keep([name for name, _ in columns]))
+    own = [named(name).cast(kind).alias(name) for name, kind in columns]
+    return SparkBag(bag.frame.select(*own, f.col(COUNT).cast("bigint").alias(COUNT)))
+
+
+def _shown(name: str) -> str:
+    return f"{name}'"
+
+
+def _sortable(names: Sequence[str], columns: Columns) -> tuple[str, ...]:
+    """The first columns that have an order and bounds; of floating-point numbers no bounds are kept."""
+    types = dict(columns)
+    unfit = ("double", "float", "binary", "boolean")
+    return tuple(name for name in names if types[name] not in unfit and "<" not in types[name])[:_SORTED]
 
 
 def layout_of(spark: SparkSession, view: View) -> Layout:
@@ -128,7 +192,7 @@ def layout_of(spark: SparkSession, view: View) -> Layout:
     with view_sql(spark, view.sql, frames) as shown:
         columns = _columns(names, shown)
     if view.root.is_linear:
-        return Layout(view.root, columns, columns)
+        return Layout(view, columns, columns)
     contents = block_contents(view.root, with_stages(view, empty))
     inputs = [each.rows_of(contents) for each in view.root.inputs]
     state = view.root.state_from(inputs)
@@ -138,7 +202,7 @@ def layout_of(spark: SparkSession, view: View) -> Layout:
     reason, hint = view.root.refusal(types)
     if reason:
         raise UnsupportedError(reason, subject=owner(view.name), hint=hint)
-    return Layout(view.root, columns, tuple((name, types[name]) for name in view.root.state_columns))
+    return Layout(view, columns, tuple((name, types[name]) for name in view.root.state_columns))
 
 
 def _columns(names: Sequence[str], shown: DataFrame) -> Columns:

@@ -33,11 +33,12 @@ from rollview.service.apply import LEASE as APPLY
 from rollview.service.content import block_contents, with_stages
 from rollview.service.definitions import algorithm_of, digest, is_full, policy_of
 from rollview.service.lake_tables import LakeTables
-from rollview.service.layout import Layout, layout_of
+from rollview.service.layout import Layout, Stored, layout_of
 from rollview.service.meaning import check_meaning, sample
 from rollview.service.session import Session
 from rollview.service.snapshot import Reading, SnapshotReader
 from rollview.service.step_timer import timed_step
+from rollview.service.stored_bag import StoredBag
 from rollview.service.views import Views
 from rollview.spark import SparkBag
 
@@ -87,18 +88,17 @@ class LoadDriver:
                         self._check_meaning(view, layout, readings, folder)
                 csn = self._common_csn(view) if at is None else at
                 with timer.phase("compute"):
-                    state = self._state_at(view, readings, csn)
-                    rows = SparkBag(layout.to_stored(state)).computed()
+                    contents = layout.contents(self._state_at(view, readings, csn))
                 when = catalog.commit_time(csn) or 0.0
                 commit = Commit(self.tables.writer(f"load:{name}"), step.id, csn, when, f"load: {reason}")
                 # Nobody may roll the view's table while its content is replaced.
                 with catalog.lease(APPLY, PATIENCE_SECONDS):
                     self._drop_misfits(lease, name, layout)
                     with timer.phase("write"):
-                        version = self._store(name, layout, rows, commit)
-                    record = _record(view, layout, csn, version)
+                        versions = self._store(layout, contents, commit)
+                    record = _record(view, layout, csn, versions)
                     positions = dict.fromkeys(_positions(view), csn)
-                    number = sum(file.rows for file in self.tables.view_table(name).files(version=version))
+                    number = self._rows_of(record, layout)
                     seconds, timer.rows = timer.seconds, number
                     done = Refreshed(Refresh(name, "full", csn, csn, number, seconds, reason, time.time()))
                     with timer.phase("commit"):
@@ -106,7 +106,7 @@ class LoadDriver:
                     deltas = self.tables.delta_table(name)
                     # Not before: the old content could be rolled until now. The new one begins after this.
                     if old := [file for file in deltas.files() if file.maximum.get(CSN, csn + 1) <= csn]:
-                        deltas.replace(old, None, commit)
+                        deltas.replace(old, [], commit)
         self.events.emit(events.Refreshed(name, "full", csn, number, seconds, reason))
         return record
 
@@ -122,9 +122,10 @@ class LoadDriver:
         return [ViewDropped(other) for other in reversed(views) if other in losing]
 
     def _drop_misfits(self, lease: Lease, name: str, layout: Layout) -> None:
-        """Removes tables with other columns; the catalog forgets the view first."""
-        tables = {self.tables.delta_table(name): layout.delta, self.tables.view_table(name): layout.stored}
-        misfits = [table for table, columns in tables.items() if table.exists() and table.columns != columns]
+        """Removes tables that do not fit, or are needed no more; the catalog forgets the view first."""
+        wanted = layout.tables(self.tables)
+        found = [table for table in self.tables.all_of_view(name) if table.exists()]
+        misfits = [table for table in found if table.columns != wanted.get(table)]
         if not misfits:
             return
         catalog = self.catalog
@@ -155,16 +156,32 @@ class LoadDriver:
         reached = [catalog.high_water(table.name) for table in view.tables if not table.source]
         return min([catalog.last_csn(), *reached])
 
-    def _store(self, name: str, layout: Layout, rows: SparkBag, commit: Commit) -> int:
-        """Replaces the content of the view's table; makes both tables where they are not there."""
-        table = self.tables.view_table(name)
-        self.tables.delta_table(name).create(layout.delta)
-        table.create(layout.stored)
-        order = [layout.stored_name[name] for name in layout.order]
-        return table.replace(table.files(), rows.rows(), commit, sort_by=order)
+    def _store(self, layout: Layout, contents: Stored, commit: Commit) -> tuple[int, int]:
+        """Replaces what the view's tables hold, and makes missing ones; returns their versions."""
+        name = layout.view.name
+        for table, columns in layout.tables(self.tables).items():
+            table.create(columns)
+        bags = (
+            (self.tables.view_table(name), layout.rows_order, contents.rows),
+            (self.tables.state_table(name), layout.state_order, contents.state),
+        )
+        versions = [
+            0 if rows is None else StoredBag(self.session, table, name, 0, order).replace(rows, commit)
+            for table, order, rows in bags
+        ]
+        return versions[0], versions[1]
+
+    def _rows_of(self, record: ViewRecord, layout: Layout) -> int:
+        """How many rows have been stored."""
+        name = record.name
+        if layout.has_rows:
+            files = self.tables.view_table(name).files(version=record.lake_version)
+        else:
+            files = self.tables.state_table(name).files(version=record.state_version)
+        return sum(file.rows for file in files)
 
 
-def _record(view: View, layout: Layout, csn: int, version: int) -> ViewRecord:
+def _record(view: View, layout: Layout, csn: int, versions: tuple[int, int]) -> ViewRecord:
     return ViewRecord(
         name=view.name,
         sql=view.sql,
@@ -174,7 +191,8 @@ def _record(view: View, layout: Layout, csn: int, version: int) -> ViewRecord:
         loaded_csn=csn,
         oldest_csn=csn,
         materialized_csn=csn,
-        lake_version=version,
+        lake_version=versions[0],
+        state_version=versions[1],
         policy=policy_of(view),
         types={part.name: part.types for part in view.parts if part.types},
     )

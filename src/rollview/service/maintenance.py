@@ -77,8 +77,9 @@ class MaintainDriver:
             deltas = self.tables.delta_table(name)
             commit = Commit(self.tables.writer("prune"), step.id, catalog.high_water(name), when, "prune")
             done = self._shrink(deltas, f"deltas/{name}", oldest, commit)
-            for table in (deltas, self.tables.view_table(name)):
-                table.vacuum(self.retention.files, now)
+            for table in self.tables.all_of_view(name):
+                if table.exists():
+                    table.vacuum(self.retention.files, now)
         return done
 
     def _shrink(self, table: LakeTable, name: str, upto: int, pruning: Commit) -> dict[str, int]:

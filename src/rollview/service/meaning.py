@@ -21,7 +21,7 @@ from rollview.algebra.bag import COUNT
 from rollview.algebra.view import View, is_stage, owner
 from rollview.errors import Misunderstood
 from rollview.planning import render
-from rollview.service.comparison import counted, differences, expanded, named
+from rollview.service.comparison import counted, differences, named
 from rollview.service.content import block_contents, with_stages
 from rollview.service.define import Defined
 from rollview.service.definitions import digest
@@ -42,7 +42,7 @@ def check_meaning(spark: SparkSession, view: View, layout: Layout, tables: Mappi
     ours = view.root.rows_of(block_contents(view.root, with_stages(view, tables)))
     columns = [name for name, _ in layout.columns]
     typed = ours.frame.select(*[named(name).cast(kind).alias(name) for name, kind in layout.columns], COUNT)
-    relations = {table.qualified: expanded(tables[table.qualified]) for table in view.named_tables}
+    relations = {table.qualified: tables[table.qualified].expanded_frame() for table in view.named_tables}
     with view_sql(spark, view.sql, relations) as theirs:
         found, number = differences(counted(typed, theirs, columns), columns)
         if found:
@@ -55,7 +55,7 @@ def check_meaning_by_invention(spark: SparkSession, view: View, layout: Layout) 
     tables = {
         table.qualified: SparkBag.of_rows(spark, invented(table, constants)) for table in view.named_tables
     }
-    relations = {name: expanded(bag) for name, bag in tables.items()}
+    relations = {name: bag.expanded_frame() for name, bag in tables.items()}
     with view_sql(spark, view.sql, relations) as theirs:
         try:
             theirs.collect()

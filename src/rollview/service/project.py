@@ -220,7 +220,7 @@ class Project:
         else:
             csn = self._covered_csn(stored, as_of, "read as of")
             rows = stored.rows_at(csn)
-        return ViewAsOf(view, csn, self._commit_time(csn), stored.layout.present(rows.frame))
+        return ViewAsOf(view, csn, self._commit_time(csn), rows.expanded_frame())
 
     def deltas(self, view: str, start: str | int | None = None, to: str | int = "latest") -> DataFrame:
         """What each transaction did to the view after one time up to another: columns, `_count`, `_csn`."""

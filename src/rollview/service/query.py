@@ -19,7 +19,6 @@ from rollview.algebra.valid_time import ValidTime, valid_together
 from rollview.catalog import Catalog
 from rollview.errors import PointError, ViewError
 from rollview.planning import referenced_names
-from rollview.service.comparison import expanded
 from rollview.service.maintenance import needed_by_views
 from rollview.service.points_in_time import iso, newest_uncondensed
 from rollview.service.refresh import RefreshDriver
@@ -69,12 +68,12 @@ class QueryDriver:
         with self.snapshots.scratch() as folder:
             base: list[Table] = [tables[name] for name in names if name in tables]
             relations = {
-                name: expanded(self.snapshots.at_csn(reading, csn))
+                name: self.snapshots.at_csn(reading, csn).expanded_frame()
                 for name, reading in self.snapshots.read(base, folder).items()
             }
             for name in views:
                 stored = self.stored.open(name)
-                relations[name] = stored.layout.present(stored.rows_at(csn).frame)
+                relations[name] = stored.rows_at(csn).expanded_frame()
             with view_sql(self.session.spark, sql, relations) as frame:
                 answer: pa.Table = frame.toArrow()
         next_csn = csn + 1 if csn < catalog.last_csn() else 0

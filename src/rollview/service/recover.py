@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rollview.catalog import Catalog
 from rollview.errors import CatalogUnavailable, InputError, LakeMisfit
-from rollview.lake.identity import FILE
+from rollview.lake.identity import FILE, FOLDERS
 from rollview.service.apply import LEASE as APPLY
 from rollview.service.capture import LEASE as CAPTURE
 from rollview.service.lake_fit import check_fit, check_new_catalog
@@ -22,7 +22,6 @@ from rollview.service.project_file import ProjectFile
 
 SET_ASIDE = "set-aside"
 _PATIENCE_SECONDS = 5.0
-_FOLDERS = ("changes", "deltas", "stages", "views")
 
 
 def why_recover(project: ProjectFile) -> str:
@@ -63,7 +62,7 @@ def set_aside(project: ProjectFile) -> Path:
         # The catalog goes first: what is left of an interrupted move is a lake without a catalog.
         moved = [file.with_name(f"{file.name}{end}") for end in ("", "-wal", "-shm")]
         moved.append(project.lake / FILE)
-        moved += [project.lake / name for name in _FOLDERS]
+        moved += [project.lake / name for name in FOLDERS]
         for path in moved:
             if path.exists():
                 shutil.move(path, folder / path.name)

@@ -1,28 +1,30 @@
 """A stored view, read at any csn that its delta covers.
 
 The state at a csn is the stored one, less what was applied too far, plus what has not been applied yet:
-the one idea again. What is read is pinned by the catalog's record, so that an apply in between changes
-nothing for the reader.
+the one idea again. What is read is pinned by the catalog's record, rows and state together, so that an apply
+in between changes nothing for the reader.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from shlex import quote
 
 from rollview.algebra.bag import keep
 from rollview.algebra.expression import Column
 from rollview.algebra.history import CSN
-from rollview.algebra.view import View
+from rollview.algebra.view import View, owner
 from rollview.catalog import Catalog, ViewRecord
+from rollview.errors import LakeDamaged
 from rollview.lake import LakeFile, LakeTable
 from rollview.service.definitions import is_full
 from rollview.service.lake_rows import read_files, read_range
 from rollview.service.lake_tables import LakeTables
-from rollview.service.layout import Layout
+from rollview.service.layout import Layout, Stored
 from rollview.service.points_in_time import Covered, check_covered
 from rollview.service.session import Session
+from rollview.service.stored_bag import StoredBag
 from rollview.service.views import Views
 from rollview.spark import SparkBag
 
@@ -39,9 +41,9 @@ class StoredViews:
     def open(self, name: str) -> StoredView:
         """The view as it is stored now."""
         view, record = self.views.named(name), self.views.record(name)
-        for table in (self.tables.view_table(name), self.tables.delta_table(name)):
-            self.tables.check_no_external_writes(table)
-        return StoredView(self, view, record, Layout.of_record(view, record))
+        stored = StoredView(self, view, record, Layout.of_record(view, record))
+        stored.check_tables()
+        return stored
 
     def covered(self, name: str) -> Covered:
         """The csn that a view can be read at; a view without a delta only at the one it shows."""
@@ -60,18 +62,63 @@ class StoredView:
     record: ViewRecord
     layout: Layout
 
-    def files(self, holding: tuple[str, Sequence[Any]] | None = None) -> tuple[LakeFile, ...]:
-        """The files of the stored state; with `holding` those that may have one of the values."""
-        version = self._table.same_rows(self.record.lake_version)
-        return self._table.files(holding=holding, version=version)
+    def check_tables(self) -> None:
+        """Refuses tables that somebody else changed, or that an older release wrote."""
+        tables, name = self.stored.tables, self.view.name
+        for table, columns in self.layout.tables(tables).items():
+            tables.check_no_external_writes(table)
+            if table.columns != columns:
+                raise LakeDamaged(
+                    f"view {name}: its table in {table.folder.parent.name} has other columns than it should",
+                    subject=name,
+                    hint=f"`rollview setup --reload {quote(owner(name))}` loads it anew",
+                )
 
-    def rows(self, files: Sequence[LakeFile] | None = None) -> SparkBag:
-        """The stored rows, with all columns of the table."""
-        return read_files(self.stored.session, self._table, self.files() if files is None else files)
+    @property
+    def rows_bag(self) -> StoredBag | None:
+        """The table of the rows; a stage has none."""
+        if not self.layout.has_rows:
+            return None
+        table, order = self.stored.tables.view_table(self.view.name), self.layout.rows_order
+        return StoredBag(self.stored.session, table, self.view.name, self.record.lake_version, order)
 
-    def state(self, files: Sequence[LakeFile] | None = None) -> SparkBag:
+    @property
+    def state_bag(self) -> StoredBag | None:
+        """The table of the state, where the rows do not tell it."""
+        if not self.layout.has_state:
+            return None
+        table, order = self.stored.tables.state_table(self.view.name), self.layout.state_order
+        return StoredBag(self.stored.session, table, self.view.name, self.record.state_version, order)
+
+    def state(self) -> SparkBag:
         """The stored state."""
-        return self.layout.to_state(self.rows(files))
+        state = self.state_bag
+        return self._rows_state() if state is None else state.rows()
+
+    def changes(self, delta: SparkBag) -> Stored:
+        """What a piece of the view delta does to what is stored, net."""
+        root = self.view.root
+        if root.is_linear:
+            return self.layout.contents(root.net_effect(delta))
+        before = self._state_near(delta)
+        return self.layout.changes(before, root.roll(before, delta))
+
+    def _state_near(self, delta: SparkBag) -> SparkBag:
+        """At least the part of the stored state that a piece of the delta changes."""
+        order = self.layout.state_order[:1]
+        if not order or not delta.is_at_driver:
+            return self.state()
+        values = delta.distinct(order).table()[order[0]].to_pylist()
+        state, rows = self.state_bag, self.rows_bag
+        if state is not None:
+            return state.rows_with(values)
+        assert rows is not None
+        is_sorted_alike = rows.order[:1] == (self.layout.shown_as[order[0]],)
+        return self.layout.state_of_rows(rows.rows_with(values)) if is_sorted_alike else self.state()
+
+    def _rows_state(self) -> SparkBag:
+        assert self.rows_bag is not None
+        return self.layout.state_of_rows(self.rows_bag.rows())
 
     def delta(self, after: int, upto: int) -> SparkBag:
         """The view delta for after < csn ≤ upto: the state's columns and `_csn`."""
@@ -98,13 +145,14 @@ class StoredView:
 
     def rows_at(self, csn: int) -> SparkBag:
         """What a reader sees at a csn, as a bag."""
-        return self.view.root.present(self.layout.typed(self.state_at(csn)))
+        if csn == self.record.materialized_csn:
+            return self.shown_rows()
+        return self.layout.presented(self.state_at(csn))
 
     def shown_rows(self) -> SparkBag:
-        """What a reader sees now, as a bag: the reader's columns of the table, where it has them."""
-        if self.layout.shows_rows:
-            return self.rows().project(keep([name for name, _ in self.layout.columns]))
-        return self.rows_at(self.record.materialized_csn)
+        """What a reader sees now, as a bag."""
+        rows = self.rows_bag
+        return self.layout.presented(self.state()) if rows is None else rows.rows()
 
     def row_delta(self, after: int, upto: int) -> SparkBag:
         """What each transaction did to the rows that a reader sees: the reader's columns and `_csn`."""
@@ -112,10 +160,6 @@ class StoredView:
         changed = self.view.root.row_delta(self.state_at(after), delta, after)
         names = [name for name, _ in self.layout.columns]
         return changed.project((*keep(names), (CSN, Column(CSN))))
-
-    @property
-    def _table(self) -> LakeTable:
-        return self.stored.tables.view_table(self.view.name)
 
     @property
     def _delta_table(self) -> LakeTable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollview.events import Events
-from rollview.service.comparison import Difference, counted, differences, expanded, stored_rows
+from rollview.service.comparison import Difference, counted, differences, stored_rows
 from rollview.service.session import Session
 from rollview.service.snapshot import SnapshotReader
 from rollview.service.step_timer import timed_step
@@ -53,7 +53,8 @@ class VerifyDriver:
         with timed_step(self.events, "verify", name), self.snapshots.scratch() as folder:
             readings = self.snapshots.read(stored.view.named_tables, folder)
             relations = {
-                table: expanded(self.snapshots.at_csn(reading, csn)) for table, reading in readings.items()
+                table: self.snapshots.at_csn(reading, csn).expanded_frame()
+                for table, reading in readings.items()
             }
             with view_sql(spark, stored.view.sql, relations) as recomputed:
                 both = counted(stored.shown_rows().frame, recomputed, columns)

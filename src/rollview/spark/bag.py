@@ -90,6 +90,18 @@ class SparkBag:
         """The rows where they are."""
         return self.frame if self._table is None else self._table
 
+    def expanded(self) -> pa.Table | DataFrame:
+        """The rows where they are, each as often as it counts, without the count."""
+        if self._table is not None:
+            return driver_side.expanded(self._table)
+        copies = f.explode(f.expr(f"sequence(1, `{COUNT}`)")).alias("_copy")
+        return self.frame.select(*_kept(self.columns), copies).select(*_kept(self.columns))
+
+    def expanded_frame(self) -> DataFrame:
+        """The same as a DataFrame."""
+        rows = self.expanded()
+        return frame_of(self._spark, rows) if isinstance(rows, pa.Table) else rows
+
     def collect(self) -> dict[Row, int]:
         """The net effect, brought to the driver: for small results, and for tests."""
         return {tuple(row[:-1]): row[-1] for row in self.net_effect().frame.collect()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -56,6 +57,13 @@ def negate(table: pa.Table) -> pa.Table:
     """Every count changes its sign."""
     position = table.column_names.index(COUNT)
     return table.set_column(position, table.schema.field(COUNT), pc.negate(table[COUNT]))
+
+
+def expanded(table: pa.Table) -> pa.Table:
+    """Each row as often as it counts, without the count."""
+    counts = table[COUNT].to_numpy()
+    rows = table.drop_columns([COUNT])
+    return rows if (counts == 1).all() else rows.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
 
 
 def join(
