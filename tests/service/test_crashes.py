@@ -29,6 +29,7 @@ EVERY_STEP = (
     "finish of propagate",
     "begin of apply",
     "_commit of views/sales_by_state",
+    "_commit of state/sales_by_state",
     "finish of apply",
 )
 

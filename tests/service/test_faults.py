@@ -199,7 +199,7 @@ def _attribute(place: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-@pytest.mark.parametrize("table", ["views/sold", "deltas/sold", "changes/shop/sales"])
+@pytest.mark.parametrize("table", ["views/sold", "state/sales_by_state", "deltas/sold", "changes/shop/sales"])
 @pytest.mark.parametrize("deed", ["a row more", "a file less"])
 def test_a_lake_table_changed_by_hand(
     shop: Shop, project: Project, spark: SparkSession, table: str, deed: str

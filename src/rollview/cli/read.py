@@ -34,7 +34,8 @@ def read(view: str, as_of: str | None, limit: int | None, project_file: Path, as
     rollview read sale_lines --limit 5 --json
     """
     with opened(project_file, "reading") as at:
-        found = at.project.read_as_of(view, as_of)
+        stored = at.project.read_stored(view) if as_of is None else None
+        found = stored or at.project.read_as_of(view, as_of)
         shown = page(found.rows, rows_shown(limit, as_json))
     if as_json:
         head = {"view": view, "csn": found.csn, "commit_time": found.commit_time, "columns": shown.columns}

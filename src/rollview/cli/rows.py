@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -47,23 +48,46 @@ def rows_shown(limit: int | None, as_json: bool) -> int | None:
     return limit if limit is not None or as_json else DEFAULT_LIMIT
 
 
-def page(frame: Any, limit: int | None, first: Sequence[str] = (), ordered: bool = True) -> Page:
-    """The first rows of a Spark DataFrame; `first` names columns to put and to sort in front."""
-    names = tuple(frame.columns)
+def page(found: Any, limit: int | None, first: Sequence[str] = (), ordered: bool = True) -> Page:
+    """The first rows of a DataFrame or an Arrow table; `first` names columns to put and to sort in front."""
+    names = tuple(getattr(found, "column_names", None) or found.columns)
     for name in names:
         if names.count(name) > 1:
             raise InputError(
                 f"two columns are called `{name}`", subject=name, hint="rename one of them with AS"
             )
     columns = (*first, *(name for name in names if name not in first))
+    if hasattr(found, "column_names"):
+        rows = _first_here(found.select(list(columns)), limit)
+        return Page(columns, rows, found.num_rows)
     quoted = [f"`{name.replace('`', '``')}`" for name in columns]
-    chosen = frame.select(*quoted)
+    chosen = found.select(*quoted)
     if ordered:
         chosen = chosen.orderBy(*quoted)
-    found = chosen.collect() if limit is None else chosen.limit(limit + 1).collect()
-    rows = tuple(tuple(row) for row in (found if limit is None else found[:limit]))
-    total = frame.count() if len(found) > len(rows) else len(rows)
-    return Page(columns, rows, total)
+    some = _rows_of((chosen if limit is None else chosen.limit(limit + 1)).toArrow())
+    rows = some[:limit]
+    return Page(columns, rows, found.count() if len(some) > len(rows) else len(rows))
+
+
+def _first_here(table: Any, limit: int | None) -> tuple[tuple[Any, ...], ...]:
+    """The first rows of an Arrow table, in the order that Spark would give them."""
+    nested = {field.name for field in table.schema if field.type.num_fields}
+    order = [(name, "ascending", "at_start") for name in table.column_names if name not in nested]
+    chosen = table.sort_by(order) if order else table
+    return _rows_of(chosen if limit is None else chosen.slice(0, limit))
+
+
+def _rows_of(table: Any) -> tuple[tuple[Any, ...], ...]:
+    """Python's values; instants as local times, as everywhere on the terminal."""
+    columns = [
+        [_local(value) if isinstance(value, datetime) else value for value in column.to_pylist()]
+        for column in table.columns
+    ]
+    return tuple(zip(*columns, strict=True))
+
+
+def _local(value: datetime) -> datetime:
+    return value if value.tzinfo is None else value.astimezone().replace(tzinfo=None)
 
 
 def print_page(console: Console, shown: Page) -> None:

@@ -46,8 +46,9 @@ def properties_of(commit: Commit) -> CommitProperties:
 
 
 def _for_people(commit: Commit) -> str:
-    """What the content is: a state of the sources, and the time of its last transaction."""
-    when = datetime.fromtimestamp(commit.commit_time, UTC).isoformat(timespec="microseconds")
+    """Which state of the sources the content shows, and when its last transaction was, if there was one."""
+    time = commit.commit_time
+    when = datetime.fromtimestamp(time, UTC).isoformat(timespec="microseconds") if time else None
     return json.dumps({"operation": commit.operation, "csn": commit.csn, "commit_time": when})
 
 

@@ -9,11 +9,13 @@ from types import TracebackType
 
 from pyspark.sql import DataFrame, SparkSession
 
+from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
 from rollview.algebra.view import is_stage
 from rollview.errors import InputError
 from rollview.events import Subscriber
 from rollview.service.backup import back_up, restore
+from rollview.service.comparison import named
 from rollview.service.define import define
 from rollview.service.drivers import Drivers
 from rollview.service.event_log import log_event
@@ -32,6 +34,7 @@ from rollview.service.results import (
     RecoverReport,
     RefreshResult,
     SetupReport,
+    StoredRows,
     ViewAsOf,
 )
 from rollview.service.retry import Stop, follow
@@ -212,6 +215,15 @@ class Project:
         """The view's rows as they are stored, or as of any time that its delta covers."""
         return self.read_as_of(view, as_of).rows
 
+    def read_stored(self, view: str) -> StoredRows | None:
+        """The view's rows as they are stored, as an Arrow table: no Spark is needed.
+
+        None if they are too many for one process; `read` has them as a DataFrame.
+        """
+        stored = self._drivers.stored.open(view)
+        rows, csn = stored.local_rows(), stored.record.materialized_csn
+        return None if rows is None else StoredRows(view, csn, self._commit_time(csn), rows)
+
     def read_as_of(self, view: str, as_of: str | int | None = None) -> ViewAsOf:
         """The same as `read`, with the csn that the time means and its commit time."""
         stored = self._drivers.stored.open(view)
@@ -227,7 +239,9 @@ class Project:
         stored = self._drivers.stored.open(view)
         first = stored.record.oldest_csn if start is None else self._covered_csn(stored, start, "read from")
         last = self._covered_csn(stored, to, "read to")
-        return stored.row_delta(first, last).frame.orderBy(CSN)
+        changed = stored.row_delta(first, last).frame
+        names = [name for name, _ in stored.layout.columns]
+        return changed.select(*map(named, (*names, COUNT, CSN))).orderBy(CSN)
 
     def query(self, sql: str, max_staleness: float | None = None) -> Answered:
         """An answer from views and relations that are valid together, with its valid time."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 
@@ -93,6 +94,16 @@ class RefreshResult(_Number):
     def __new__(cls, views: tuple[str, ...], csn: int, commit_time: str) -> RefreshResult:  # noqa: ARG004
         """The number itself; the fields are set afterwards."""
         return super().__new__(cls, csn)
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The rows of a view as they are stored, in this process, and the csn they are as of."""
+
+    view: str
+    csn: int
+    commit_time: str
+    rows: pa.Table
 
 
 @dataclass(frozen=True)

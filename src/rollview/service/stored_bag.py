@@ -23,6 +23,7 @@ from rollview.lake.file import holding
 from rollview.service.lake_rows import read_files
 from rollview.service.session import Session
 from rollview.spark import SparkBag
+from rollview.spark.bag import DRIVER_ROWS
 
 FEW_FILES = 64
 """Files grow with the table, so that there are not many more than this, within these bounds."""
@@ -54,6 +55,11 @@ class StoredBag:
     def rows(self) -> SparkBag:
         """The whole bag."""
         return read_files(self.session, self.table, self.files())
+
+    def local(self) -> pa.Table | None:
+        """The rows of the table, read by this process; None if they are too many."""
+        files = self.files()
+        return self.table.load(files) if sum(file.rows for file in files) <= DRIVER_ROWS else None
 
     def rows_with(self, values: Sequence[Any]) -> SparkBag:
         """At least the rows that have one of these values in the first column of the order."""

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import quote
 
+import pyarrow as pa
+
 from rollview.algebra.bag import keep
 from rollview.algebra.expression import Column
 from rollview.algebra.history import CSN
@@ -153,6 +155,11 @@ class StoredView:
         """What a reader sees now, as a bag."""
         rows = self.rows_bag
         return self.layout.presented(self.state()) if rows is None else rows.rows()
+
+    def local_rows(self) -> pa.Table | None:
+        """The same as an Arrow table, without Spark; None if they are too many, or not stored as rows."""
+        rows = self.rows_bag
+        return None if rows is None else rows.local()
 
     def row_delta(self, after: int, upto: int) -> SparkBag:
         """What each transaction did to the rows that a reader sees: the reader's columns and `_csn`."""
