@@ -25,6 +25,7 @@ RollviewError
       + SourceFailed
   + HistoryError
       + HistoryPruned
+      + HistoryBroken
       + UnitSplit
   + CatalogError
       + CatalogUrlError (InputError)
@@ -222,6 +223,13 @@ class HistoryPruned(HistoryError):
     """The part of the history that was asked about has been pruned."""
 
     # A new answer of a source sees newer versions, which are kept.
+    retryable = True
+
+
+class HistoryBroken(HistoryError):
+    """A view stands before the moment at which the history of something that it reads began again."""
+
+    # A `rollview setup` in another process loads the view.
     retryable = True
 
 

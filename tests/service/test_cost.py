@@ -29,18 +29,20 @@ def test_a_small_step_is_one_job_per_view(shop: Shop, spark: SparkSession) -> No
                 shop.transact()
             project.capture()
             for view in project.views:
-                delta = project._warehouse.tables.delta_table(view)
+                delta = project._warehouse.tables.of_view(view, 1).deltas
                 before = len(tracker.getJobIdsForGroup(None)), delta.version()
                 project.propagate(view)
                 jobs = len(tracker.getJobIdsForGroup(None)) - before[0]
                 assert jobs <= 1, view
                 assert delta.version() - before[1] <= 1, view
             before_apply = len(tracker.getJobIdsForGroup(None))
-            versions = {view: project._warehouse.tables.view_table(view).version() for view in project.views}
+            versions = {
+                view: project._warehouse.tables.of_view(view, 1).rows.version() for view in project.views
+            }
             csn = project.refresh(*project.views).csn
             assert len(tracker.getJobIdsForGroup(None)) - before_apply <= len(project.views)
             for view, version in versions.items():
-                assert project._warehouse.tables.view_table(view).version() - version <= 1
+                assert project._warehouse.tables.of_view(view, 1).rows.version() - version <= 1
                 assert project._warehouse.views.record(view).materialized_csn == csn
 
 

@@ -168,7 +168,7 @@ def test_a_folder_that_is_not_the_lakes_is_not_removed(tmp_path: Path, spark: Sp
     with Project.open(tmp_path, spark) as project:
         project.setup()
         tables = project._warehouse.tables
-        table = tables.view_table("v")
+        table = tables.of_view("v", 1).rows
         table.folder.rename(tmp_path / "moved")
         table.folder.symlink_to(tmp_path / "moved")
         with pytest.raises(LakeDamaged, match="not a table of this lake"):

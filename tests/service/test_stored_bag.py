@@ -31,7 +31,8 @@ class Bench:
     def __init__(self, folder: Path, spark: SparkSession, kind: str) -> None:
         self.spark = spark
         self.table = LakeTable(folder)
-        self.table.create(KINDS[kind])
+        self.columns = KINDS[kind]
+        self.table.create(self.columns)
         self.version, self.step = 0, 0
         self.expected: Counter[Any] = Counter()
 
@@ -39,7 +40,7 @@ class Bench:
     def bag(self) -> StoredBag:
         """The table at the version that was made last."""
         session: Any = SimpleNamespace(spark=self.spark)
-        return StoredBag(session, self.table, "v", self.version, ("k", "name"))
+        return StoredBag(session, self.table, "v", self.columns, ("k", "name"), self.version)
 
     def commit(self) -> Commit:
         self.step += 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from rollview.algebra.relation import ForeignKey, Table
 from rollview.catalog import schema
@@ -28,17 +28,20 @@ def register(connection: Connection, tables: Sequence[Table], origins: Mapping[s
                     hint="pass the source's `current_position` of the site when its tables are registered",
                 )
             source, log_position = origins[table.site]
-            site = Site(table.site, source, 0, log_position, None)
+            now = connection.scalar(select(func.max(schema.unit_of_work.c.csn))) or 0
+            site = Site(table.site, source, 0, log_position, None, now)
             connection.execute(insert(schema.site).values(**asdict(site), source_txids_grow=True))
             sites[site.name] = site
         names = schema.captured_table
         if table.qualified in known:
             kept = _reconciled(known[table.qualified], table)
-            statement = update(names).where(names.c.name == table.qualified).values(definition=_encode(kept))
+            statement = (
+                update(names).where(names.c.name == table.qualified).values(definition=encode_table(kept))
+            )
             connection.execute(statement)
         else:
             kept = table
-            row = {"name": table.qualified, "site": table.site, "definition": _encode(table)}
+            row = {"name": table.qualified, "site": table.site, "definition": encode_table(table)}
             connection.execute(insert(names).values(**row))
         known[table.qualified] = kept
 
@@ -59,20 +62,20 @@ def read_tables(connection: Connection) -> dict[str, Table]:
     """All registered tables by qualified name."""
     names = schema.captured_table
     rows = connection.execute(select(names.c.name, names.c.definition).order_by(names.c.name))
-    return {name: _decode(definition) for name, definition in rows}
+    return {name: decode_table(definition) for name, definition in rows}
 
 
 def read_sites(connection: Connection) -> dict[str, Site]:
     """All sites by name."""
     site = schema.site.c
-    statement = select(site.name, site.source, site.version, site.log_position, site.captured_at)
+    statement = select(*(site[field.name] for field in fields(Site)))
     return {row.name: Site(*row) for row in connection.execute(statement.order_by(site.name))}
 
 
 def read_site(connection: Connection, name: str) -> Site:
     """One site; refuses a name that is none."""
     site = schema.site.c
-    statement = select(site.name, site.source, site.version, site.log_position, site.captured_at)
+    statement = select(*(site[field.name] for field in fields(Site)))
     row = connection.execute(statement.where(site.name == name)).one_or_none()
     if row is None:
         raise NotRegistered(
@@ -120,21 +123,23 @@ def _columns(table: Table) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in zip(table.columns, table.types, strict=True))
 
 
-def _encode(table: Table) -> str:
+def encode_table(table: Table) -> str:
+    """A table as text."""
     return json.dumps(asdict(table))
 
 
-def _decode(text: str) -> Table:
-    fields = json.loads(text)
+def decode_table(text: str) -> Table:
+    """The table that a text describes."""
+    said = json.loads(text)
     foreign_keys = tuple(
-        ForeignKey(tuple(each["columns"]), each["references"]) for each in fields["foreign_keys"]
+        ForeignKey(tuple(each["columns"]), each["references"]) for each in said["foreign_keys"]
     )
     return Table(
-        source=fields["source"],
-        name=fields["name"],
-        columns=tuple(fields["columns"]),
-        key=tuple(fields["key"]),
+        source=said["source"],
+        name=said["name"],
+        columns=tuple(said["columns"]),
+        key=tuple(said["key"]),
         foreign_keys=foreign_keys,
-        types=tuple(fields["types"]),
-        own_log=fields["own_log"],
+        types=tuple(said["types"]),
+        own_log=said["own_log"],
     )

@@ -93,6 +93,17 @@ class Catalog:
         with self._database.writing() as connection:
             captured.unregister(connection, tables)
 
+    def restart(
+        self, gone: Sequence[str], tables: Sequence[Table], origins: Mapping[str, tuple[str, str]]
+    ) -> None:
+        """Lets the history of whole sites begin again, at once: their tables go, these ones come.
+
+        Views that stand before that csn can still be read, but not be propagated any more.
+        """
+        with self._database.writing() as connection:
+            captured.unregister(connection, gone)
+            captured.register(connection, tables, origins)
+
     def tables(self) -> dict[str, Table]:
         """The captured tables by qualified name, as they were registered."""
         with self._database.reading() as connection:

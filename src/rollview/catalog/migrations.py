@@ -97,7 +97,13 @@ _EXPRESSION_TYPES = ("ALTER TABLE materialized_view ADD COLUMN expression_types 
 _WATCHED_TIME = ("ALTER TABLE catalog ADD COLUMN watched_until DOUBLE PRECISION NOT NULL DEFAULT 0",)
 
 
-_STATE_TABLES = ("ALTER TABLE materialized_view ADD COLUMN state_version BIGINT NOT NULL DEFAULT 0",)
+# A view's state has a table of its own. A site's history may begin again, and views outlive that.
+_STATE_TABLES = (
+    "ALTER TABLE materialized_view ADD COLUMN state_version BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE materialized_view ADD COLUMN generation BIGINT NOT NULL DEFAULT 1",
+    "ALTER TABLE materialized_view ADD COLUMN read_tables TEXT NOT NULL DEFAULT '[]'",
+    "ALTER TABLE site ADD COLUMN origin_csn BIGINT NOT NULL DEFAULT 0",
+)
 
 
 def _first_tables(connection: Connection) -> None:

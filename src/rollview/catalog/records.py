@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rollview.algebra.relation import Table
+
 
 @dataclass(frozen=True)
 class Site:
     """What commits in one order, and how far it has been captured.
 
     `version` is the last version with a csn, `log_position` the source's own word for the place after it;
-    `captured_at` is None before the first capture.
+    `captured_at` is None before the first capture. Its history began after csn `origin_csn`.
     """
 
     name: str
@@ -19,6 +21,7 @@ class Site:
     version: int
     log_position: str
     captured_at: float | None
+    origin_csn: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class ViewRecord:
 
     Both come with Spark SQL types. The view was loaded at `loaded_csn`; every csn from `oldest_csn` on can
     be read. What is stored shows `materialized_csn`: version `lake_version` of the table of its rows, and
-    `state_version` of that of its state; 0 where it has no such table.
+    `state_version` of that of its state; 0 where it has no such table. Each load makes a new `generation` of
+    the tables for state and delta. `tables` are the base tables as they were then.
     `types` has for each part of the view the types of expressions that its definition depends on.
     """
 
@@ -73,6 +77,8 @@ class ViewRecord:
     lake_version: int
     state_version: int
     policy: str
+    generation: int = 1
+    tables: tuple[Table, ...] = ()
     types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 

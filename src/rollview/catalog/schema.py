@@ -28,6 +28,7 @@ site = _table(
     log_position=Text,
     captured_at=Double,
     source_txids_grow=Boolean,
+    origin_csn=BigInteger,
 )
 captured_table = _table("captured_table", name=Text, site=Text, definition=Text)
 
@@ -60,6 +61,8 @@ view = _table(
     materialized_csn=BigInteger,
     lake_version=BigInteger,
     state_version=BigInteger,
+    generation=BigInteger,
+    read_tables=Text,
     policy=Text,
     expression_types=Text,
 )

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Update, delete, insert, select, update
 from rollview.algebra.net_effect import Range
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import schema
+from rollview.catalog.captured import decode_table, encode_table
 from rollview.catalog.effects import Condensed, Materialized, Moved, Retained, ViewAdded, ViewDropped
 from rollview.catalog.records import Refresh, ViewRecord
 from rollview.errors import CatalogError, NotRegistered
@@ -36,6 +37,8 @@ def read_views(connection: Connection) -> dict[str, ViewRecord]:
             materialized_csn=row.materialized_csn,
             lake_version=row.lake_version,
             state_version=row.state_version,
+            generation=row.generation,
+            tables=tuple(map(decode_table, json.loads(row.read_tables))),
             policy=row.policy,
             types=json.loads(row.expression_types),
         )
@@ -99,6 +102,8 @@ def add_view(connection: Connection, effect: ViewAdded) -> None:
             materialized_csn=record.materialized_csn,
             lake_version=record.lake_version,
             state_version=record.state_version,
+            generation=record.generation,
+            read_tables=json.dumps([encode_table(table) for table in record.tables]),
             policy=record.policy,
             expression_types=json.dumps(record.types),
         )

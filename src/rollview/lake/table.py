@@ -6,7 +6,6 @@ however often it is tried, and readers of any kind see all of it or nothing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ class LakeTable:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         self._log = DeltaLog(self.folder)
-        self._columns: tuple[tuple[str, str], ...] = ()
+        self._columns: tuple[int, tuple[tuple[str, str], ...]] = (-1, ())
 
     def exists(self) -> bool:
         """Whether the table has been created."""
@@ -54,6 +53,19 @@ class LakeTable:
 
     def create(self, columns: Sequence[tuple[str, str]], properties: Mapping[str, str] | None = None) -> None:
         """Makes the table, with no rows; does nothing if it is there with the same columns."""
+        self.create_if_missing(columns, properties)
+        if self.columns != tuple(columns):
+            there = ", ".join(f"{name} {kind}" for name, kind in self.columns)
+            raise LakeError(
+                f"{self.folder.name} exists with other columns: {there}",
+                subject=self.folder.name,
+                hint="delete the table's folder, or give the new table another name",
+            )
+
+    def create_if_missing(
+        self, columns: Sequence[tuple[str, str]], properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Makes the table, with no rows, unless it is there, with whatever columns."""
         if {"%", "\\"} & set(self.folder.absolute().as_posix()):
             # deltalake takes the one for an escaped character, the other for a slash, and looks elsewhere.
             raise LakeError(
@@ -71,18 +83,11 @@ class LakeTable:
         if not self.exists():
             with explained(self.folder.name, "creating the table"):
                 self._create(columns, {**PROPERTIES, **(properties or {})})
-        if self.columns != tuple(columns):
-            there = ", ".join(f"{name} {kind}" for name, kind in self.columns)
-            raise LakeError(
-                f"{self.folder.name} exists with other columns: {there}",
-                subject=self.folder.name,
-                hint="delete the table's folder, or give the new table another name",
-            )
 
     def _create(self, columns: Sequence[tuple[str, str]], properties: Mapping[str, str]) -> None:
         schema = arrow_schema(columns)
         self.folder.mkdir(parents=True, exist_ok=True)
-        first = Commit(writer="create", step=1, csn=0, commit_time=time.time(), operation="create")
+        first = Commit(writer="create", step=1, csn=0, commit_time=0.0, operation="create")
         try:
             DeltaTable.create(
                 self.folder.absolute().as_uri(),
@@ -100,11 +105,15 @@ class LakeTable:
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """The columns with their Spark SQL types; they never change."""
-        if not self._columns:
-            schema = pa.schema(self._log.table().schema().to_arrow())
-            self._columns = tuple((field.name, spark_type(field.type)) for field in schema)
-        return self._columns
+        """The columns with their Spark SQL types; only `overwrite` and `restore` change them."""
+        table = self._log.table()
+        if self._columns[0] != table.version():
+            self._columns = (table.version(), _columns_of(table))
+        return self._columns[1]
+
+    def columns_at(self, version: int) -> tuple[tuple[str, str], ...]:
+        """The columns that a version has."""
+        return self.columns if version == self.version() else _columns_of(self._log.opened(version))
 
     def version(self) -> int:
         """The newest version on disk."""
@@ -158,14 +167,45 @@ class LakeTable:
         version = self._commit(added, removed, commit, data_change=True)
         return self.version() if version is None else version
 
+    def overwrite(
+        self,
+        columns: Sequence[tuple[str, str]],
+        rows: pa.Table | DataFrame,
+        commit: Commit,
+        layout: FileLayout = _UNSORTED,
+    ) -> int:
+        """Makes this all that the table holds, in one commit, with other columns than before if need be."""
+        if self.columns == tuple(columns):
+            return self.replace(self.files(), [rows], commit, layout)
+        if self.last_step(commit.writer) >= commit.step:
+            return self.version()
+        added = write_rows(self.folder, columns, rows, layout)
+        version = self._commit(added, (), commit, data_change=True, columns=columns)
+        return self.version() if version is None else version
+
+    def restore(self, version: int, commit: Commit) -> None:
+        """Goes back to an older version, columns and rows, in a new commit."""
+        with explained(self.folder.name, f"going back to version {version}"):
+            restored = self._log.opened()
+            restored.restore(version, commit_properties=properties_of(commit))
+        self._log.forget()
+        settle(self._log, self.version())
+
     def _commit(
-        self, added: Sequence[Any], removed: Sequence[LakeFile], commit: Commit, data_change: bool
+        self,
+        added: Sequence[Any],
+        removed: Sequence[LakeFile],
+        commit: Commit,
+        data_change: bool,
+        columns: Sequence[tuple[str, str]] | None = None,
     ) -> int | None:
         """Commits files that have just been written. They go again only if it is certain that no commit has
         them; an interrupt in between leaves them to vacuum.
         """
         try:
-            version = transact(self._log, added, [file.path for file in removed], commit, data_change)
+            version = transact(
+                self._log, added, [file.path for file in removed], commit, data_change, columns
+            )
         except LakeError:
             discard(file.path for file in added)
             raise
@@ -196,9 +236,13 @@ class LakeTable:
         files: Iterable[LakeFile],
         columns: Sequence[str] | None = None,
         csn: tuple[int, int] | None = None,
+        types: Sequence[tuple[str, str]] = (),
     ) -> pa.Table:
-        """The rows of files, of (after, upto] if given, read here and now."""
-        schema = arrow_schema(self.columns)
+        """The rows of files, of (after, upto] if given, read here and now.
+
+        `types` are the columns of a version that had other ones than the table has now.
+        """
+        schema = arrow_schema(types or self.columns)
         names = schema.names if columns is None else list(columns)
         paths = [str(self._full(file.path)) for file in files]
         if not paths:
@@ -213,10 +257,11 @@ class LakeTable:
         files: Iterable[LakeFile],
         columns: Sequence[str] | None = None,
         csn: tuple[int, int] | None = None,
+        types: Sequence[tuple[str, str]] = (),
     ) -> FileScan:
-        """The rows of files, of (after, upto] if given, to be read by Spark."""
-        types = dict(self.columns)
-        schema = tuple((name, types[name]) for name in (types if columns is None else columns))
+        """The rows of files, of (after, upto] if given, to be read by Spark; `types` as for `load`."""
+        kinds = dict(types or self.columns)
+        schema = tuple((name, kinds[name]) for name in (kinds if columns is None else columns))
         if csn is not None and CSN not in dict(schema):
             raise LakeError(
                 f"{self.folder.name}: a range of {CSN} was asked for without the column",
@@ -281,6 +326,11 @@ class LakeTable:
 
     def _full(self, path: str) -> Path:
         return self.folder.absolute() / path
+
+
+def _columns_of(table: DeltaTable) -> tuple[tuple[str, str], ...]:
+    schema = pa.schema(table.schema().to_arrow())
+    return tuple((field.name, spark_type(field.type)) for field in schema)
 
 
 def _read_here(scan: FileScan) -> pa.Table:

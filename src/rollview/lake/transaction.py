@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Literal
 
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -18,17 +19,24 @@ from rollview.lake.commit import Commit, properties_of
 from rollview.lake.data_files import DataFile
 from rollview.lake.disk import hint_for, sync
 from rollview.lake.log import DeltaLog
+from rollview.rows import arrow_schema
 
 _ATTEMPTS = 100
 _PAUSE_SECONDS = 0.005
 
 
 def transact(
-    log: DeltaLog, added: Sequence[DataFile], removed: Sequence[str], commit: Commit, data_change: bool
+    log: DeltaLog,
+    added: Sequence[DataFile],
+    removed: Sequence[str],
+    commit: Commit,
+    data_change: bool,
+    columns: Sequence[tuple[str, str]] | None = None,
 ) -> int | None:
     """Adds and removes files in one commit; the new version, or None if this step was made before.
 
-    A LakeError means that no commit has the added files.
+    With `columns`, the table has these from then on, and all files that it had are removed. A LakeError means
+    that no commit has the added files.
     """
     for attempt in range(_ATTEMPTS):
         # Nothing between here and the commit may look at the disk again: all is decided on one version.
@@ -39,7 +47,7 @@ def transact(
             version = table.version() + 1
             actions = _removals(log, table, removed, data_change)
             try:
-                _commit(table, [*actions, *_additions(added, data_change)], commit)
+                _commit(table, [*actions, *_additions(added, data_change)], commit, columns)
             except (DeltaError, OSError) as error:
                 log.forget()
                 # A checkpoint that failed after the commit is no failure of the commit.
@@ -74,10 +82,15 @@ def settle(log: DeltaLog, version: int) -> None:
         ) from error
 
 
-def _commit(table: DeltaTable, actions: list[AddAction | RemoveAction], commit: Commit) -> None:
-    table.create_write_transaction(
-        actions, mode="append", schema=table.schema(), commit_properties=properties_of(commit)
-    )
+def _commit(
+    table: DeltaTable,
+    actions: list[AddAction | RemoveAction],
+    commit: Commit,
+    columns: Sequence[tuple[str, str]] | None,
+) -> None:
+    schema = table.schema() if columns is None else Schema.from_arrow(arrow_schema(columns))
+    mode: Literal["append", "overwrite"] = "append" if columns is None else "overwrite"
+    table.create_write_transaction(actions, mode=mode, schema=schema, commit_properties=properties_of(commit))
 
 
 def _additions(added: Sequence[DataFile], data_change: bool) -> list[AddAction]:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rollview import events
 from rollview.catalog import ApplyStep, Catalog, CsnRange, Lease, Materialized, Refresh, Refreshed, Step
+from rollview.errors import LeaseHeld
 from rollview.events import Events
 from rollview.lake import Commit
+from rollview.service.interrupted_load import is_interrupted, take_back
 from rollview.service.lake_tables import LakeTables
 from rollview.service.session import Session
 from rollview.service.step_timer import StepTimer, timed_step
@@ -38,6 +41,8 @@ class ApplyDriver:
     def run(self, targets: Mapping[str, int], reason: str, wait_seconds: float = 0.0) -> dict[str, int]:
         """Rolls views to the given csn, which their deltas cover; returns the changed rows of each."""
         catalog = self.catalog
+        for name in targets:
+            self._take_back(name)
         with catalog.lease(LEASE, wait_seconds) as lease:
             self.recover(lease)
             records = catalog.views()
@@ -47,6 +52,12 @@ class ApplyDriver:
             ranges = {name: CsnRange(records[name].materialized_csn, csn) for name, csn in moving.items()}
             step = catalog.begin(lease, ",".join(moving), ApplyStep(ranges, reason))
             return self._run(lease, step)
+
+    def _take_back(self, name: str) -> None:
+        """Takes a load back that died; one that is still at work holds the lease."""
+        if is_interrupted(self.catalog, name):
+            with suppress(LeaseHeld), self.catalog.lease(f"propagate:{name}") as lease:
+                take_back(self.catalog, self.tables, lease, name)
 
     def recover(self, lease: Lease) -> None:
         """Finishes a step that was begun."""

@@ -38,7 +38,7 @@ class CondenseDriver:
             raise InputError(message, subject=name, hint="--from comes before --to")
         with self.access.to_view(name) as lease:
             self._check_free(name, after, upto)
-            table = self.tables.delta_table(name)
+            table = self.tables.of_view(name, catalog.views()[name].generation).deltas
             files = table.files(csn=(after, upto))
             before = sum(file.rows for file in files)
             if not files:

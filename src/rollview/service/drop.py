@@ -38,8 +38,7 @@ class DropDriver:
             )
             step = catalog.begin(lease, name, DropStep())
             catalog.finish(lease, step, ViewDropped(name))
-            for table in self.tables.all_of_view(name):
-                self.tables.drop(table)
+            self.tables.drop_view(name)
 
     def with_readers(self, name: str) -> None:
         """Drops the views that read a table, or a view with those that read it."""

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from rollview.catalog import Catalog
 from rollview.errors import LakeMisfit
-from rollview.lake import LakeTable, folder_name
+from rollview.lake import folder_name
 from rollview.lake.identity import LakeIdentity, newest_commit, read_identity, tables_in, write_identity
+from rollview.service.lake_tables import LakeTables
 
 _HINT = "`rollview recover` sets the old tables aside and loads the views anew"
 
@@ -58,8 +59,8 @@ def _check_not_older(catalog: Catalog, lake: Path) -> None:
     A table that is missing altogether is reported by whoever needs it, with a way out of its own.
     """
     for name, record in catalog.views().items():
-        for kind, version in (("views", record.lake_version), ("state", record.state_version)):
-            table = LakeTable(lake / kind / folder_name(name))
+        tables = LakeTables(lake, catalog).of_view(name, record.generation)
+        for table, version in ((tables.rows, record.lake_version), (tables.state, record.state_version)):
             if table.exists() and table.version() < version:
                 raise _misfit(lake, f"the lake is older than the catalog: {name} is not what it was")
     last_csn = catalog.last_csn()

@@ -18,14 +18,19 @@ from rollview.spark.scan import frame_of
 _ONE = pa.scalar(1, pa.int64())
 
 
-def read_files(session: Session, table: LakeTable, files: Sequence[LakeFile]) -> SparkBag:
-    """Whole files of a lake table; where it has no counts, every row counts once."""
-    is_counted = COUNT in dict(table.columns)
+def read_files(
+    session: Session, table: LakeTable, files: Sequence[LakeFile], types: Sequence[tuple[str, str]] = ()
+) -> SparkBag:
+    """Whole files of a lake table; where it has no counts, every row counts once.
+
+    `types` are the columns of a version that had other ones than the table has now.
+    """
+    is_counted = COUNT in dict(types or table.columns)
     if sum(file.rows for file in files) <= DRIVER_ROWS:
-        rows = table.load(files)
+        rows = table.load(files, types=types)
         once = rows if is_counted else rows.append_column(COUNT, pa.repeat(_ONE, rows.num_rows))
         return SparkBag.of_rows(session.spark, once)
-    frame = frame_of(session.spark, table.scan(files))
+    frame = frame_of(session.spark, table.scan(files, types=types))
     return SparkBag(frame if is_counted else frame.withColumn(COUNT, f.lit(1).cast("bigint")))
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import glob
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from shutil import rmtree
@@ -12,6 +15,18 @@ from rollview.catalog import Catalog
 from rollview.errors import LakeDamaged
 from rollview.lake import LakeTable, folder_name
 from rollview.lake.identity import FOLDERS
+
+
+@dataclass(frozen=True)
+class ViewTables:
+    """`lake/views/VIEW`: the rows, for everybody; `lake/state/VIEW` and `lake/deltas/VIEW`, for rollview."""
+
+    rows: LakeTable
+    state: LakeTable
+    deltas: LakeTable
+
+    def __iter__(self) -> Iterator[LakeTable]:
+        return iter((self.rows, self.state, self.deltas))
 
 
 class LakeTables:
@@ -27,21 +42,28 @@ class LakeTables:
         """`lake/changes/SOURCE/TABLE`."""
         return self._table("changes", folder_name(table.source), folder_name(table.name))
 
-    def delta_table(self, view: str) -> LakeTable:
-        """`lake/deltas/VIEW`."""
-        return self._table("deltas", folder_name(view))
+    def of_view(self, name: str, generation: int) -> ViewTables:
+        """The tables of a view; those for state and delta belong to one load of it."""
+        own = folder_name(name)
+        current = own if generation == 1 else f"{own}.{generation}"
+        return ViewTables(
+            self._table("views", own), self._table("state", current), self._table("deltas", current)
+        )
 
-    def view_table(self, view: str) -> LakeTable:
-        """`lake/views/VIEW`: the rows of the view, for everybody."""
-        return self._table("views", folder_name(view))
+    def drop_view(self, name: str) -> None:
+        """Removes all that there is of a view."""
+        self.drop(self.of_view(name, 1).rows)
+        self.drop_generations(name)
 
-    def state_table(self, view: str) -> LakeTable:
-        """`lake/state/VIEW`: what has to be known besides, for rollview alone."""
-        return self._table("state", folder_name(view))
-
-    def all_of_view(self, view: str) -> tuple[LakeTable, ...]:
-        """All tables that a view may have, whether they are there or not."""
-        return (self.view_table(view), self.state_table(view), self.delta_table(view))
+    def drop_generations(self, name: str, except_for: int = 0) -> None:
+        """Removes tables for state and delta that loads have left, complete or not, but those of one load."""
+        own = folder_name(name)
+        kept = self.of_view(name, except_for) if except_for else None
+        for kind in ("state", "deltas"):
+            for folder in (self.lake / kind).glob(f"{glob.escape(own)}*"):
+                is_own = folder.name == own or folder.name.startswith(f"{own}.")
+                if is_own and (kept is None or folder not in (kept.state.folder, kept.deltas.folder)):
+                    self.drop(self._table(kind, folder.name))
 
     def _table(self, *parts: str) -> LakeTable:
         folder = self.lake.joinpath(*parts)

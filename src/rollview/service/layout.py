@@ -22,12 +22,10 @@ from rollview.algebra.node import Node
 from rollview.algebra.view import View, is_stage, owner
 from rollview.catalog import ViewRecord
 from rollview.errors import RollviewError, UnsupportedError, ViewError
-from rollview.lake import LakeTable
 from rollview.rows import Rows, arrow_schema
 from rollview.service.comparison import named
 from rollview.service.content import block_contents, with_stages
 from rollview.service.definitions import is_full
-from rollview.service.lake_tables import LakeTables
 from rollview.service.view_sql import view_sql
 from rollview.spark import SparkBag
 
@@ -89,15 +87,20 @@ class Layout:
         is_told_by_rows = self.shown_as.keys() >= dict(self.state).keys()
         return not self.has_rows or not (is_told_by_rows or is_full(self.view))
 
-    def tables(self, lake: LakeTables) -> dict[LakeTable, Columns]:
-        """The tables that the view has, with their columns."""
-        name, count = self.view.name, (COUNT, "bigint")
-        tables = {lake.delta_table(name): (*self.state, count, (CSN, "bigint"))}
-        if self.has_rows:
-            tables[lake.view_table(name)] = self.columns
-        if self.has_state:
-            tables[lake.state_table(name)] = (*self.state, count)
-        return tables
+    @property
+    def has_delta(self) -> bool:
+        """Whether there is a table for the view delta."""
+        return not is_full(self.view)
+
+    @cached_property
+    def state_table(self) -> Columns:
+        """The columns of the state's table."""
+        return (*self.state, (COUNT, "bigint"))
+
+    @cached_property
+    def delta_table(self) -> Columns:
+        """The columns of the delta's table."""
+        return (*self.state, (COUNT, "bigint"), (CSN, "bigint"))
 
     @cached_property
     def state_order(self) -> tuple[str, ...]:

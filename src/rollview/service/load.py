@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollview import events
-from rollview.algebra.history import CSN
 from rollview.algebra.view import View, is_stage
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import (
     Catalog,
-    DropStep,
-    Lease,
     LoadStep,
     PropagateStep,
     Refresh,
@@ -32,13 +29,14 @@ from rollview.lake import Commit
 from rollview.service.apply import LEASE as APPLY
 from rollview.service.content import block_contents, with_stages
 from rollview.service.definitions import algorithm_of, digest, is_full, policy_of
+from rollview.service.interrupted_load import take_back
 from rollview.service.lake_tables import LakeTables
 from rollview.service.layout import Layout, Stored, layout_of
 from rollview.service.meaning import check_meaning, sample
 from rollview.service.session import Session
 from rollview.service.snapshot import Reading, SnapshotReader
 from rollview.service.step_timer import timed_step
-from rollview.service.stored_bag import StoredBag
+from rollview.service.stored_bag import rows_bag, state_bag
 from rollview.service.views import Views
 from rollview.spark import SparkBag
 
@@ -65,7 +63,7 @@ class LoadDriver:
         """Ends a load that died, of a view that keeps what it shows: nobody has seen what it wrote."""
         if self.catalog.pending(LoadStep, name):
             with self.catalog.lease(f"propagate:{name}", wait_seconds) as lease:
-                self.catalog.abandon_pending(lease, name, LoadStep)
+                take_back(self.catalog, self.tables, lease, name)
 
     def run(
         self,
@@ -78,7 +76,8 @@ class LoadDriver:
         """Loads a view at a csn, by default at the newest one that all its relations reach."""
         catalog, name = self.catalog, view.name
         with catalog.lease(f"propagate:{name}", wait_seconds) as lease, self.snapshots.scratch() as folder:
-            catalog.abandon_pending(lease, name, LoadStep, PropagateStep)
+            take_back(catalog, self.tables, lease, name)
+            catalog.abandon_pending(lease, name, PropagateStep)
             step = catalog.begin(lease, name, LoadStep())
             with timed_step(self.events, "load", name, step.id) as timer:
                 with timer.phase("lookups"):
@@ -93,46 +92,25 @@ class LoadDriver:
                 commit = Commit(self.tables.writer(f"load:{name}"), step.id, csn, when, f"load: {reason}")
                 # Nobody may roll the view's table while its content is replaced.
                 with catalog.lease(APPLY, PATIENCE_SECONDS):
-                    self._drop_misfits(lease, name, layout)
+                    generation = self._next_generation(name)
                     with timer.phase("write"):
-                        versions = self._store(layout, contents, commit)
-                    record = _record(view, layout, csn, versions)
+                        versions = self._store(layout, generation, contents, commit)
+                    record = _record(view, layout, csn, versions, generation)
                     positions = dict.fromkeys(_positions(view), csn)
                     number = self._rows_of(record, layout)
                     seconds, timer.rows = timer.seconds, number
                     done = Refreshed(Refresh(name, "full", csn, csn, number, seconds, reason, time.time()))
+                    former = [ViewDropped(name)] if name in catalog.views() else []
                     with timer.phase("commit"):
-                        catalog.finish(lease, step, *self._replaced(name), ViewAdded(record, positions), done)
-                    deltas = self.tables.delta_table(name)
-                    # Not before: the old content could be rolled until now. The new one begins after this.
-                    if old := [file for file in deltas.files() if file.maximum.get(CSN, csn + 1) <= csn]:
-                        deltas.replace(old, [], commit)
+                        catalog.finish(lease, step, *former, ViewAdded(record, positions), done)
+                    # Not before: the old content could be rolled until now.
+                    self.tables.drop_generations(name, except_for=generation)
         self.events.emit(events.Refreshed(name, "full", csn, number, seconds, reason))
         return record
 
-    def _replaced(self, name: str) -> list[ViewDropped]:
-        """The view as it was, and the views that live on its delta: they have to be loaded after it."""
-        views = self.views.all()
-        if name not in views:
-            return []
-        losing = {name}
-        for other, view in views.items():
-            if not is_full(view) and any(table.qualified in losing for table in view.tables):
-                losing.add(other)
-        return [ViewDropped(other) for other in reversed(views) if other in losing]
-
-    def _drop_misfits(self, lease: Lease, name: str, layout: Layout) -> None:
-        """Removes tables that do not fit, or are needed no more; the catalog forgets the view first."""
-        wanted = layout.tables(self.tables)
-        found = [table for table in self.tables.all_of_view(name) if table.exists()]
-        misfits = [table for table in found if table.columns != wanted.get(table)]
-        if not misfits:
-            return
-        catalog = self.catalog
-        if dropped := self._replaced(name):
-            catalog.finish(lease, catalog.begin(lease, name, DropStep()), *dropped)
-        for table in misfits:
-            self.tables.drop(table)
+    def _next_generation(self, name: str) -> int:
+        record = self.catalog.views().get(name)
+        return 1 if record is None else record.generation + 1
 
     def _state_at(self, view: View, readings: dict[str, Reading], csn: int) -> SparkBag:
         """The view's state at a csn, computed from its relations."""
@@ -156,32 +134,32 @@ class LoadDriver:
         reached = [catalog.high_water(table.name) for table in view.tables if not table.source]
         return min([catalog.last_csn(), *reached])
 
-    def _store(self, layout: Layout, contents: Stored, commit: Commit) -> tuple[int, int]:
-        """Replaces what the view's tables hold, and makes missing ones; returns their versions."""
-        name = layout.view.name
-        for table, columns in layout.tables(self.tables).items():
-            table.create(columns)
-        bags = (
-            (self.tables.view_table(name), layout.rows_order, contents.rows),
-            (self.tables.state_table(name), layout.state_order, contents.state),
-        )
-        versions = [
-            0 if rows is None else StoredBag(self.session, table, name, 0, order).replace(rows, commit)
-            for table, order, rows in bags
-        ]
-        return versions[0], versions[1]
+    def _store(self, layout: Layout, generation: int, contents: Stored, commit: Commit) -> tuple[int, int]:
+        """Replaces the rows for everybody; state and delta get new tables. Returns the versions of both."""
+        tables = self.tables.of_view(layout.view.name, generation)
+        for left_by_a_dead_load in (tables.state, tables.deltas):
+            self.tables.drop(left_by_a_dead_load)
+        tables = self.tables.of_view(layout.view.name, generation)
+        if layout.has_delta:
+            tables.deltas.create(layout.delta_table)
+        state_version = rows_version = 0
+        if contents.state is not None:
+            bag = state_bag(self.session, layout, tables.state)
+            state_version = bag.replace(contents.state, commit)
+        # Last: this is what others see at once.
+        if contents.rows is not None:
+            rows_version = rows_bag(self.session, layout, tables.rows).replace(contents.rows, commit)
+        return rows_version, state_version
 
     def _rows_of(self, record: ViewRecord, layout: Layout) -> int:
         """How many rows have been stored."""
-        name = record.name
+        tables = self.tables.of_view(record.name, record.generation)
         if layout.has_rows:
-            files = self.tables.view_table(name).files(version=record.lake_version)
-        else:
-            files = self.tables.state_table(name).files(version=record.state_version)
-        return sum(file.rows for file in files)
+            return sum(file.rows for file in tables.rows.files(version=record.lake_version))
+        return sum(file.rows for file in tables.state.files(version=record.state_version))
 
 
-def _record(view: View, layout: Layout, csn: int, versions: tuple[int, int]) -> ViewRecord:
+def _record(view: View, layout: Layout, csn: int, versions: tuple[int, int], generation: int) -> ViewRecord:
     return ViewRecord(
         name=view.name,
         sql=view.sql,
@@ -193,6 +171,8 @@ def _record(view: View, layout: Layout, csn: int, versions: tuple[int, int]) -> 
         materialized_csn=csn,
         lake_version=versions[0],
         state_version=versions[1],
+        generation=generation,
+        tables=tuple(table for table in view.named_tables if table.source),
         policy=policy_of(view),
         types={part.name: part.types for part in view.parts if part.types},
     )

@@ -74,12 +74,15 @@ class MaintainDriver:
             # First nobody may ask for what is about to go, then it goes.
             catalog.finish(lease, step, Retained(name, oldest))
             when = catalog.commit_time(catalog.last_csn()) or 0.0
-            deltas = self.tables.delta_table(name)
+            tables = self.tables.of_view(name, record.generation)
             commit = Commit(self.tables.writer("prune"), step.id, catalog.high_water(name), when, "prune")
-            done = self._shrink(deltas, f"deltas/{name}", oldest, commit)
-            for table in self.tables.all_of_view(name):
+            done = {}
+            if tables.deltas.exists():
+                done = self._shrink(tables.deltas, f"deltas/{name}", oldest, commit)
+            for table in tables:
                 if table.exists():
                     table.vacuum(self.retention.files, now)
+            self.tables.drop_generations(name, except_for=record.generation)
         return done
 
     def _shrink(self, table: LakeTable, name: str, upto: int, pruning: Commit) -> dict[str, int]:

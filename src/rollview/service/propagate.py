@@ -19,7 +19,9 @@ from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery, Interval
 from rollview.catalog import Catalog, Lease, Moved, PropagateStep, QueryInterval, QuerySkip, Step
 from rollview.events import Events, Propagated
-from rollview.lake import Commit
+from rollview.lake import Commit, LakeTable
+from rollview.service.attached import check_attached
+from rollview.service.interrupted_load import take_back
 from rollview.service.interval_sizing import IntervalSizing
 from rollview.service.lake_tables import LakeTables
 from rollview.service.layout import Layout
@@ -59,12 +61,14 @@ class PropagateDriver:
         steps = 0
         with self.catalog.lease(f"propagate:{name}", wait_seconds) as lease:
             self.recover(lease, view)
+            check_attached(self.catalog, view)
             while self._step(lease, view, upto):
                 steps += 1
         return steps
 
     def recover(self, lease: Lease, view: View) -> None:
-        """Finishes a step that was begun."""
+        """Finishes a step that was begun; takes a load back that was not finished."""
+        take_back(self.catalog, self.tables, lease, view.name)
         for step in self.catalog.pending(PropagateStep, view.name):
             self._run(lease, view, step)
 
@@ -86,8 +90,11 @@ class PropagateDriver:
     def _check_no_external_writes(self, view: View) -> None:
         """What is read and what is written must be as rollview left it."""
         logs = [self.tables.change_log(table) for table in view.tables if table.source]
-        for table in (*logs, self.tables.delta_table(view.name)):
+        for table in (*logs, self._delta_table(view.name)):
             self.tables.check_no_external_writes(table)
+
+    def _delta_table(self, name: str) -> LakeTable:
+        return self.tables.of_view(name, self.views.record(name).generation).deltas
 
     def _run(self, lease: Lease, view: View, step: Step[PropagateStep]) -> None:
         before = self.catalog.high_water(view.name)
@@ -106,7 +113,7 @@ class PropagateDriver:
             for block, relation, after, upto in step.bounds.intervals
         }
         moves = {ForwardQuery(name, block, relation): to for block, relation, to in step.bounds.skipped}
-        table = self.tables.delta_table(name)
+        table = self._delta_table(name)
         writer = self.tables.writer(f"propagate:{name}")
         if table.last_step(writer) >= step.id:
             # What was published is in the table; it moved every query to where its interval said.

@@ -45,7 +45,7 @@ class Relations:
         """Whether the table may have changed in after < csn ≤ upto."""
         if table.source:
             return bool(self.catalog.touched(table.qualified, after, upto))
-        return bool(self.tables.delta_table(table.name).files(csn=(after, upto)))
+        return self.stored.open(table.name).touched(after, upto)
 
     def changes(self, table: Table, after: int, upto: int) -> SparkBag:
         """The change log for after < csn ≤ upto."""

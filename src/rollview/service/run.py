@@ -7,9 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rollview.catalog import Catalog
-from rollview.errors import InputError, LeaseHeld
-from rollview.events import Events, Started, Stopped
+from rollview.errors import HistoryBroken, InputError, LeaseHeld
+from rollview.events import Events, Failed, Started, Stopped
 from rollview.service.apply import ApplyDriver
+from rollview.service.attached import check_attached, detached
 from rollview.service.capture import CaptureDriver
 from rollview.service.definitions import is_full
 from rollview.service.maintenance import MaintainDriver
@@ -62,8 +63,14 @@ class Round:
         return True
 
     def _names(self) -> list[str]:
-        """The views that are maintained by deltas."""
-        return [name for name, view in self.views.all().items() if not is_full(view)]
+        """The views that are maintained by deltas, and can go on from where they stand."""
+        views = self.views.all().items()
+        return [name for name, view in views if not is_full(view) and not detached(self.catalog, view)]
+
+    def check_attached(self) -> None:
+        """Refuses views that cannot go on; the others have been served."""
+        for view in self.views.all().values():
+            check_attached(self.catalog, view)
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,7 @@ class RunDriver:
                 with reporting_failure("run", self.events):
                     self.round.run()
                     self.maintain_lake()
+                    self.round.check_attached()
             else:
                 follow(stop or Stop(), "run", _Rounds(self), self.events)
             self.events.emit(Stopped(self.catalog.last_csn()))
@@ -103,10 +111,23 @@ class _Rounds:
     def __init__(self, driver: RunDriver) -> None:
         self._driver = driver
         self._maintained = time.monotonic()
+        self._told = ""
 
     def __call__(self) -> bool:
+        self._tell_of_detached()
         if time.monotonic() - self._maintained > MAINTAIN_SECONDS:
             # Also if it fails, it is not due again at once: the views go first.
             self._maintained = time.monotonic()
             self._driver.maintain_lake()
         return self._driver.round.run()
+
+    def _tell_of_detached(self) -> None:
+        """A view that cannot go on keeps the others from nothing; it is told once."""
+        try:
+            self._driver.round.check_attached()
+            self._told = ""
+        except HistoryBroken as broken:
+            if self._told != broken.message:
+                self._told = broken.message
+                failed = Failed("run", broken.message, "HistoryBroken", broken.subject, broken.hint)
+                self._driver.events.emit(failed)

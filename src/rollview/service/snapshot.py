@@ -19,6 +19,7 @@ from rollview.algebra.expression import Column, Literal, call
 from rollview.algebra.history import Seen
 from rollview.algebra.relation import Table
 from rollview.catalog import Catalog
+from rollview.errors import HistoryBroken
 from rollview.service.lake_rows import read_range
 from rollview.service.lake_tables import LakeTables
 from rollview.service.session import Session
@@ -79,6 +80,16 @@ class SnapshotReader:
         self.reader.side_by_side(read, sites)
         return readings
 
+    def _check_reaches(self, table: Table, csn: int) -> None:
+        """Refuses to go back behind the beginning of a site's history."""
+        began = self.catalog.sites()[table.site].origin_csn
+        if csn < began:
+            raise HistoryBroken(
+                f"the history of {table.site} began again at csn {began}, after csn {csn}",
+                subject=table.qualified,
+                hint="`rollview setup` loads the views that stand before that",
+            )
+
     def at_csn(self, reading: Reading, csn: int) -> SparkBag:
         """The table at a csn."""
         table, saw = reading.table, reading.saw
@@ -86,6 +97,7 @@ class SnapshotReader:
             return reading.rows
         after, upto = window(saw, csn, csn)
         if table.source:
+            self._check_reaches(table, after)
             if not self.catalog.touched(table.qualified, after, upto):
                 return reading.rows
             log = read_range(self.session, self.tables.change_log(table), after, upto)

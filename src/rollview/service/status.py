@@ -19,6 +19,7 @@ from rollview.catalog import (
     ViewRecord,
 )
 from rollview.errors import RollviewError
+from rollview.service.attached import detached
 from rollview.service.definitions import policy_of, read_view_files
 from rollview.service.points_in_time import iso
 from rollview.service.project_file import ProjectFile
@@ -142,7 +143,9 @@ def _source(project: ProjectFile, sites: Sites, site: Site) -> SourceStatus:
 def _view(catalog: Catalog, views: Views, record: ViewRecord, last: int, note: str) -> ViewStatus:
     view = views.named(record.name)
     shown, high_water = record.materialized_csn, catalog.high_water(view.name)
-    next_change = _next_change(catalog, _base_tables(views, view), shown, last)
+    reason = detached(catalog, view)
+    note = f"{reason}: `rollview setup` loads it" if reason else note
+    next_change = None if reason else _next_change(catalog, _base_tables(views, view), shown, last)
     changed_at = catalog.commit_time(next_change) if next_change else None
     relations = tuple(
         RelationStatus(

@@ -21,6 +21,7 @@ from rollview.errors import CorruptView
 from rollview.lake import Commit, FileLayout, LakeFile, LakeTable
 from rollview.lake.file import holding
 from rollview.service.lake_rows import read_files
+from rollview.service.layout import Layout
 from rollview.service.session import Session
 from rollview.spark import SparkBag
 from rollview.spark.bag import DRIVER_ROWS
@@ -39,14 +40,15 @@ MOST_SMALL = 16
 class StoredBag:
     """The table of a view's rows, or of its state, at the version that the catalog names.
 
-    Where the table has no `_count`, a row stands there as often as it occurs.
+    Where `columns` has no `_count`, a row stands there as often as it occurs.
     """
 
     session: Session
     table: LakeTable
     view: str
-    version: int
+    columns: tuple[tuple[str, str], ...]
     order: tuple[str, ...]
+    version: int = 0
 
     def files(self) -> tuple[LakeFile, ...]:
         """The data files; others may have put them together since."""
@@ -54,23 +56,28 @@ class StoredBag:
 
     def rows(self) -> SparkBag:
         """The whole bag."""
-        return read_files(self.session, self.table, self.files())
+        return self._read(self.files())
 
     def local(self) -> pa.Table | None:
         """The rows of the table, read by this process; None if they are too many."""
         files = self.files()
-        return self.table.load(files) if sum(file.rows for file in files) <= DRIVER_ROWS else None
+        if sum(file.rows for file in files) > DRIVER_ROWS:
+            return None
+        return self.table.load(files, types=self.columns)
 
     def rows_with(self, values: Sequence[Any]) -> SparkBag:
         """At least the rows that have one of these values in the first column of the order."""
-        return read_files(self.session, self.table, holding(self.files(), self.order[0], values))
+        return self._read(holding(self.files(), self.order[0], values))
+
+    def _read(self, files: Sequence[LakeFile]) -> SparkBag:
+        return read_files(self.session, self.table, files, self.columns)
 
     def replace(self, rows: SparkBag, commit: Commit) -> int:
-        """Makes this the whole content; returns the version that has it."""
-        removed = self.table.files()
+        """Makes this the whole content, whatever columns there were; returns the version that has it."""
+        self.table.create_if_missing(self.columns)
         number = rows.table().num_rows if rows.is_at_driver else rows.frame.count()
         layout = FileLayout(self.order, _file_rows(number), number)
-        return self.table.replace(removed, [self._written(rows)], commit, layout)
+        return self.table.overwrite(self.columns, self._written(rows), commit, layout)
 
     def change(self, changed: SparkBag, commit: Commit) -> int:
         """Adds a net change, once however often it is tried; returns the version that has it."""
@@ -78,7 +85,7 @@ class StoredBag:
             return self.table.version()
         files = self.files()
         touched = self._touched(files, changed)
-        rows = self._checked(read_files(self.session, self.table, touched).plus(changed).net_effect())
+        rows = self._checked(self._read(touched).plus(changed).net_effect())
         total = sum(file.rows for file in files)
         layout = FileLayout(self.order, _file_rows(total), sum(file.rows for file in touched))
         written = self._written(rows)
@@ -113,7 +120,17 @@ class StoredBag:
         return SparkBag(rows.frame.withColumn(COUNT, count))
 
     def _written(self, rows: SparkBag) -> pa.Table | DataFrame:
-        return rows.rows() if COUNT in dict(self.table.columns) else rows.expanded()
+        return rows.rows() if COUNT in dict(self.columns) else rows.expanded()
+
+
+def rows_bag(session: Session, layout: Layout, table: LakeTable, version: int = 0) -> StoredBag:
+    """The rows of a view."""
+    return StoredBag(session, table, layout.view.name, layout.columns, layout.rows_order, version)
+
+
+def state_bag(session: Session, layout: Layout, table: LakeTable, version: int = 0) -> StoredBag:
+    """The state of a view."""
+    return StoredBag(session, table, layout.view.name, layout.state_table, layout.state_order, version)
 
 
 def _file_rows(total: int) -> int:

@@ -22,11 +22,11 @@ from rollview.errors import LakeDamaged
 from rollview.lake import LakeFile, LakeTable
 from rollview.service.definitions import is_full
 from rollview.service.lake_rows import read_files, read_range
-from rollview.service.lake_tables import LakeTables
+from rollview.service.lake_tables import LakeTables, ViewTables
 from rollview.service.layout import Layout, Stored
 from rollview.service.points_in_time import Covered, check_covered
 from rollview.service.session import Session
-from rollview.service.stored_bag import StoredBag
+from rollview.service.stored_bag import StoredBag, rows_bag, state_bag
 from rollview.service.views import Views
 from rollview.spark import SparkBag
 
@@ -66,12 +66,16 @@ class StoredView:
 
     def check_tables(self) -> None:
         """Refuses tables that somebody else changed, or that an older release wrote."""
-        tables, name = self.stored.tables, self.view.name
-        for table, columns in self.layout.tables(tables).items():
-            tables.check_no_external_writes(table)
-            if table.columns != columns:
+        name = self.view.name
+        if self.layout.has_delta:
+            self.stored.tables.check_no_external_writes(self._tables.deltas)
+        for bag in (self.rows_bag, self.state_bag):
+            if bag is None:
+                continue
+            self.stored.tables.check_no_external_writes(bag.table)
+            if bag.table.columns_at(bag.version) != bag.columns:
                 raise LakeDamaged(
-                    f"view {name}: its table in {table.folder.parent.name} has other columns than it should",
+                    f"view {name}: lake/{bag.table.folder.parent.name} has other columns than it should",
                     subject=name,
                     hint=f"`rollview setup --reload {quote(owner(name))}` loads it anew",
                 )
@@ -81,16 +85,16 @@ class StoredView:
         """The table of the rows; a stage has none."""
         if not self.layout.has_rows:
             return None
-        table, order = self.stored.tables.view_table(self.view.name), self.layout.rows_order
-        return StoredBag(self.stored.session, table, self.view.name, self.record.lake_version, order)
+        table = self._tables.rows
+        return rows_bag(self.stored.session, self.layout, table, self.record.lake_version)
 
     @property
     def state_bag(self) -> StoredBag | None:
         """The table of the state, where the rows do not tell it."""
         if not self.layout.has_state:
             return None
-        table, order = self.stored.tables.state_table(self.view.name), self.layout.state_order
-        return StoredBag(self.stored.session, table, self.view.name, self.record.state_version, order)
+        table = self._tables.state
+        return state_bag(self.stored.session, self.layout, table, self.record.state_version)
 
     def state(self) -> SparkBag:
         """The stored state."""
@@ -125,6 +129,10 @@ class StoredView:
     def delta(self, after: int, upto: int) -> SparkBag:
         """The view delta for after < csn ≤ upto: the state's columns and `_csn`."""
         return read_range(self.stored.session, self._delta_table, after, upto)
+
+    def touched(self, after: int, upto: int) -> bool:
+        """Whether the view delta may have anything for after < csn ≤ upto."""
+        return bool(self._delta_table.files(csn=(after, upto)))
 
     def delta_of(self, files: Sequence[LakeFile]) -> SparkBag:
         """The part of the view delta that whole files hold."""
@@ -170,4 +178,8 @@ class StoredView:
 
     @property
     def _delta_table(self) -> LakeTable:
-        return self.stored.tables.delta_table(self.view.name)
+        return self._tables.deltas
+
+    @property
+    def _tables(self) -> ViewTables:
+        return self.stored.tables.of_view(self.view.name, self.record.generation)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rollview.events import Events
+from rollview.service.attached import check_attached
 from rollview.service.comparison import Difference, counted, differences, stored_rows
 from rollview.service.session import Session
 from rollview.service.snapshot import SnapshotReader
@@ -48,6 +49,7 @@ class VerifyDriver:
         # Columns can be named only once there is a session.
         spark = self.session.spark
         stored = self.stored.open(name)
+        check_attached(self.stored.catalog, stored.view)
         csn = stored.record.materialized_csn
         columns = [column for column, _ in stored.layout.columns]
         with timed_step(self.events, "verify", name), self.snapshots.scratch() as folder:

@@ -81,7 +81,6 @@ def unknown_view(name: str, views: Iterable[str]) -> InputError:
 
 def _parse(records: Mapping[str, ViewRecord], tables: Mapping[str, Table]) -> dict[str, View]:
     """The views of the catalog in normal form, dependencies first."""
-    known = dict(tables)
     views: dict[str, View] = {}
     texts = {
         name: ViewText(Path(f"{name}.sql"), name, r.sql, referenced_names(r.sql))
@@ -90,13 +89,25 @@ def _parse(records: Mapping[str, ViewRecord], tables: Mapping[str, Table]) -> di
     }
 
     types = _Recorded(records)
+    known: dict[str, Table] = {}
     for text in in_order(texts).values():
-        view = parse_definition(text.sql, known, text.name, types)
+        view = parse_definition(text.sql, known | _base_tables(records[text.name], tables), text.name, types)
         views |= {part.name: part for part in view.stored_parts}
         known[view.name] = as_table(view, types.of_stage(view))
     # A setup that was interrupted leaves stages whose view is not loaded yet; they are maintained.
     for name in sorted(records.keys() - views.keys(), key=len):
         if name not in views:
-            stage = parse_definition(records[name].sql, known, name, types)
+            own = known | _base_tables(records[name], tables)
+            stage = parse_definition(records[name].sql, own, name, types)
             views |= {part.name: part for part in stage.parts}
     return views
+
+
+def _base_tables(record: ViewRecord, tables: Mapping[str, Table]) -> dict[str, Table]:
+    """The tables of sources that a view reads: as they are captured now, or as they were if that differs."""
+    known = dict(tables)
+    for table in record.tables:
+        now = tables.get(table.qualified)
+        if now is None or (now.columns, now.types) != (table.columns, table.types):
+            known[table.qualified] = table
+    return known

@@ -1,0 +1,30 @@
+"""A load that died is taken back: the view shows what the catalog says, for every reader."""
+
+from __future__ import annotations
+
+from rollview.catalog import Catalog, Lease, LoadStep
+from rollview.lake import Commit
+from rollview.service.lake_tables import LakeTables
+
+
+def take_back(catalog: Catalog, tables: LakeTables, lease: Lease, name: str) -> None:
+    """Ends a load of a view that was begun by somebody who is gone; `lease` is that of the view.
+
+    If it had replaced the rows already, they are those of before again.
+    """
+    for step in catalog.pending(LoadStep, name):
+        record = catalog.views().get(name)
+        if record is not None:
+            rows = tables.of_view(name, record.generation).rows
+            if rows.exists() and rows.last_step(tables.writer(f"load:{name}")) == step.id:
+                when = catalog.commit_time(record.materialized_csn) or 0.0
+                writer = tables.writer(f"take back:{name}")
+                back = Commit(writer, step.id, record.materialized_csn, when, "take back a load that died")
+                rows.restore(record.lake_version, back)
+            tables.drop_generations(name, except_for=record.generation)
+        catalog.abandon(lease, step)
+
+
+def is_interrupted(catalog: Catalog, name: str) -> bool:
+    """Whether a load of the view was begun and not finished; it may still be at work."""
+    return any(step.kind == LoadStep.kind and step.subject == name for step in catalog.unfinished())
