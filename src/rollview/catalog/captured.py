@@ -42,7 +42,7 @@ def register(connection: Connection, tables: Sequence[Table], origins: Mapping[s
         else:
             kept = table
             row = {"name": table.qualified, "site": table.site, "definition": encode_table(table)}
-            connection.execute(insert(names).values(**row))
+            connection.execute(insert(names).values(**row, lake_version=0))
         known[table.qualified] = kept
 
 
@@ -63,6 +63,12 @@ def read_tables(connection: Connection) -> dict[str, Table]:
     names = schema.captured_table
     rows = connection.execute(select(names.c.name, names.c.definition).order_by(names.c.name))
     return {name: decode_table(definition) for name, definition in rows}
+
+
+def lake_versions(connection: Connection) -> dict[str, int]:
+    """For each registered table the version of its change log that holds all that was captured."""
+    names = schema.captured_table.c
+    return {row.name: row.lake_version for row in connection.execute(select(names.name, names.lake_version))}
 
 
 def read_sites(connection: Connection) -> dict[str, Site]:

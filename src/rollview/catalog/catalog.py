@@ -65,6 +65,23 @@ class Catalog:
         with self._database.reading() as connection:
             return int(connection.scalars(select(schema.catalog.c.last_step)).one())
 
+    def epochs(self) -> tuple[str, str]:
+        """The epoch of the lake that this catalog knows, and one that it is about to begin, or nothing."""
+        with self._database.reading() as connection:
+            known = schema.catalog.c
+            epoch, following = connection.execute(select(known.epoch, known.next_epoch)).one()
+            return epoch, following
+
+    def announce_epoch(self, epoch: str) -> None:
+        """Says that the lake is about to be told this epoch."""
+        with self._database.writing() as connection:
+            connection.execute(update(schema.catalog).values(next_epoch=epoch))
+
+    def begin_epoch(self, epoch: str) -> None:
+        """Says that the lake was told this epoch."""
+        with self._database.writing() as connection:
+            connection.execute(update(schema.catalog).values(epoch=epoch, next_epoch=""))
+
     def watched_time(self) -> float:
         """The time by which retention goes: not later than the clock says, and not much later than before.
 
@@ -108,6 +125,11 @@ class Catalog:
         """The captured tables by qualified name, as they were registered."""
         with self._database.reading() as connection:
             return captured.read_tables(connection)
+
+    def lake_versions(self) -> dict[str, int]:
+        """For each captured table the version of its change log that holds all that was captured."""
+        with self._database.reading() as connection:
+            return captured.lake_versions(connection)
 
     def sites(self) -> dict[str, Site]:
         """The sites by name, each with how far it has been captured."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog.records import Refresh, Unit, ViewRecord
@@ -11,10 +11,14 @@ from rollview.catalog.records import Refresh, Unit, ViewRecord
 
 @dataclass(frozen=True)
 class Sequenced:
-    """Units of work got their csn, and sites were captured up to these log positions."""
+    """Units of work got their csn, and sites were captured up to these log positions.
+
+    `lake_versions` has, for change logs that were written, the version that holds it all.
+    """
 
     units: tuple[Unit, ...]
     log_positions: Mapping[str, str]
+    lake_versions: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -34,10 +38,14 @@ class ViewDropped:
 
 @dataclass(frozen=True)
 class Moved:
-    """Forward queries of a view have come so far. They never go back."""
+    """Forward queries of a view have come so far. They never go back.
+
+    `delta_version` is the version of the delta table that holds it all; 0 if it was not written.
+    """
 
     view: str
     moves: tuple[tuple[ForwardQuery, int], ...]
+    delta_version: int = 0
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,14 @@ _STATE_TABLES = (
     "ALTER TABLE site ADD COLUMN origin_csn BIGINT NOT NULL DEFAULT 0",
 )
 
+# Which versions of the lake's tables are complete, and whose turn it is to write there.
+_LAKE_VERSIONS = (
+    "ALTER TABLE materialized_view ADD COLUMN delta_version BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE captured_table ADD COLUMN lake_version BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE catalog ADD COLUMN epoch TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE catalog ADD COLUMN next_epoch TEXT NOT NULL DEFAULT ''",
+)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -143,6 +151,10 @@ def _state_tables(connection: Connection) -> None:
     _run(connection, _STATE_TABLES)
 
 
+def _lake_versions(connection: Connection) -> None:
+    _run(connection, _LAKE_VERSIONS)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -158,6 +170,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (7, _expression_types),
     (8, _watched_time),
     (9, _state_tables),
+    (10, _lake_versions),
 )
 NEWEST = MIGRATIONS[-1][0]
 

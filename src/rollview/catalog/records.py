@@ -62,7 +62,8 @@ class ViewRecord:
     Both come with Spark SQL types. The view was loaded at `loaded_csn`; every csn from `oldest_csn` on can
     be read. What is stored shows `materialized_csn`: version `lake_version` of the table of its rows, and
     `state_version` of that of its state; 0 where it has no such table. Each load makes a new `generation` of
-    the tables for state and delta. `tables` are the base tables as they were then.
+    the tables for state and delta; the latter is complete from `delta_version` on. `tables` are the base
+    tables as they were then.
     `types` has for each part of the view the types of expressions that its definition depends on.
     """
 
@@ -78,6 +79,7 @@ class ViewRecord:
     state_version: int
     policy: str
     generation: int = 1
+    delta_version: int = 0
     tables: tuple[Table, ...] = ()
     types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 

@@ -17,7 +17,9 @@ def _table(name: str, /, **columns: type[TypeEngine[Any]]) -> Table:
 # One row for each migration that was made, and one row about the catalog itself. Every step takes the
 # next number from `last_step`, so that ids grow in the order of commits on any database.
 schema_version = _table("schema_version", version=BigInteger, applied_at=Double)
-catalog = _table("catalog", identity=Text, last_step=BigInteger, watched_until=Double)
+catalog = _table(
+    "catalog", identity=Text, last_step=BigInteger, watched_until=Double, epoch=Text, next_epoch=Text
+)
 
 # What is captured. `source_txids_grow` says that a greater version had a greater source txid so far.
 site = _table(
@@ -30,7 +32,7 @@ site = _table(
     source_txids_grow=Boolean,
     origin_csn=BigInteger,
 )
-captured_table = _table("captured_table", name=Text, site=Text, definition=Text)
+captured_table = _table("captured_table", name=Text, site=Text, definition=Text, lake_version=BigInteger)
 
 # History. `total` adds up `changed` from the table's beginning, so that any range is a difference of two.
 unit_of_work = _table("unit_of_work", csn=BigInteger, commit_time=Double)
@@ -62,6 +64,7 @@ view = _table(
     lake_version=BigInteger,
     state_version=BigInteger,
     generation=BigInteger,
+    delta_version=BigInteger,
     read_tables=Text,
     policy=Text,
     expression_types=Text,

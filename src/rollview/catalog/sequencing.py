@@ -36,6 +36,9 @@ def keep_units(connection: Connection, effect: Sequenced, now: float) -> None:
     for site, log_position in effect.log_positions.items():
         progress[site].log_position = log_position
     _insert(connection, effect.units)
+    for table, version in effect.lake_versions.items():
+        of_table = update(schema.captured_table).where(schema.captured_table.c.name == table)
+        connection.execute(of_table.values(lake_version=version))
     for name, reached in progress.items():
         connection.execute(
             update(schema.site)

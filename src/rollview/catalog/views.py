@@ -38,6 +38,7 @@ def read_views(connection: Connection) -> dict[str, ViewRecord]:
             lake_version=row.lake_version,
             state_version=row.state_version,
             generation=row.generation,
+            delta_version=row.delta_version,
             tables=tuple(map(decode_table, json.loads(row.read_tables))),
             policy=row.policy,
             types=json.loads(row.expression_types),
@@ -103,6 +104,7 @@ def add_view(connection: Connection, effect: ViewAdded) -> None:
             lake_version=record.lake_version,
             state_version=record.state_version,
             generation=record.generation,
+            delta_version=record.delta_version,
             read_tables=json.dumps([encode_table(table) for table in record.tables]),
             policy=record.policy,
             expression_types=json.dumps(record.types),
@@ -136,6 +138,8 @@ def move(connection: Connection, effect: Moved) -> None:
         known[query] = csn
         at = [schema.position.c[name] == value for name, value in _key(query).items()]
         connection.execute(update(schema.position).where(*at).values(csn=csn))
+    if effect.delta_version:
+        _change(connection, effect.view, update(schema.view).values(delta_version=effect.delta_version))
 
 
 def materialize(connection: Connection, effect: Materialized) -> None:

@@ -23,10 +23,11 @@ FOLDERS = ("changes", "deltas", "stages", "state", "views")
 
 @dataclass(frozen=True)
 class LakeIdentity:
-    """The lake's own name, and that of its catalog."""
+    """The lake's own name, that of its catalog, and the epoch: a new one when a process begins to write."""
 
     lake: str
     catalog: str
+    epoch: str = ""
 
 
 def read_identity(lake: Path) -> LakeIdentity | None:
@@ -34,7 +35,7 @@ def read_identity(lake: Path) -> LakeIdentity | None:
     file = lake / FILE
     try:
         said = json.loads(file.read_text(encoding="utf-8"))
-        return LakeIdentity(str(said["lake"]), str(said["catalog"]))
+        return LakeIdentity(str(said["lake"]), str(said["catalog"]), str(said.get("epoch", "")))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

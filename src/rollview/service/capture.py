@@ -248,17 +248,18 @@ class CaptureDriver:
         last_csn, last_time = (recorded[-1].csn, recorded[-1].commit_time) if recorded else (0, 0.0)
         commit = Commit(self.tables.writer("capture"), step.id, last_csn, last_time, "capture")
         tables = self.catalog.tables()
+        lake_versions: dict[str, int] = {}
         for name, pieces in changed.items():
             log = self.tables.change_log(tables[name])
             with timer.phase("compute"):
                 timed = _timed(self.session, tables[name].columns, tables[name].types, pieces)
             with timer.phase("write"):
-                log.append(timed, commit)
+                lake_versions[name] = log.append(timed, commit)
         if all(isinstance(rows, pa.Table) for pieces in changed.values() for _, rows in pieces):
             timer.rows = sum(rows for unit in units for rows in unit.rows.values())
         log_positions = {site: batch.upto for site, batch in step.bounds.sites.items()}
         with timer.phase("commit"):
-            self.catalog.finish(lease, step, Sequenced(tuple(units), log_positions))
+            self.catalog.finish(lease, step, Sequenced(tuple(units), log_positions, lake_versions))
             for site, log_position in log_positions.items():
                 self.sites.source_at(site).acknowledge(site, log_position)
         if units:

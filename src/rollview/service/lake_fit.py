@@ -13,9 +13,8 @@ from rollview.catalog import Catalog
 from rollview.errors import LakeMisfit
 from rollview.lake import folder_name
 from rollview.lake.identity import LakeIdentity, newest_commit, read_identity, tables_in, write_identity
+from rollview.service.epoch import HINT, check_epoch
 from rollview.service.lake_tables import LakeTables
-
-_HINT = "`rollview recover` sets the old tables aside and loads the views anew"
 
 
 def check_new_catalog(lake: Path) -> None:
@@ -38,6 +37,7 @@ def check_fit(catalog: Catalog, lake: Path) -> None:
         if commit is not None and commit.writer.startswith(f"{own}/") and commit.step > last_step:
             raise _misfit(lake, f"the catalog is older than the lake: {folder.name} has a later step")
     _check_not_older(catalog, lake)
+    check_epoch(catalog, lake)
 
 
 def _adopt(catalog: Catalog, lake: Path) -> None:
@@ -50,7 +50,7 @@ def _adopt(catalog: Catalog, lake: Path) -> None:
         raise _misfit(lake, "the tables of this catalog are gone")
     if any(commit is not None and commit.writer != "create" for commit in commits) and not ours:
         raise _misfit(lake, "the lake belongs to another catalog")
-    write_identity(lake, LakeIdentity(uuid.uuid4().hex, own))
+    write_identity(lake, LakeIdentity(uuid.uuid4().hex, own, catalog.epochs()[0]))
 
 
 def _check_not_older(catalog: Catalog, lake: Path) -> None:
@@ -72,4 +72,4 @@ def _check_not_older(catalog: Catalog, lake: Path) -> None:
 
 
 def _misfit(lake: Path, reason: str) -> LakeMisfit:
-    return LakeMisfit(f"{lake}: {reason}", subject=str(lake), hint=_HINT)
+    return LakeMisfit(f"{lake}: {reason}", subject=str(lake), hint=HINT)

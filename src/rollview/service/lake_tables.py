@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from shutil import rmtree
 from tempfile import mkdtemp
 
@@ -15,6 +16,7 @@ from rollview.catalog import Catalog
 from rollview.errors import LakeDamaged
 from rollview.lake import LakeTable, folder_name
 from rollview.lake.identity import FOLDERS
+from rollview.service.epoch import check_epoch, claim
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class LakeTables:
         self._catalog = catalog
         self._opened: dict[Path, LakeTable] = {}
         self._checked: dict[Path, int] = {}
+        self._is_claimed = False
 
     def change_log(self, table: Table) -> LakeTable:
         """`lake/changes/SOURCE/TABLE`."""
@@ -70,16 +73,43 @@ class LakeTables:
         return self._opened.setdefault(folder, LakeTable(folder))
 
     def writer(self, name: str) -> str:
-        """Who signs a lake commit: step ids are unique only together with their catalog."""
+        """Who signs a lake commit: step ids are unique only together with their catalog.
+
+        Asked before every write. Refused if the lake has passed to somebody else meanwhile.
+        """
+        if not self._is_claimed:
+            claim(self._catalog, self.lake)
+            self._is_claimed = True
+        check_epoch(self._catalog, self.lake)
         return f"{self._identity}/{name}"
 
     @cached_property
     def _identity(self) -> str:
         return self._catalog.identity
 
-    def check_no_external_writes(self, table: LakeTable) -> None:
-        """Refuses a lake table that somebody else has changed since this process looked last."""
-        table.check_no_external_writes(self._checked.get(table.folder, 0))
+    def check_change_logs(self, tables: Iterable[Table]) -> None:
+        """Refuses change logs that are not as rollview left them."""
+        versions = self._catalog.lake_versions()
+        for table in tables:
+            at_least = versions.get(table.qualified, 0)
+            self.check_untouched(self.change_log(table), at_least, table.source)
+
+    def check_untouched(self, table: LakeTable, at_least: int, reload: str) -> None:
+        """Refuses a table that somebody else has changed since this process looked, or that lost versions.
+
+        `reload` is the view or the source that has to be loaded again then.
+        """
+        name = f"{table.folder.parent.name}/{table.folder.name}"
+        try:
+            if table.version() < at_least:
+                raise LakeDamaged(
+                    f"{name} has lost entries of its log: {table.version()} is the newest, not {at_least}",
+                    subject=name,
+                )
+            table.check_no_external_writes(self._checked.get(table.folder, 0))
+        except LakeDamaged as damage:
+            hint = f"`rollview setup --reload {quote(reload)}` loads it again"
+            raise LakeDamaged(damage.message, subject=name, hint=hint) from damage
         self._checked[table.folder] = table.version()
 
     def drop(self, table: LakeTable) -> None:

@@ -89,9 +89,9 @@ class PropagateDriver:
 
     def _check_no_external_writes(self, view: View) -> None:
         """What is read and what is written must be as rollview left it."""
-        logs = [self.tables.change_log(table) for table in view.tables if table.source]
-        for table in (*logs, self._delta_table(view.name)):
-            self.tables.check_no_external_writes(table)
+        self.tables.check_change_logs(table for table in view.tables if table.source)
+        record = self.views.record(view.name)
+        self.tables.check_untouched(self._delta_table(view.name), record.delta_version, view.name)
 
     def _delta_table(self, name: str) -> LakeTable:
         return self.tables.of_view(name, self.views.record(name).generation).deltas
@@ -99,14 +99,19 @@ class PropagateDriver:
     def _run(self, lease: Lease, view: View, step: Step[PropagateStep]) -> None:
         before = self.catalog.high_water(view.name)
         with timed_step(self.events, "propagate", view.name, step.id) as timer:
-            moves = self._publish(view, step, timer)
+            moves, version = self._publish(view, step, timer)
             with timer.phase("commit"):
-                self.catalog.finish(lease, step, Moved(view.name, tuple(moves.items())))
+                self.catalog.finish(lease, step, Moved(view.name, tuple(moves.items()), version))
         if (reached := self.catalog.high_water(view.name)) > before:
             self.events.emit(Propagated(view.name, before, reached))
 
-    def _publish(self, view: View, step: Step[PropagateStep], timer: StepTimer) -> dict[ForwardQuery, int]:
-        """Runs the processes through the step's intervals and writes what they made; the new positions."""
+    def _publish(
+        self, view: View, step: Step[PropagateStep], timer: StepTimer
+    ) -> tuple[dict[ForwardQuery, int], int]:
+        """Runs the processes through the step's intervals and writes what they made.
+
+        Returns the new positions, and the version of the delta table if it was written.
+        """
         name = view.name
         intervals = {
             ForwardQuery(name, block, relation): Interval(after, upto)
@@ -117,7 +122,9 @@ class PropagateDriver:
         writer = self.tables.writer(f"propagate:{name}")
         if table.last_step(writer) >= step.id:
             # What was published is in the table; it moved every query to where its interval said.
-            return moves | {query: interval.upto for query, interval in intervals.items()}
+            moved = {query: interval.upto for query, interval in intervals.items()}
+            return moves | moved, table.version()
+        version = 0
         published = self.processes.run(view, intervals, timer)
         for each in published:
             moves |= dict(each.moves)
@@ -128,8 +135,8 @@ class PropagateDriver:
             high_water = min((self.catalog.positions(name) | moves).values())
             when = self.catalog.commit_time(high_water) or 0.0
             with timer.phase("write"):
-                table.append(delta, Commit(writer, step.id, high_water, when, "propagate"))
-        return moves
+                version = table.append(delta, Commit(writer, step.id, high_water, when, "propagate"))
+        return moves, version
 
 
 def _inputs(view: View) -> set[str]:

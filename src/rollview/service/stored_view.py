@@ -66,13 +66,13 @@ class StoredView:
 
     def check_tables(self) -> None:
         """Refuses tables that somebody else changed, or that an older release wrote."""
-        name = self.view.name
+        name, tables = self.view.name, self.stored.tables
         if self.layout.has_delta:
-            self.stored.tables.check_no_external_writes(self._tables.deltas)
+            tables.check_untouched(self._tables.deltas, self.record.delta_version, owner(name))
         for bag in (self.rows_bag, self.state_bag):
             if bag is None:
                 continue
-            self.stored.tables.check_no_external_writes(bag.table)
+            tables.check_untouched(bag.table, bag.version, owner(name))
             if bag.table.columns_at(bag.version) != bag.columns:
                 raise LakeDamaged(
                     f"view {name}: lake/{bag.table.folder.parent.name} has other columns than it should",
