@@ -14,12 +14,13 @@ from rollview.algebra.view import is_stage
 from rollview.errors import InputError
 from rollview.events import Subscriber
 from rollview.service.backup import back_up, restore
-from rollview.service.define import define
+from rollview.service.define import define, define_correct
 from rollview.service.drivers import Drivers
 from rollview.service.event_log import log_event
 from rollview.service.explain import Explanation, explain
 from rollview.service.lake_fit import check_new_catalog
 from rollview.service.meaning import check_all_by_invention
+from rollview.service.mistakes import Mistakes
 from rollview.service.points_in_time import Covered, check_covered, iso, resolve
 from rollview.service.prepare_sources import remove_from_sources
 from rollview.service.project_file import read_project_file
@@ -119,10 +120,13 @@ class Project:
         """
         parts = self._warehouse
         # All of this before there is a catalog: bad input changes nothing.
-        defined = define(parts.project, parts.sites, parts.session)
-        reloading = to_reload(defined, parts.sites.sources, reload)
+        mistakes = Mistakes(parts.project.folder)
+        defined = define_correct(parts.project, parts.sites, parts.session, mistakes)
+        # Where views are missing because of mistakes, a name that is not known may be one of theirs.
+        reloading = set() if mistakes.found else to_reload(defined, parts.sites.sources, reload)
         changed = defined.values() if self.is_new else self._drivers.setup.changed(defined)
-        check_all_by_invention(parts.session, changed)
+        check_all_by_invention(parts.session, changed, mistakes)
+        mistakes.check()
         return self._drivers.setup.run(defined, reloading)
 
     def recover(self) -> RecoverReport:
