@@ -94,7 +94,7 @@ def table_names(connection: sqlite3.Connection) -> tuple[str, ...]:
 
 
 def structure_of(connection: sqlite3.Connection, name: str, renewed: bool = False) -> Structure | None:
-    """The table as it is now; None if there is none. `renewed`: our triggers are going to be made once more."""
+    """The table as it is now; None if there is none. `renewed`: our triggers are about to be made again."""
     row = connection.execute(
         "SELECT name, type, wr FROM pragma_table_list WHERE schema = 'main' AND name = ? COLLATE NOCASE",
         (name,),
