@@ -12,8 +12,8 @@ from rollview.sources.postgres import EmbeddedPostgres
 
 WITH_PROPERTY = "CREATE MATERIALIZED VIEW v TBLPROPERTIES ('{}' = '{}') AS SELECT amount FROM shop.sales"
 NEEDS_A_PROJECT = [
-    ["setup"], ["setup", "--remove"], ["run", "--once"], ["capture"], ["propagate", "v"], ["apply", "v"],
-    ["refresh", "v"], ["status"], ["read", "v"], ["deltas", "v"], ["query", "SELECT 1 FROM v"],
+    ["setup"], ["setup", "--dry-run"], ["setup", "--remove"], ["run", "--once"], ["capture"],
+    ["propagate", "v"], ["apply", "v"], ["refresh", "v"], ["status"], ["read", "v"], ["deltas", "v"], ["query", "SELECT 1 FROM v"],
     ["explain", "v"], ["verify"], ["condense", "v", "--from", "csn:1", "--to", "csn:2"], ["release", "g"],
 ]  # fmt: skip
 NEEDS_A_SETUP = [each for each in NEEDS_A_PROJECT if each[0] not in ("setup", "explain")]
@@ -221,6 +221,7 @@ def test_all_mistakes_are_told_together(shop: Path, rollview: Command) -> None:
         ),
         (["condense", "v", "--from", "csn:1"], "Missing option '--to'"),
         (["setup", "--remove", "--reload", "all"], "--remove and --reload contradict each other"),
+        (["setup", "--remove", "--dry-run"], "--remove and --dry-run contradict each other"),
         (["propagate", "v", "--follow", "--to", "csn:1"], "--follow never ends"),
         (["apply", "v", "--follow", "--to", "csn:1"], "--follow never ends"),
         (["demo", "--anomaly", "--keep"], "--anomaly writes nothing"),
