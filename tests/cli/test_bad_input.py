@@ -13,8 +13,9 @@ from rollview.sources.postgres import EmbeddedPostgres
 WITH_PROPERTY = "CREATE MATERIALIZED VIEW v TBLPROPERTIES ('{}' = '{}') AS SELECT amount FROM shop.sales"
 NEEDS_A_PROJECT = [
     ["setup"], ["setup", "--dry-run"], ["setup", "--remove"], ["run", "--once"], ["capture"],
-    ["propagate", "v"], ["apply", "v"], ["refresh", "v"], ["status"], ["read", "v"], ["deltas", "v"], ["query", "SELECT 1 FROM v"],
-    ["explain", "v"], ["verify"], ["condense", "v", "--from", "csn:1", "--to", "csn:2"], ["release", "g"],
+    ["propagate", "v"], ["apply", "v"], ["refresh", "v"], ["status"], ["read", "v"], ["deltas", "v"],
+    ["query", "SELECT 1 FROM v"], ["explain", "v"], ["verify"],
+    ["condense", "v", "--from", "csn:1", "--to", "csn:2"], ["release", "g"],
 ]  # fmt: skip
 NEEDS_A_SETUP = [each for each in NEEDS_A_PROJECT if each[0] not in ("setup", "explain")]
 
