@@ -9,6 +9,7 @@ RollviewError
           + UnsupportedError
           + Misunderstood
       + WorldError
+      + SeveralMistakes
   + SourceError
       + SourceUnavailable
       + SourceMissing (InputError)
@@ -81,7 +82,17 @@ class RollviewError(Exception):
 
 
 class InputError(RollviewError):
-    """Bad input; nothing was changed."""
+    """Bad input; nothing was changed.
+
+    `file` and `line` are where the mistake is in the user's files; empty and 0 where that is not known.
+    """
+
+    def __init__(
+        self, message: str, *, subject: str = "", hint: str = "", file: str = "", line: int = 0
+    ) -> None:
+        super().__init__(message, subject=subject, hint=hint)
+        self.file = file
+        self.line = line
 
 
 class OptionError(InputError):
@@ -110,6 +121,16 @@ class Misunderstood(ViewError):
 
 class WorldError(InputError):
     """A world for the simulator cannot exist: a key that is not unique, a row of the wrong width."""
+
+
+class SeveralMistakes(InputError):
+    """Several mistakes, told together; `mistakes` has the error of each."""
+
+    def __init__(
+        self, message: str, *, subject: str = "", hint: str = "", mistakes: tuple[RollviewError, ...] = ()
+    ) -> None:
+        super().__init__(message, subject=subject, hint=hint)
+        self.mistakes = mistakes
 
 
 # Sources

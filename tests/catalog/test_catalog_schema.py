@@ -56,6 +56,18 @@ def test_the_migrations_make_what_the_schema_says(catalog: Catalog, url: str) ->
     }
 
 
+def test_a_look_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At an empty file, at a catalog of an older rollview, and at one that is up to date."""
+    states = []
+    for make in (_file(url).touch, lambda: _open_old(url, 3, monkeypatch), lambda: Catalog.open(url).close()):
+        make()
+        before = _file(url).read_bytes()
+        state = Catalog.look(url)
+        states.append((state.exists, state.is_current))
+        assert _file(url).read_bytes() == before
+    assert states == [(False, False), (True, False), (True, True)]
+
+
 def test_migrations_are_numbered_without_gaps() -> None:
     assert [number for number, _ in migrations.MIGRATIONS] == list(range(1, migrations.NEWEST + 1))
 

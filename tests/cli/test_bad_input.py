@@ -12,9 +12,10 @@ from rollview.sources.postgres import EmbeddedPostgres
 
 WITH_PROPERTY = "CREATE MATERIALIZED VIEW v TBLPROPERTIES ('{}' = '{}') AS SELECT amount FROM shop.sales"
 NEEDS_A_PROJECT = [
-    ["setup"], ["setup", "--remove"], ["run", "--once"], ["capture"], ["propagate", "v"], ["apply", "v"],
-    ["refresh", "v"], ["status"], ["read", "v"], ["deltas", "v"], ["query", "SELECT 1 FROM v"],
-    ["explain", "v"], ["verify"], ["condense", "v", "--from", "csn:1", "--to", "csn:2"], ["release", "g"],
+    ["setup"], ["setup", "--dry-run"], ["setup", "--remove"], ["run", "--once"], ["capture"],
+    ["propagate", "v"], ["apply", "v"], ["refresh", "v"], ["status"], ["read", "v"], ["deltas", "v"],
+    ["query", "SELECT 1 FROM v"], ["explain", "v"], ["verify"],
+    ["condense", "v", "--from", "csn:1", "--to", "csn:2"], ["release", "g"],
 ]  # fmt: skip
 NEEDS_A_SETUP = [each for each in NEEDS_A_PROJECT if each[0] not in ("setup", "explain")]
 
@@ -167,6 +168,49 @@ def test_views_in_a_cycle(shop: Path, rollview: Command) -> None:
     assert tree(shop) == before
 
 
+def test_all_mistakes_are_told_together(shop: Path, rollview: Command) -> None:
+    """Each with its file and line; views that read a wrong one are not called wrong."""
+    texts = {
+        "comma": "SELECT amount,\nsale_id,\nFROM shop.sales",
+        "column": "SELECT s.sale_id,\n  s.price\nFROM shop.sales s",
+        "twice": "CREATE MATERIALIZED VIEW Sale_LINES AS SELECT amount FROM shop.sales",
+        "reader": "SELECT x FROM called_otherwise",
+        "reader_of_reader": "SELECT x FROM reader",
+        "other_name": "CREATE MATERIALIZED VIEW called_otherwise AS SELECT 'x FROM shop.sales",
+        "one": "SELECT a FROM two",
+        "two": "SELECT a FROM one",
+        "policy": WITH_PROPERTY.format("rollview.polcy", "deferred"),
+    }
+    for name, text in texts.items():
+        (shop / "views" / f"{name}.sql").write_text(text, encoding="utf-8")
+    (shop / "views" / "bytes.sql").write_bytes(b"SELECT 1\nFROM \xff")
+    before = tree(shop)
+    result = rollview("setup")
+    assert result.exit_code == 2, result.output
+    for words in (
+        "7 mistakes in views/bytes.sql:2, views/comma.sql:2,",
+        "  views/comma.sql:2: nothing stands behind the comma (line 2, column 8)\n",
+        "  views/column.sql:2: unknown column `price`",
+        "    hint: names that differ only in case are the same",
+        "  views/one.sql: views form a cycle: one → two → one\n",
+    ):
+        assert words in result.stderr
+    assert "reader" not in result.stderr
+    told = json.loads(rollview("setup", "--json").stderr)
+    assert "\n" not in told["error"]
+    places = {each["file"]: each["line"] for each in told["mistakes"]}
+    assert places == {
+        "views/bytes.sql": 2, "views/comma.sql": 2, "views/column.sql": 2, "views/twice.sql": 0,
+        "views/other_name.sql": 1, "views/one.sql": 0, "views/policy.sql": 1,
+    }  # fmt: skip
+    assert all(set(each) == {"file", "line", "error", "subject", "hint"} for each in told["mistakes"])
+    assert tree(shop) == before
+    for name in texts:
+        (shop / "views" / f"{name}.sql").unlink()
+    alone = json.loads(rollview("setup", "--json").stderr)
+    assert set(alone) == {"error", "subject", "hint"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -178,6 +222,7 @@ def test_views_in_a_cycle(shop: Path, rollview: Command) -> None:
         ),
         (["condense", "v", "--from", "csn:1"], "Missing option '--to'"),
         (["setup", "--remove", "--reload", "all"], "--remove and --reload contradict each other"),
+        (["setup", "--remove", "--dry-run"], "--remove and --dry-run contradict each other"),
         (["propagate", "v", "--follow", "--to", "csn:1"], "--follow never ends"),
         (["apply", "v", "--follow", "--to", "csn:1"], "--follow never ends"),
         (["demo", "--anomaly", "--keep"], "--anomaly writes nothing"),

@@ -8,7 +8,7 @@ import shlex
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from rollview.cli import main
 from rollview.cli.main import COMMANDS
 from rollview.demo.starter_project import NEXT_COMMANDS
 from rollview.sources.postgres import EmbeddedPostgres
+from rollview.sources.source import SetupResult, Table
+from rollview.sources.sqlite import SQLiteSource
 
 pytestmark = pytest.mark.slow
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
@@ -183,6 +185,52 @@ def test_verify_names_the_rows_that_differ(shop: Path, typed: Typed) -> None:
     assert (verdict["right"], verdict["different"]) == (False, 2)
     typed("rollview setup --reload sales_by_state")
     typed("rollview verify")
+
+
+def test_a_dry_run_prints_the_plan_and_changes_nothing(typed: Typed) -> None:
+    typed("rollview init shop --sqlite")
+    typed("cd shop")
+    before = tree(Path.cwd())
+    told = typed("rollview setup --dry-run").stdout
+    for line in (
+        "source shop, when done:\n  created a counter of changes\n  table sales now writes a change log\n",
+        "site crm: history of crm.customers will begin (first load)\n",
+        "view sale_lines: will be loaded (first load)\n",
+        "dry run: nothing was changed\n",
+    ):
+        assert line in told
+    plan = record(typed("rollview setup --dry-run --json"))
+    assert set(plan) == {"dry_run", "actions", "warnings"} and plan["dry_run"]
+    assert {"action": "load_view", "view": "large_sales", "reason": "first load"} in plan["actions"]
+    (source,) = (each for each in plan["actions"] if each.get("source") == "crm")
+    assert (source["action"], source["tables"]) == ("prepare_source", ["crm.customers"])
+    assert tree(Path.cwd()) == before
+    done = record(typed("rollview setup --json"))
+    assert done["loaded"] == {
+        each["view"]: each["reason"] for each in plan["actions"] if each["action"] == "load_view"
+    }
+    assert "view sale_lines: unchanged\n" in typed("rollview setup --dry-run").stdout
+
+
+def test_several_administrators_get_their_statements_in_one_file(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check(source: SQLiteSource, tables: Sequence[Table]) -> SetupResult:
+        return SetupResult(needed=tuple(f"GRANT ALL ON {table.name};" for table in tables))
+
+    monkeypatch.setattr(SQLiteSource, "check", check)
+    typed("rollview init shop --sqlite")
+    typed("cd shop")
+    before = tree(Path.cwd())
+    for line in ("rollview setup", "rollview setup --dry-run"):
+        told = typed(f"{line} --statements needed.sql", code=2).stderr
+        assert "error: 2 mistakes:\n  source " in told
+        assert "source shop needs its administrator:\n      GRANT ALL ON sales;\n" in told
+        asked = Path("needed.sql").read_text("utf-8")
+        assert "-- source shop\nGRANT ALL ON sales;\n" in asked
+        assert "-- source crm\nGRANT ALL ON customers;\n" in asked
+        Path("needed.sql").unlink()
+    assert tree(Path.cwd()) == before
 
 
 def test_the_tutorial(typed: Typed) -> None:

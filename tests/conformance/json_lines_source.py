@@ -63,6 +63,9 @@ class JsonLinesSource:
         )
 
     def setup(self, tables: Sequence[Table]) -> SetupResult:
+        return self.check(tables)
+
+    def check(self, tables: Sequence[Table]) -> SetupResult:
         return SetupResult(done=tuple(f"{table.qualified}: nothing to install" for table in tables))
 
     def remove(self) -> SetupResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import select, update
@@ -28,6 +29,14 @@ LEASE_SECONDS = 30.0
 """How long a lease lasts without renewal."""
 
 
+@dataclass(frozen=True)
+class CatalogState:
+    """What `Catalog.open` would find."""
+
+    exists: bool
+    is_current: bool
+
+
 class Catalog:
     """The control tables of a project. Threads may share it; processes open it each for themselves."""
 
@@ -49,6 +58,18 @@ class Catalog:
             database.close()
             raise
         return cls(database, clock, lease_seconds)
+
+    @staticmethod
+    def look(url: str) -> CatalogState:
+        """Whether there is a catalog, and whether it is up to date. Nothing is created or changed.
+
+        A file of SQLite must exist.
+        """
+        database = Database(url)
+        try:
+            return CatalogState(exists=database.version > 0, is_current=database.is_current)
+        finally:
+            database.close()
 
     def close(self) -> None:
         """Closes all connections to the database."""

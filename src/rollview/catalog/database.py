@@ -52,14 +52,23 @@ class Database:
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
 
+    @property
+    def version(self) -> int:
+        """The schema version of what is there: 0 if nothing is. Only for a file that exists."""
+        with self.reading() as connection:
+            return version_of(connection)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether `migrate` has nothing to do."""
+        return self.version == NEWEST
+
     def migrate(self, now: float) -> None:
         """Creates the control tables, or brings them up to date. An up-to-date catalog is only read."""
         if self._sqlite:
             with self._explained():
                 self._folder.mkdir(parents=True, exist_ok=True)
-        with self.reading() as connection:
-            version = version_of(connection)
-        if version == NEWEST:
+        if self.is_current:
             return
         if self._sqlite:
             self._use_write_ahead_log()
@@ -68,9 +77,8 @@ class Database:
                 migrate(connection, now)
         except CatalogUnavailable:
             # Where two do not wait for each other to create tables, the slower one fails: all is there.
-            with self.reading() as connection:
-                if version_of(connection) != NEWEST:
-                    raise
+            if not self.is_current:
+                raise
 
     def _use_write_ahead_log(self) -> None:
         """A lasting property of the file, which cannot be set in a transaction.

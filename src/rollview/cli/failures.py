@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import json
 import traceback
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import click
 
-from rollview.errors import InputError, RollviewError
+from rollview.errors import InputError, RollviewError, SeveralMistakes
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 _LONGEST_LINE = 400
@@ -30,20 +31,32 @@ def fail(error: BaseException, context: click.Context) -> None:
     as_json = bool(meta.get("rollview.json"))
     if isinstance(error, RollviewError):
         code = BAD_INPUT if isinstance(error, InputError) else FAILED
-        _end(hide(error.message), error.subject, error.hint, code, as_json, error)
+        _end(_as_record(error, hide), hide(error.message), code, as_json, error)
     hint = "" if meta.get("rollview.debug") else "--debug shows the full traceback"
-    _end(hide(plain_line(error)), type(error).__name__, hint, FAILED, as_json, error)
+    line = hide(plain_line(error))
+    _end({"error": line, "subject": type(error).__name__, "hint": hint}, line, FAILED, as_json, error)
 
 
-def _end(message: str, subject: str, hint: str, code: int, as_json: bool, error: BaseException) -> NoReturn:
+def _as_record(error: RollviewError, hide: Callable[[str], str]) -> dict[str, Any]:
+    """An error as data; where several mistakes are told together, each with its file and line."""
+    record: dict[str, Any] = {"error": hide(error.message), "subject": error.subject, "hint": error.hint}
+    if isinstance(error, SeveralMistakes):
+        record["error"] = record["error"].partition("\n")[0].rstrip(":")
+        record["mistakes"] = [
+            {"file": getattr(each, "file", ""), "line": getattr(each, "line", 0), **_as_record(each, hide)}
+            for each in error.mistakes
+        ]
+    return record
+
+
+def _end(record: dict[str, Any], message: str, code: int, as_json: bool, error: BaseException) -> NoReturn:
     if as_json:
-        record = {"error": message, "subject": subject, "hint": hint}
         click.echo(json.dumps(record, ensure_ascii=False), err=True)
     else:
         click.secho("error: ", fg="red", bold=True, nl=False, err=True)
         click.echo(message, err=True)
-        if hint:
-            click.secho(f"  hint: {hint}", fg="cyan", err=True)
+        if record["hint"]:
+            click.secho(f"  hint: {record['hint']}", fg="cyan", err=True)
     raise SystemExit(code) from error
 
 

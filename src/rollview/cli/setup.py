@@ -11,10 +11,11 @@ from rich.text import Text
 
 from rollview.cli.project_context import opened, project_options
 from rollview.cli.terminal import print_json, results
-from rollview.errors import NeedsAdministrator, OptionError
+from rollview.errors import NeedsAdministrator, OptionError, RollviewError, SeveralMistakes
 
 if TYPE_CHECKING:
     from rollview.service.results import SetupReport
+    from rollview.service.setup_plan import SetupPlan
 
 ALL = "all"
 
@@ -34,26 +35,38 @@ ALL = "all"
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the statements that an administrator must run, if any, to this file.",
 )
+@click.option(
+    "--dry-run", is_flag=True, help="Say what setup would do, or why it would be refused. Change nothing."
+)
 @project_options
 def setup(
-    remove: bool, reload: tuple[str, ...], statements: Path | None, project_file: Path, as_json: bool
+    remove: bool,
+    reload: tuple[str, ...],
+    statements: Path | None,
+    dry_run: bool,
+    project_file: Path,
+    as_json: bool,
 ) -> None:
     """Prepare the sources for capture and load the views.
 
     Brings everything in line with the project file and the view files: installs capture for every table that
     a view reads, loads new and changed views, and drops views whose file is gone. Sources stay available
-    meanwhile. It can be run again at any time; bad input is found before anything is changed.
+    meanwhile. It can be run again at any time. All of it is planned first: mistakes in view files are
+    reported together, and all sources are asked before any of them is changed.
 
     \b
+    rollview setup --dry-run
     rollview setup
+    rollview setup --dry-run --reload crm
     rollview setup --reload sale_lines
     rollview setup --reload crm
     rollview setup --reload all
     rollview setup --statements for-the-administrator.sql
     rollview setup --remove
     """
-    if remove and reload:
-        raise OptionError("--remove and --reload contradict each other", hint="use one of them")
+    for option, given in (("--reload", bool(reload)), ("--dry-run", dry_run)):
+        if remove and given:
+            raise OptionError(f"--remove and {option} contradict each other", hint="use one of them")
     if remove:
         with opened(project_file, "removing capture", may_be_new=True) as at:
             removed = at.project.remove()
@@ -66,15 +79,45 @@ def setup(
 
     try:
         with opened(project_file, "reading the project", may_be_new=True) as at:
-            report = at.project.setup(names)
-    except NeedsAdministrator as needed:
-        if statements is not None:
-            statements.write_text("".join(f"{line}\n" for line in needed.statements), encoding="utf-8")
+            if dry_run:
+                plan = at.project.plan_setup(names)
+            else:
+                report = at.project.setup(names)
+    except (NeedsAdministrator, SeveralMistakes) as refusal:
+        if statements is not None and (lines := _for_administrators(refusal)):
+            statements.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         raise
-    if as_json:
+    if dry_run:
+        _print_plan(plan, as_json)
+    elif as_json:
         print_json(report)
     else:
         print_report(results(), report)
+
+
+def _for_administrators(refusal: RollviewError) -> list[str]:
+    """The statements that are needed; those of several sources each below the name of its source."""
+    if isinstance(refusal, NeedsAdministrator):
+        return list(refusal.statements)
+    asking = [each for each in getattr(refusal, "mistakes", ()) if isinstance(each, NeedsAdministrator)]
+    named = len(asking) > 1
+    return [
+        line
+        for each in asking
+        for line in (*([f"-- source {each.subject}"] if named else []), *each.statements)
+    ]
+
+
+def _print_plan(plan: SetupPlan, as_json: bool) -> None:
+    if as_json:
+        print_json({"dry_run": True, **plan.as_data()})
+        return
+    console = results()
+    for warning in plan.warnings:
+        console.print(Text.assemble(("warning: ", "yellow"), warning))
+    for line in plan.lines:
+        console.print(Text(line))
+    console.print(Text("dry run: nothing was changed"))
 
 
 def _print_sources(console: Console, done: dict[str, list[str]]) -> None:

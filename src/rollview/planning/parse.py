@@ -22,7 +22,7 @@ from rollview.operators.registry import OPERATORS
 from rollview.operators.translation import Translation, Types, Untyped
 from rollview.planning.properties import read_properties
 from rollview.sql.grammar import check_supported, whole_syntax
-from rollview.sql.place import DIALECT, NodeError, Text, mistake, place_at, refusal
+from rollview.sql.place import DIALECT, NodeError, Text, line_at, mistake, place_at, refusal
 from rollview.sql.splice import start_of_query
 
 _CREATE_ARGUMENTS = {"this", "kind", "expression", "properties", "replace", "refresh", "exists"}
@@ -133,7 +133,8 @@ def _check_commas(sql: str) -> None:
         if token.token_type == TokenType.COMMA and (
             following is None or following.token_type in _NOT_AFTER_A_COMMA
         ):
-            raise ViewError(f"nothing stands behind the comma ({place_at(sql, token.start)})", subject=",")
+            message = f"nothing stands behind the comma ({place_at(sql, token.start)})"
+            raise ViewError(message, subject=",", line=line_at(sql, token.start))
 
 
 def _too_deep() -> ViewError:
@@ -154,7 +155,8 @@ def _syntax_error(error: ParseError) -> ViewError:
     elif description.startswith("Expecting "):
         description = f"{description.removeprefix('Expecting ')} is expected here"
     near = f": `{word}`" if word else ""
-    return ViewError(f"{description}{near} (line {details.get('line')}, column {column})", subject=word)
+    line = int(details.get("line") or 0)
+    return ViewError(f"{description}{near} (line {line}, column {column})", subject=word, line=line)
 
 
 def _token_error(error: TokenError, sql: str) -> ViewError:
@@ -162,8 +164,9 @@ def _token_error(error: TokenError, sql: str) -> ViewError:
     unclosed = re.search(r"Missing (\S+) from \d+:(\d+)", str(error.__cause__))
     if unclosed is None:
         return ViewError(f"the SQL cannot be read: {error}")
-    message = f"{unclosed[1]} is opened but never closed"
-    return ViewError(f"{message} ({place_at(sql, int(unclosed[2]))})", subject=unclosed[1])
+    opened = int(unclosed[2])
+    message = f"{unclosed[1]} is opened but never closed ({place_at(sql, opened)})"
+    return ViewError(message, subject=unclosed[1], line=line_at(sql, opened))
 
 
 def _query(statement: exp.Expr) -> exp.Expr:

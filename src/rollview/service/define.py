@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.errors import AnalysisException
 
 from rollview.algebra.expression import Column, Expression, to_sql
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
-from rollview.errors import UnsupportedError
-from rollview.service.definitions import as_table, in_file, is_full, parse_text, read_view_files
+from rollview.errors import JavaMissing, RollviewError, UnsupportedError
+from rollview.service.definitions import ViewText, as_table, in_file, is_full, parse_text, read_view_files
 from rollview.service.layout import Layout, layout_of
+from rollview.service.mistakes import Mistakes
 from rollview.service.project_file import ProjectFile
 from rollview.service.session import Session
 from rollview.service.sites import Sites
+from rollview.sources.source import Source
 
 
 @dataclass(frozen=True)
@@ -27,25 +30,71 @@ class Defined:
 
     view: View
     layout: Layout
+    path: Path
 
 
 def define(project: ProjectFile, sites: Sites, session: Session) -> dict[str, Defined]:
-    """All views of the project's files with their stages, dependencies first."""
-    texts = read_view_files(project.view_files())
-    tables: dict[str, Table] = {}
-    for source in sites.sources.values():
-        tables |= {table.qualified: table for table in source.tables()}
-    views: dict[str, Defined] = {}
-    for text in texts.values():
-        analysis = SparkTypes(session)
-        view = parse_text(text, tables, analysis)
-        with in_file(text.path):
-            tables[view.name] = as_table(view, analysis.of_stage(view))
-        for part in view.stored_parts:
-            views[part.name] = Defined(part, analysis.layouts[part.name])
-            inputs = [table.name for table in part.tables if not table.source]
-            _check_inputs(part, {name: views[name].view for name in inputs})
+    """All views of the project's files with their stages, dependencies first; all mistakes are told."""
+    mistakes = Mistakes(project.folder)
+    views = define_correct(project, sites, session, mistakes)
+    mistakes.check()
     return views
+
+
+def define_correct(
+    project: ProjectFile, sites: Sites, session: Session, mistakes: Mistakes
+) -> dict[str, Defined]:
+    """The views in which there is no mistake, and which read none that has one; mistakes are noted."""
+    texts = read_view_files(project.view_files(), mistakes)
+    tables = _source_tables(sites, mistakes)
+    views: dict[str, Defined] = {}
+    no_java: JavaMissing | None = None
+    for text in texts.values():
+        if mistakes.concern(text.reads):
+            mistakes.skip(text.name)
+            continue
+        try:
+            with mistakes.noted(text.name), in_file(text.path):
+                views |= _define_view(text, tables, views, session)
+        except JavaMissing as error:
+            no_java = error
+            mistakes.skip(text.name)
+    if no_java is not None:
+        # What can be found without Spark is told without it.
+        mistakes.check()
+        raise no_java
+    return views
+
+
+def _source_tables(sites: Sites, mistakes: Mistakes) -> dict[str, Table]:
+    """The tables of all sources that can be asked."""
+    sources: Mapping[str, Source] | None = None
+    with mistakes.noted():
+        sources = sites.sources
+    if sources is None:
+        # A source that cannot even be opened: nothing more can be said about the views.
+        mistakes.check()
+    tables: dict[str, Table] = {}
+    for name, source in (sources or {}).items():
+        with mistakes.noted(f"{name}.", kind=RollviewError):
+            tables |= {table.qualified: table for table in source.tables()}
+    return tables
+
+
+def _define_view(
+    text: ViewText, tables: dict[str, Table], views: Mapping[str, Defined], session: Session
+) -> dict[str, Defined]:
+    """A view with its stages; it becomes a table that others can read."""
+    analysis = SparkTypes(session)
+    view = parse_text(text, tables, analysis)
+    as_read = as_table(view, analysis.of_stage(view))
+    parts: dict[str, Defined] = {}
+    for part in view.stored_parts:
+        inputs = [table.name for table in part.tables if not table.source]
+        _check_inputs(part, {name: (parts.get(name) or views[name]).view for name in inputs})
+        parts[part.name] = Defined(part, analysis.layouts[part.name], text.path)
+    tables[view.name] = as_read
+    return parts
 
 
 class SparkTypes:

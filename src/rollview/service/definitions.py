@@ -5,18 +5,21 @@ after the views it reads.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from re import IGNORECASE
+from re import compile as pattern
 
 from rollview.algebra.levels import Level
 from rollview.algebra.relation import Table
 from rollview.algebra.view import STAGE_MARK, View, is_stage
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.registry import ALGORITHMS
-from rollview.errors import InputError, UnsupportedError, ViewError
+from rollview.errors import InputError, ProjectError, UnsupportedError, ViewError
 from rollview.planning import Types, parse_view, referenced_names, view_name
+from rollview.service.mistakes import Mistakes
 from rollview.service.text_files import read_text
 
 SERVED = ("sweep", "compute-delta", "propagate", "equation-1", "equation-2")
@@ -25,6 +28,7 @@ SERVED = ("sweep", "compute-delta", "propagate", "equation-1", "equation-2")
 POLICIES = ("snapshot", "deferred")
 DEFAULT_POLICY = "deferred"
 _LONGEST_NAME = 100
+_NAME = pattern(r"\bMATERIALIZED\s+VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?(?:`([^`]+)`|(\w+))", IGNORECASE)
 PAPER_NAMES = {"dpda": "deferred"}
 """Policies by the names that beyer2000 gives them: deferred propagate, deferred apply."""
 
@@ -42,20 +46,32 @@ class ViewText:
     reads: tuple[str, ...]
 
 
-def read_view_files(paths: Iterable[Path]) -> dict[str, ViewText]:
-    """The view texts by name, dependencies first."""
+def read_view_files(paths: Iterable[Path], mistakes: Mistakes) -> dict[str, ViewText]:
+    """The view texts by name, dependencies first; without those that are wrong in themselves."""
     texts: dict[str, ViewText] = {}
     for path in paths:
-        with in_file(path):
+        with mistakes.noted(*_supposed_names(path)), in_file(path):
             sql = read_text(path)
             name, reads = view_name(sql) or path.stem, referenced_names(sql)
             _check_name(name)
-        # Spark does not tell names apart by case.
-        if other := next((each for each in texts.values() if each.name.lower() == name.lower()), None):
-            message = f"{path.name}: view `{name}` is already defined in {other.path.name}"
-            raise ViewError(message, subject=name, hint="names that differ only in case are the same")
-        texts[name] = ViewText(path, name, sql, reads)
+            # Spark does not tell names apart by case.
+            if other := next((each for each in texts.values() if each.name.lower() == name.lower()), None):
+                message = f"view `{name}` is already defined in {other.path.name}"
+                raise ViewError(message, subject=name, hint="names that differ only in case are the same")
+            texts[name] = ViewText(path, name, sql, reads)
+    while cycle := _cycle(texts):
+        with mistakes.noted(*cycle), in_file(texts[cycle[0]].path):
+            raise _cycle_error(cycle)
+        texts = {name: text for name, text in texts.items() if name not in cycle}
     return in_order(texts)
+
+
+def _supposed_names(path: Path) -> tuple[str, ...]:
+    """How other views may call the view of a file, whatever is wrong with it."""
+    with suppress(ProjectError):
+        if named := _NAME.search(read_text(path)):
+            return path.stem, named[1] or named[2]
+    return (path.stem,)
 
 
 def _check_name(name: str) -> None:
@@ -74,8 +90,8 @@ def parse_text(text: ViewText, tables: Mapping[str, Table], types: Types) -> Vie
     """The view of a file in normal form; `types` is asked as stages and averages are met."""
     with in_file(text.path):
         view = parse_definition(text.sql, tables, text.name, types)
-    for part in view.stored_parts:
-        _check_properties(part, text.path)
+        for part in view.stored_parts:
+            _check_properties(part)
     return view
 
 
@@ -138,18 +154,18 @@ def algorithm_of(view: View) -> Algorithm:
     return algorithm
 
 
-def _check_properties(view: View, path: Path) -> None:
+def _check_properties(view: View) -> None:
     policy = policy_of(view)
     if policy not in POLICIES:
-        message = f"{path.name}: the policy `{policy}` is not available"
+        message = f"the policy `{policy}` is not available"
         raise UnsupportedError(message, subject=policy, hint="available: snapshot, deferred (dpda)")
     consistency = consistency_of(view)
     if consistency not in CONSISTENCY:
-        message = f"{path.name}: rollview.consistency is `{consistency}`"
+        message = f"rollview.consistency is `{consistency}`"
         raise InputError(message, subject=consistency, hint=f"one of {', '.join(CONSISTENCY)}")
     refresh = view.properties.get("rollview.refresh", "auto")
     if refresh not in ("auto", "incremental", "full"):
-        message = f"{path.name}: rollview.refresh is `{refresh}`"
+        message = f"rollview.refresh is `{refresh}`"
         raise InputError(message, subject=refresh, hint="one of incremental, full, auto")
     for key, value in view.properties.items():
         if (
@@ -157,40 +173,65 @@ def _check_properties(view: View, path: Path) -> None:
             and value != "auto"
             and not (value.isdigit() and int(value) > 0)
         ):
-            message = f"{path.name}: {key} is `{value}`"
+            message = f"{key} is `{value}`"
             raise InputError(message, subject=value, hint="a number of transactions, or auto")
     algorithm_of(view)
 
 
 def in_order(texts: Mapping[str, ViewText]) -> dict[str, ViewText]:
     """Dependencies first; a cycle is named."""
+    if cycle := _cycle(texts):
+        raise _cycle_error(cycle)
     ordered: dict[str, ViewText] = {}
-    names = {name.lower(): name for name in texts}
 
-    def visit(name: str, path: tuple[str, ...]) -> None:
-        if name in path:
-            cycle = " → ".join((*path[path.index(name) :], name))
-            place = texts[name].path.name
-            hint = "a view cannot read itself, not even through others"
-            raise ViewError(f"{place}: views form a cycle: {cycle}", subject=name, hint=hint)
-        if name in ordered:
-            return
-        for read in texts[name].reads:
-            if read.lower() in names:
-                visit(names[read.lower()], (*path, name))
-        ordered[name] = texts[name]
+    def visit(name: str) -> None:
+        if name not in ordered:
+            for read in _read_views(texts, name):
+                visit(read)
+            ordered[name] = texts[name]
 
     for name in texts:
-        visit(name, ())
+        visit(name)
     return ordered
+
+
+def _read_views(texts: Mapping[str, ViewText], name: str) -> list[str]:
+    """The views that a view reads."""
+    names = {each.lower(): each for each in texts}
+    return [names[read.lower()] for read in texts[name].reads if read.lower() in names]
+
+
+def _cycle(texts: Mapping[str, ViewText]) -> tuple[str, ...]:
+    """Views of which each reads the next and the last one the first; empty if there are none."""
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> tuple[str, ...]:
+        if name in path:
+            return path[path.index(name) :]
+        if name not in done:
+            for read in _read_views(texts, name):
+                if cycle := visit(read, (*path, name)):
+                    return cycle
+            done.add(name)
+        return ()
+
+    return next((cycle for name in texts if (cycle := visit(name, ()))), ())
+
+
+def _cycle_error(cycle: tuple[str, ...]) -> ViewError:
+    shown = " → ".join((*cycle, cycle[0]))
+    hint = "a view cannot read itself, not even through others"
+    return ViewError(f"views form a cycle: {shown}", subject=cycle[0], hint=hint)
 
 
 @contextmanager
 def in_file(path: Path) -> Iterator[None]:
-    """Says in which file a mistake is: an error about input gets the file's name in front."""
+    """Says in which file a mistake is: an error about input gets the file's name in front, and as a field."""
     try:
         yield
     except InputError as error:
-        if error.message.startswith(path.name):
-            raise
-        raise type(error)(f"{path.name}: {error.message}", subject=error.subject, hint=error.hint) from None
+        named = error.message.startswith(path.name)
+        message = error.message if named else f"{path.name}: {error.message}"
+        raise type(error)(
+            message, subject=error.subject, hint=error.hint, file=str(path), line=error.line
+        ) from None

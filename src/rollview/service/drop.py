@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollview.algebra.relation import Table
+from rollview.algebra.view import View
 from rollview.catalog import (
     Catalog,
     CondenseStep,
@@ -42,7 +43,7 @@ class DropDriver:
 
     def with_readers(self, name: str) -> None:
         """Drops the views that read a table, or a view with those that read it."""
-        for reader in self.readers(name):
+        for reader in readers_of(self.views.all(), name):
             self.view(reader)
 
     def captured(self, tables: Mapping[str, Table]) -> None:
@@ -54,10 +55,14 @@ class DropDriver:
         for table in tables.values():
             self.tables.drop(self.tables.change_log(table))
 
-    def readers(self, name: str) -> list[str]:
-        """The views that read a table, themselves or through other views; those furthest from it first."""
-        views, reading = self.views.all(), {name}
-        for view in views.values():
-            if any(table.qualified in reading for table in view.tables):
-                reading.add(view.name)
-        return [view for view in reversed(views) if view in reading]
+
+def readers_of(views: Mapping[str, View], name: str) -> list[str]:
+    """The views that read a table, themselves or through other views; those furthest from it first.
+
+    A view is one of its own readers. The views come dependencies first.
+    """
+    reading = {name}
+    for view in views.values():
+        if any(table.qualified in reading for table in view.tables):
+            reading.add(view.name)
+    return [view for view in reversed(list(views)) if view in reading]

@@ -27,6 +27,7 @@ from rollview.service.define import Defined
 from rollview.service.definitions import digest
 from rollview.service.invented import constants_of, invented
 from rollview.service.layout import Layout
+from rollview.service.mistakes import Mistakes
 from rollview.service.session import Session
 from rollview.service.view_sql import view_sql
 from rollview.spark import SparkBag
@@ -64,16 +65,19 @@ def check_meaning_by_invention(spark: SparkSession, view: View, layout: Layout) 
     check_meaning(spark, view, layout, tables)
 
 
-def check_all_by_invention(session: Session, views: Iterable[Defined]) -> None:
-    """Refuses the first of these views that Spark understands differently.
+def check_all_by_invention(session: Session, views: Iterable[Defined], mistakes: Mistakes) -> None:
+    """Notes which of these views Spark understands differently.
 
     What this process has proved once is not proved again: the same text over the same columns is the same.
     """
     for each in views:
         proved = digest(each.view)
-        if not is_stage(each.view.name) and proved not in _proved:
-            check_meaning_by_invention(session.spark, each.view, each.layout)
-            _proved.add(proved)
+        if mistakes.concern(table.qualified for table in each.view.named_tables):
+            mistakes.skip(each.view.name)
+        elif not is_stage(each.view.name) and proved not in _proved:
+            with mistakes.noted(each.view.name, path=each.path):
+                check_meaning_by_invention(session.spark, each.view, each.layout)
+                _proved.add(proved)
 
 
 def sample(view: View, tables: Mapping[str, SparkBag]) -> dict[str, SparkBag]:

@@ -16,12 +16,14 @@ from rollview.errors import InputError
 from rollview.events import Subscriber
 from rollview.service.backup import back_up, restore
 from rollview.service.comparison import named
-from rollview.service.define import define
+from rollview.service.define import Defined, define, define_correct
 from rollview.service.drivers import Drivers
 from rollview.service.event_log import log_event
 from rollview.service.explain import Explanation, explain
 from rollview.service.lake_fit import check_new_catalog
 from rollview.service.meaning import check_all_by_invention
+from rollview.service.mistakes import Mistakes
+from rollview.service.plan_setup import plan_setup
 from rollview.service.points_in_time import Covered, check_covered, iso, resolve
 from rollview.service.prepare_sources import remove_from_sources
 from rollview.service.project_file import read_project_file
@@ -40,6 +42,7 @@ from rollview.service.results import (
 from rollview.service.retry import Stop, follow
 from rollview.service.session import Starting
 from rollview.service.setup import to_reload
+from rollview.service.setup_plan import SetupPlan
 from rollview.service.status import Status, status
 from rollview.service.stored_view import StoredView
 from rollview.service.verify import Verification
@@ -118,15 +121,29 @@ class Project:
         """Prepares sources for capture, loads new and changed views, drops removed ones.
 
         `reload` names views to load from scratch, or sources, for all views that read them; an empty list
-        means all.
+        means all. What is going to be done is planned as a whole first: bad input changes nothing.
         """
+        plan, defined = self._plan_setup(reload)
+        return self._drivers.setup.run(plan, defined)
+
+    def plan_setup(self, reload: Iterable[str] | None = None) -> SetupPlan:
+        """What `setup` would do; refuses what it would refuse. Sources, lake and catalog are not changed."""
+        self._warehouse.check_up_to_date()
+        plan, _ = self._plan_setup(reload)
+        return plan
+
+    def _plan_setup(self, reload: Iterable[str] | None) -> tuple[SetupPlan, dict[str, Defined]]:
         parts = self._warehouse
-        # All of this before there is a catalog: bad input changes nothing.
-        defined = define(parts.project, parts.sites, parts.session)
-        reloading = to_reload(defined, parts.sites.sources, reload)
-        changed = defined.values() if self.is_new else self._drivers.setup.changed(defined)
-        check_all_by_invention(parts.session, changed)
-        return self._drivers.setup.run(defined, reloading)
+        mistakes = Mistakes(parts.project.folder)
+        defined = define_correct(parts.project, parts.sites, parts.session, mistakes)
+        # Where views are missing because of mistakes, a name that is not known may be one of theirs.
+        reloading = set() if mistakes.found else to_reload(defined, parts.sites.sources, reload)
+        recorded = parts.recorded()
+        changed = [each for each in defined.values() if not recorded.has(each.view)]
+        check_all_by_invention(parts.session, changed, mistakes)
+        mistakes.check()
+        views = {name: each.view for name, each in defined.items()}
+        return plan_setup(views, reloading, recorded, parts.sites.sources), defined
 
     def recover(self) -> RecoverReport:
         """Where lake and catalog do not fit: sets what is there aside and loads every view anew."""

@@ -1,4 +1,4 @@
-"""setup: prepares sources for capture, loads new views, reloads changed ones, drops removed ones."""
+"""setup: executes the plan that brings sources, lake and catalog in line with the views as defined."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ from rollview.catalog import Catalog, UnreadableStep
 from rollview.service.apply import LEASE as APPLY
 from rollview.service.capture import LEASE as CAPTURE
 from rollview.service.define import Defined
-from rollview.service.definitions import digest, is_full, notices
+from rollview.service.definitions import is_full
 from rollview.service.drop import DropDriver
 from rollview.service.load import LoadDriver
 from rollview.service.prepare_sources import PATIENCE_SECONDS, SourcePreparation
 from rollview.service.propagate import PropagateDriver
 from rollview.service.refresh import with_dependencies
 from rollview.service.results import SetupReport
+from rollview.service.setup_plan import (
+    DropView,
+    ForgetHistory,
+    GiveUpStep,
+    KeepView,
+    LoadView,
+    PrepareSource,
+    SetupPlan,
+)
 from rollview.service.views import Views, unknown_view
 
 
@@ -31,45 +40,32 @@ class SetupDriver:
     load: LoadDriver
     drop: DropDriver
 
-    def changed(self, defined: Mapping[str, Defined]) -> list[Defined]:
-        """The views that are new, or have another definition than the catalog knows."""
-        records = self.catalog.views()
-        known = {name: record.digest for name, record in records.items()}
-        return [
-            each
-            for name, each in defined.items()
-            if not is_stage(name) and known.get(name) != digest(each.view)
-        ]
-
-    def run(self, defined: Mapping[str, Defined], reloading: set[str]) -> SetupReport:
-        """Sets up the defined views; those in `reloading` are reloaded even if they have not changed."""
-        report = SetupReport()
-        views = {name: each.view for name, each in defined.items()}
-        own = [view for name, view in views.items() if not is_stage(name)]
-        report.warnings += [notice for view in own for notice in notices(view)]
-        former = self.views.all()
-        known = set(former)
-        dropped = [name for name in self.views.all() if name not in views]
-        report.dropped += [name for name in dropped if not is_stage(name)]
-        # What can be refused comes first; until then, all that there was stays, and is maintained.
-        self._unreadable(reloading | set(dropped))
+    def run(self, plan: SetupPlan, defined: Mapping[str, Defined]) -> SetupReport:
+        """Does what was planned. What can be refused comes first; until then, all that there was stays."""
+        report = SetupReport(warnings=list(plan.warnings))
+        views = [each.view for each in defined.values()]
+        both = [*self.views.all().values(), *views]
+        tables = {table.qualified: table for view in both for table in view.tables}
         self.sources.finish_interrupted()
-        self.sources.prepare(views.values(), report)
-        self._give_up_unreadable(reloading | set(dropped))
-        for name in dropped:
-            self.drop.with_readers(name)
-        self.sources.forget_reloaded(views, reloading)
-        self.sources.begin_history(views.values(), _left(former, views), report)
-        loaded: dict[str, str] = {}
-        for name, each in defined.items():
-            if reason := self._reason_to_load(each.view, known, reloading, loaded):
-                self._propagate_inputs(each.view)
-                self.load.run(each.view, each.layout, reason, PATIENCE_SECONDS)
-                loaded[name] = reason
-            else:
-                self.load.give_up_interrupted(name, PATIENCE_SECONDS)
-        report.loaded |= {name: reason for name, reason in loaded.items() if not is_stage(name)}
-        report.unchanged += [view.name for view in own if view.name not in loaded]
+        for source in plan.all(PrepareSource):
+            report.sources[source.source] = self.sources.prepare(source, tables)
+        self._give_up_unreadable({view for step in plan.all(GiveUpStep) for view in step.views})
+        for dropped in plan.all(DropView):
+            self.drop.with_readers(dropped.view)
+        self.sources.forget({each.site for each in plan.all(ForgetHistory)})
+        self.sources.begin_history(plan, views, report)
+        for action in plan.actions:
+            match action:
+                case LoadView(view=name, reason=reason):
+                    self._propagate_inputs(defined[name].view)
+                    self.load.run(defined[name].view, defined[name].layout, reason, PATIENCE_SECONDS)
+                case KeepView(view=name):
+                    self.load.give_up_interrupted(name, PATIENCE_SECONDS)
+                case _:
+                    continue
+        report.dropped += [each.view for each in plan.all(DropView) if each in plan.shown]
+        report.loaded |= {each.view: each.reason for each in plan.all(LoadView) if each in plan.shown}
+        report.unchanged += [each.view for each in plan.all(KeepView) if each in plan.shown]
         return report
 
     def _give_up_unreadable(self, leaving: set[str]) -> None:
@@ -98,22 +94,6 @@ class SetupDriver:
                 raise step.refusal
         return found
 
-    def _reason_to_load(
-        self, view: View, known: Container[str], reloading: Container[str], loaded: Container[str]
-    ) -> str:
-        """Why a view must be loaded; empty if it need not be."""
-        if view.name not in known:
-            return "first load"
-        if view.name in reloading:
-            return "asked for"
-        # What a view reads has lost its past when it was loaded, so the reader has to begin there, too.
-        inputs = [table.name for table in view.tables if not table.source and table.name in loaded]
-        if others := [name for name in inputs if not is_stage(name)]:
-            return f"{others[0]} was loaded"
-        record = self.catalog.views().get(view.name)
-        unchanged = record is not None and record.digest == digest(view) and not inputs
-        return "" if unchanged else "the definition changed"
-
     def _propagate_inputs(self, view: View) -> None:
         """Views that this one reads must reach the present, where the new tables' history begins."""
         inputs = [table.name for table in view.tables if not table.source]
@@ -121,13 +101,6 @@ class SetupDriver:
         for name in with_dependencies(self.views, inputs):
             if not is_full(self.views.named(name)):
                 self.propagate.run(name, present, PATIENCE_SECONDS)
-
-
-def _left(former: Mapping[str, View], views: Mapping[str, View]) -> set[str]:
-    """The sources of which a table was read that is read no more."""
-    read = {table.qualified for view in views.values() for table in view.tables}
-    tables = (table for view in former.values() for table in view.tables)
-    return {table.source for table in tables if table.source and table.qualified not in read}
 
 
 def to_reload(

@@ -20,7 +20,8 @@ from rollview.catalog import (
 )
 from rollview.errors import RollviewError
 from rollview.service.attached import detached
-from rollview.service.definitions import policy_of, read_view_files
+from rollview.service.definitions import ViewText, policy_of, read_view_files
+from rollview.service.mistakes import Mistakes
 from rollview.service.points_in_time import iso
 from rollview.service.project_file import ProjectFile
 from rollview.service.sites import Sites
@@ -191,10 +192,17 @@ def _base_tables(views: Views, view: View) -> set[str]:
     return names
 
 
+def _view_texts(project: ProjectFile) -> dict[str, ViewText]:
+    mistakes = Mistakes(project.folder)
+    texts = read_view_files(project.view_files(), mistakes)
+    mistakes.check()
+    return texts
+
+
 def _defined(project: ProjectFile) -> list[str]:
     """The views that the project's files define; none if they cannot be read, which a note says."""
     try:
-        return list(read_view_files(project.view_files()))
+        return list(_view_texts(project))
     except RollviewError:
         return []
 
@@ -202,7 +210,7 @@ def _defined(project: ProjectFile) -> list[str]:
 def _file_notes(project: ProjectFile, records: dict[str, ViewRecord]) -> dict[str, str]:
     """What the view files say that setup has not seen."""
     try:
-        texts = read_view_files(project.view_files())
+        texts = _view_texts(project)
     except Exception as error:  # A broken view file must not hide how the other views stand.
         return dict.fromkeys(records, str(error).splitlines()[0])
     notes = {}

@@ -18,6 +18,7 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         hint = "save the file as UTF-8"
-        raise ProjectError(f"{path.name} is not UTF-8 (line {line})", subject=str(path), hint=hint) from None
+        message = f"{path.name} is not UTF-8 (line {line})"
+        raise ProjectError(message, subject=str(path), hint=hint, line=line) from None
     except OSError as error:
         raise ProjectError(f"cannot read {path}: {error.strerror}", subject=str(path)) from None

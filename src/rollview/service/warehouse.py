@@ -12,11 +12,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from rollview.catalog import Catalog
+from rollview.errors import CatalogError
 from rollview.events import Events
+from rollview.lake.identity import read_identity
 from rollview.service.lake_fit import check_fit, check_new_catalog
 from rollview.service.lake_tables import LakeTables
 from rollview.service.private_files import make_private_file, make_private_folder
 from rollview.service.project_file import ProjectFile
+from rollview.service.recorded import Recorded
 from rollview.service.session import Session, Starting
 from rollview.service.sites import Sites
 from rollview.service.views import Views
@@ -41,6 +44,30 @@ class Warehouse:
         """Whether the project was never set up: its catalog, if it is a file, is not there."""
         path = self.project.catalog.removeprefix("sqlite:///")
         return path != self.project.catalog and not Path(path).exists()
+
+    def recorded(self) -> Recorded:
+        """What is set up now; a project that is new is left as it is."""
+        if not self._has_catalog:
+            check_new_catalog(self.project.lake)
+            return Recorded()
+        return Recorded.of(self.catalog, self.views)
+
+    def check_up_to_date(self) -> None:
+        """Refuses a catalog or a lake that opening would change first, for those who must change nothing."""
+        if not self._has_catalog or "catalog" in self.__dict__:
+            return
+        if not Catalog.look(self.project.catalog).is_current or read_identity(self.project.lake) is None:
+            raise CatalogError(
+                "the catalog or the lake is of an earlier release, and opening it would bring it up to date",
+                subject=self.project.name,
+                hint="run `rollview status` first, which does that",
+            )
+
+    @property
+    def _has_catalog(self) -> bool:
+        """A database that is empty is no catalog yet."""
+        opened = "catalog" in self.__dict__
+        return opened or (not self.is_new and Catalog.look(self.project.catalog).exists)
 
     @cached_property
     def catalog(self) -> Catalog:

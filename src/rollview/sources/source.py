@@ -105,7 +105,7 @@ class SourceTxids(Protocol):
 
 @dataclass(frozen=True)
 class SetupResult:
-    """What `setup` did or what an administrator must do, as sentences and statements to show."""
+    """What `setup` did or would do, or what an administrator must do, as sentences and statements to show."""
 
     done: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -125,6 +125,9 @@ class Source(Protocol):
 
     def tables(self) -> tuple[Table, ...]:
         """Every table that views may use, with columns, types, key and foreign keys, as of now."""
+
+    def check(self, tables: Sequence[Table]) -> SetupResult:
+        """What `setup` of these tables would do; refuses what it would refuse. Nothing is changed."""
 
     def setup(self, tables: Sequence[Table]) -> SetupResult:
         """Prepares the capture of these tables; again and again without harm. Others are let go."""

@@ -59,6 +59,11 @@ def place_at(sql: str, offset: int) -> str:
     return f"line {len(before)}, column {len(before[-1]) + 1}"
 
 
+def line_at(sql: str, offset: int) -> int:
+    """The line of a character, counted from 1."""
+    return sql.count("\n", 0, offset) + 1
+
+
 class Text:
     """The SQL text with its tokens."""
 
@@ -69,17 +74,19 @@ class Text:
     def located(self, fault: NodeError) -> ViewError:
         """The error with the place of its node added to the message."""
         error = fault.error
-        place = self.place(fault.node, fault.words)
-        message = f"{error.message} ({place})" if place else error.message
-        return type(error)(message, subject=error.subject, hint=error.hint)
+        offset = self._start(fault.node, fault.words)
+        if offset is None:
+            return error
+        message = f"{error.message} ({place_at(self._sql, offset)})"
+        return type(error)(message, subject=error.subject, hint=error.hint, line=line_at(self._sql, offset))
 
-    def place(self, node: exp.Expr, words: Iterable[str] = ()) -> str:
-        """`line L, column C` of a node; empty if nothing around it has a position."""
+    def _start(self, node: exp.Expr, words: Iterable[str]) -> int | None:
+        """Where a node starts; None if nothing around it has a position."""
         offset = _offset(node)
         if "start" not in node.meta:
             keyword = self._keyword(words, near=offset or 0)
             offset = offset if keyword is None else keyword
-        return "" if offset is None else place_at(self._sql, offset)
+        return offset
 
     def _keyword(self, words: Iterable[str], near: int) -> int | None:
         """Where the first of the words that occurs at all occurs nearest."""

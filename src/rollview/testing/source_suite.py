@@ -168,6 +168,18 @@ class SourceSuite(LookupSuite):
                 (9, 2, "Eve"): 1,
             }
 
+    def test_check_tells_what_setup_does_and_changes_nothing(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            driver = self.driver(Path(folder), FIRST_ROWS)
+            tables = tuple(driver.tables().values())
+            # Nothing is set up, all is, one table is let go: each time the check comes first.
+            for wanted in (tables, tables, tables[:1]):
+                before = driver.traces()
+                expected = driver.source.check(wanted)
+                assert driver.traces() == before
+                assert driver.source.setup(wanted) == expected
+            driver.close()
+
     def test_setup_again_changes_nothing(self) -> None:
         with opened(self.driver) as driver:
             ledger = Ledger(driver.source, site_of(driver, "orders"))

@@ -51,6 +51,9 @@ class AsSource:
     def tables(self) -> tuple[Table, ...]:
         return tuple(self._tables.values())
 
+    def check(self, tables: Sequence[Table]) -> SetupResult:
+        return SetupResult()
+
     def setup(self, tables: Sequence[Table]) -> SetupResult:
         return SetupResult()
 

@@ -75,7 +75,11 @@ class DeltaSource:
         return Table(self.name, folder.name, names, key, types=types, own_log=True)
 
     def setup(self, tables: Sequence[Table]) -> SetupResult:
-        """Nothing is installed; tables that cannot be captured are refused, one and all."""
+        """Nothing is installed."""
+        return self.check(tables)
+
+    def check(self, tables: Sequence[Table]) -> SetupResult:
+        """Tables that cannot be captured are refused, one and all."""
         done, warnings = [], []
         for table in tables:
             snapshot = self._follow(table.site).snapshot()

@@ -93,7 +93,11 @@ class FileSource:
         return tuple(table for folder in folders if (table := folder.table()) is not None)
 
     def setup(self, tables: Sequence[Table]) -> SetupResult:
-        """Nothing is installed; the newest dump of each table is read and its key checked."""
+        """Nothing is installed."""
+        return self.check(tables)
+
+    def check(self, tables: Sequence[Table]) -> SetupResult:
+        """The newest dump of each table is read and its key checked."""
         done = []
         for table in tables:
             folder = self._folder(table.site)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pymysql
@@ -18,7 +19,7 @@ from rollview.sources.mariadb.registered import (
     registered_as,
     write_registered,
 )
-from rollview.sources.mariadb.requirements import check_version, grants_for_ours, is_denial, lacks
+from rollview.sources.mariadb.requirements import check_version, grants_for_ours, lacks
 from rollview.sources.mariadb.server_log import written_position
 from rollview.sources.mariadb.structure import Structure, structures_of
 from rollview.sources.source import (
@@ -27,33 +28,64 @@ from rollview.sources.source import (
 )
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What is to be done: our own tables that are missing, tables to register, and those to let go.
+
+    `needed` is for the administrator; then nothing is done at all.
+    """
+
+    missing: tuple[str, ...] = ()
+    changed: tuple[Structure, ...] = ()
+    gone: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
+
+    @property
+    def result(self) -> SetupResult:
+        """As the source tells it."""
+        done = [f"table {table.name} is captured from the binary log" for table in self.changed]
+        done += [f"table {name} is no longer captured" for name in self.gone]
+        return SetupResult(tuple(done), self.warnings, self.needed)
+
+
+def check(server: Server, tables: Sequence[Table]) -> SetupResult:
+    """What `install` would do."""
+    with server.session() as connection, connection.cursor() as cursor:
+        return _plan_install(server, connection, cursor, tables).result
+
+
 def install(server: Server, tables: Sequence[Table]) -> SetupResult:
     """Makes exactly these tables captured. Nothing is changed unless all of it can be."""
     with server.session() as connection, connection.cursor() as cursor:
-        check_version(server.source, cursor)
-        names = [table.name for table in tables]
-        structures = structures_of(cursor, server.address.database, server.charsets(connection).single_byte)
-        wanted = [_capturable(server.source, name, structures) for name in names]
-        lacking = lacks(server, connection, names)
-        if lacking.needed:
-            return SetupResult(needed=lacking.needed, warnings=lacking.warnings)
-        if denied := _make_ours(server, cursor):
-            return SetupResult(needed=denied, warnings=lacking.warnings)
-        present = read_registered(cursor, server.address.database) or {}
-        since = written_position(cursor).ordinal
-        changed = [
-            registered_as(structure, since)
-            for structure in wanted
-            if not _is_same(present.get(structure.name), structure)
-        ]
-        gone = sorted(present.keys() - set(names))
-        if changed or gone:
-            cursor.execute("START TRANSACTION")
-            write_registered(cursor, changed, gone)
-            cursor.execute("COMMIT")
-    done = [f"table {table.name} is captured from the binary log" for table in changed]
-    done += [f"table {name} is no longer captured" for name in gone]
-    return SetupResult(tuple(done), (*lacking.warnings, *_unmapped(wanted)))
+        plan = _plan_install(server, connection, cursor, tables)
+        if not plan.needed:
+            _make_ours(cursor, plan.missing)
+            since = written_position(cursor).ordinal
+            if plan.changed or plan.gone:
+                cursor.execute("START TRANSACTION")
+                changed = [registered_as(structure, since) for structure in plan.changed]
+                write_registered(cursor, changed, plan.gone)
+                cursor.execute("COMMIT")
+    return plan.result
+
+
+def _plan_install(server: Server, connection: Any, cursor: Any, tables: Sequence[Table]) -> _Plan:
+    """Everything that can be known before; nothing is changed."""
+    check_version(server.source, cursor)
+    names = [table.name for table in tables]
+    structures = structures_of(cursor, server.address.database, server.charsets(connection).single_byte)
+    wanted = [_capturable(server.source, name, structures) for name in names]
+    lacking = lacks(server, connection, names)
+    if lacking.needed:
+        return _Plan(needed=lacking.needed, warnings=lacking.warnings)
+    missing = _missing_ours(server, cursor)
+    if denied := grants_for_ours(server, cursor, missing):
+        return _Plan(needed=denied, warnings=lacking.warnings)
+    present = read_registered(cursor, server.address.database) or {}
+    changed = tuple(each for each in wanted if not _is_same(present.get(each.name), each))
+    gone = tuple(sorted(present.keys() - set(names)))
+    return _Plan(missing, changed, gone, (*lacking.warnings, *_unmapped(wanted)))
 
 
 def uninstall(server: Server) -> SetupResult:
@@ -90,25 +122,26 @@ def _capturable(source: str, name: str, structures: dict[str, Structure]) -> Str
     return structure
 
 
-def _make_ours(server: Server, cursor: Any) -> tuple[str, ...]:
-    """Makes our own tables; what an administrator must do if we may not, and then nothing is made."""
+def _missing_ours(server: Server, cursor: Any) -> tuple[str, ...]:
+    """Those of our own tables that are not there."""
     cursor.execute(
         "SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (server.address.database,)
     )
     present = {name for (name,) in cursor.fetchall()}
+    return tuple(name for name in CREATE if name not in present)
+
+
+def _make_ours(cursor: Any, missing: Sequence[str]) -> None:
+    """Makes our own tables, all or none."""
     made: list[str] = []
     try:
-        for name, statement in CREATE.items():
-            if name not in present:
-                cursor.execute(statement)
-                made.append(name)
-    except pymysql.err.MySQLError as error:
+        for name in missing:
+            cursor.execute(CREATE[name])
+            made.append(name)
+    except pymysql.err.MySQLError:
         for name in made:
             cursor.execute(f"DROP TABLE {quote(name)}")
-        if not is_denial(error):
-            raise
-        return grants_for_ours(server, cursor)
-    return ()
+        raise
 
 
 def _is_same(registered: Registered | None, structure: Structure) -> bool:

@@ -132,6 +132,14 @@ def _is_denied(cursor: Any, statement: str) -> bool:
     return False
 
 
+def _may_not_create(cursor: Any, statement: str) -> bool:
+    """The server looks at privileges when it prepares a statement, which is then not executed."""
+    if _is_denied(cursor, cursor.mogrify("PREPARE _rollview_try FROM %s", (statement,))):
+        return True
+    cursor.execute("DEALLOCATE PREPARE _rollview_try")
+    return False
+
+
 def _filters(server: Server, cursor: Any) -> Iterable[str]:
     """Databases that the server leaves out of its log."""
     cursor.execute("SHOW MASTER STATUS")
@@ -158,13 +166,10 @@ def _user(cursor: Any) -> str:
     return f"'{name}'@'{host}'"
 
 
-def is_denial(error: Exception) -> bool:
-    """Whether the server refused something for want of a privilege."""
-    return isinstance(error, pymysql.err.MySQLError) and error.args[0] in _DENIED
-
-
-def grants_for_ours(server: Server, cursor: Any) -> tuple[str, ...]:
-    """What an administrator does where we may not make our own tables."""
+def grants_for_ours(server: Server, cursor: Any, missing: Iterable[str]) -> tuple[str, ...]:
+    """What an administrator does where we may not make our own tables that are missing; else nothing."""
+    if not any(_may_not_create(cursor, CREATE[name]) for name in missing):
+        return ()
     database, user = quote(server.address.database), _user(cursor)
     grants = [f"GRANT SELECT, INSERT, DELETE, DROP ON {database}.{quote(name)} TO {user};" for name in CREATE]
     return (f"USE {database};", *(f"{statement};" for statement in CREATE.values()), *grants)

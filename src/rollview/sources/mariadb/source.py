@@ -16,7 +16,7 @@ from typing import Any
 from rollview.errors import CaptureRefused, InputError, NotSetUp, OptionError, RollviewError, SourceChanged
 from rollview.sources.mariadb.capture import Capture
 from rollview.sources.mariadb.connection import Server, parse_address
-from rollview.sources.mariadb.install import clear_markers, install, uninstall
+from rollview.sources.mariadb.install import check, clear_markers, install, uninstall
 from rollview.sources.mariadb.load import load
 from rollview.sources.mariadb.lookup import PlannedLookups, can_push, comparable
 from rollview.sources.mariadb.position import LogPosition, Position, parse_log_position, parse_position
@@ -76,9 +76,14 @@ class MariaDBSource:
             structures = structures_of(cursor, self._server.address.database, single_byte)
         return tuple(structure.as_table(self.name) for structure in structures.values())
 
+    def check(self, tables: Sequence[Table]) -> SetupResult:
+        """The server's settings, our privileges, the tables; statements for the administrator if need be."""
+        # Privileges that were granted since count for new connections only.
+        self._server.close()
+        return check(self._server, tables)
+
     def setup(self, tables: Sequence[Table]) -> SetupResult:
         """Checks the server and writes down, in the database, which tables are captured."""
-        # Privileges that were granted since count for new connections only.
         self._server.close()
         prepared = install(self._server, tables)
         self._tables = {}

@@ -21,7 +21,7 @@ from rollview.sources.postgres.registration import (
     read_publication,
     register,
 )
-from rollview.sources.postgres.slot import create_slot, drop_slot, slot_obstacles, slot_of
+from rollview.sources.postgres.slot import create_slot, drop_slot, slot_changes, slot_obstacles, slot_of
 from rollview.sources.postgres.structure import GENERATED_SINCE, Structure, structures
 from rollview.sources.source import SetupResult
 
@@ -47,9 +47,30 @@ class _Plan:
             self.done.append(sentence)
         self.ours = self.ours and ours
 
+    @property
+    def result(self) -> SetupResult:
+        """As the source tells it."""
+        done = () if self.needed else tuple(self.done)
+        return SetupResult(done, tuple(self.warnings), tuple(self.needed))
+
+
+def check(connection: Connection, address: Address, names: Sequence[str]) -> SetupResult:
+    """What `install` would do."""
+    return _plan_install(connection, address, names).result
+
 
 def install(connection: Connection, address: Address, names: Sequence[str]) -> SetupResult:
     """Makes exactly these tables captured."""
+    plan = _plan_install(connection, address, names)
+    if not plan.needed:
+        if plan.statements:
+            _run(connection, address, plan.statements)
+        create_slot(connection, address)
+    return plan.result
+
+
+def _plan_install(connection: Connection, address: Address, names: Sequence[str]) -> _Plan:
+    """Everything that can be known before; nothing is changed."""
     _check_server(connection, address)
     known = structures(connection, address.schema)
     wanted = [_capturable(address, name, known) for name in sorted(names)]
@@ -65,14 +86,11 @@ def install(connection: Connection, address: Address, names: Sequence[str]) -> S
     _plan_publication(connection, address, plan, publication, wanted, known)
     if not plan.ours:
         plan.needed += ["BEGIN;", *(f"{statement};" for statement in plan.statements), "COMMIT;"]
-    if plan.needed:
-        return SetupResult(warnings=tuple(plan.warnings), needed=tuple(plan.needed))
-    if plan.statements:
-        _run(connection, address, plan.statements)
-    done = plan.done + create_slot(connection, address)
-    if (slot := slot_of(connection, address)) is not None and slot.warning:
+    slot = slot_of(connection, address)
+    plan.done += slot_changes(address, slot)
+    if slot is not None and not slot.is_lost and slot.warning:
         plan.warnings.append(slot.warning)
-    return SetupResult(tuple(done), tuple(plan.warnings))
+    return plan
 
 
 def uninstall(connection: Connection, address: Address) -> SetupResult:

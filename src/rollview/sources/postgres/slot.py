@@ -85,15 +85,25 @@ def slot_obstacles(connection: Connection, address: Address) -> list[str]:
     return needed
 
 
-def create_slot(connection: Connection, address: Address) -> list[str]:
+def slot_changes(address: Address, slot: Slot | None) -> list[str]:
+    """What `create_slot` does where the slot is like this, as sentences."""
+    dropped = [_dropped(address)] if slot is not None and slot.is_lost else []
+    created = [f"created replication slot {address.slot}"]
+    return [*dropped, *created] if slot is None or slot.is_lost else []
+
+
+def _dropped(address: Address) -> str:
+    return f"dropped replication slot {address.slot}"
+
+
+def create_slot(connection: Connection, address: Address) -> None:
     """Creates the slot, or recreates it where the server has invalidated it."""
-    done = []
     slot = slot_of(connection, address)
     if slot is not None and slot.is_lost:
-        done += drop_slot(connection, address)
+        drop_slot(connection, address)
         slot = None
     if slot is not None:
-        return done
+        return
     version = connection.info.server_version
     two_phase = ", false, true" if version >= GIDS_SINCE else ""
     milliseconds = round(address.timeout * 1000)
@@ -111,7 +121,6 @@ def create_slot(connection: Connection, address: Address) -> list[str]:
             hint="end them (see pg_stat_activity and pg_prepared_xacts), or wait longer: option `timeout`",
         ) from None
     connection.execute("SELECT set_config('statement_timeout', '0', false)")
-    return [*done, f"created replication slot {address.slot}"]
 
 
 def drop_slot(connection: Connection, address: Address) -> list[str]:
@@ -123,7 +132,7 @@ def drop_slot(connection: Connection, address: Address) -> list[str]:
         end_reader(connection, address)
         try:
             connection.execute("SELECT pg_drop_replication_slot(%s)", (address.slot,))
-            return [f"dropped replication slot {address.slot}"]
+            return [_dropped(address)]
         except psycopg.errors.ObjectInUse:
             if time.monotonic() > deadline:
                 raise

@@ -16,7 +16,7 @@ from rollview.sources.postgres.address import address_of
 from rollview.sources.postgres.conditions import can_push
 from rollview.sources.postgres.connections import Connection, Connections
 from rollview.sources.postgres.embedded import PREFIX as EMBEDDED
-from rollview.sources.postgres.install import install, uninstall
+from rollview.sources.postgres.install import check, install, uninstall
 from rollview.sources.postgres.keys import comparable
 from rollview.sources.postgres.load import load
 from rollview.sources.postgres.log_reader import LogReader
@@ -74,6 +74,11 @@ class PostgresSource:
         with self._connections.connection() as connection:
             found = structures(connection, self._address.schema)
         return tuple(structure.as_table(self.name) for structure in found.values())
+
+    def check(self, tables: Sequence[Table]) -> SetupResult:
+        """The server's settings, our privileges, the tables; statements for the administrator if need be."""
+        with self._connections.connection() as connection:
+            return check(connection, self._address, [table.name for table in tables])
 
     def setup(self, tables: Sequence[Table]) -> SetupResult:
         """Replica identities and the publication in one transaction, then the slot."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from rollview.errors import CaptureRefused, NotSetUp, SourceChanged
 from rollview.sources.reload_hint import reload_hint
 from rollview.sources.sqlite.connection import quote
-from rollview.sources.sqlite.structure import OURS, structure_of
+from rollview.sources.sqlite.structure import OURS, Structure, structure_of
 from rollview.sources.sqlite.triggers import VERSION_TABLE, log_name, old_name, statements, trigger_names
 
 TABLES_TABLE = f"{OURS}_tables"
@@ -114,31 +114,54 @@ def check(connection: sqlite3.Connection, source: str) -> dict[str, CapturedTabl
     return tables
 
 
-def install(connection: sqlite3.Connection, source: str, names: Sequence[str]) -> list[str]:
-    """Makes exactly these tables captured, in the caller's transaction. Gives back what was done."""
-    done: list[str] = []
-    if not is_installed(connection):
+@dataclass(frozen=True)
+class InstallPlan:
+    """What it takes to make some tables captured: which are let go, which capture is made, for what tables.
+
+    The capture of `broken` tables no longer fits them, so it is made once more.
+    """
+
+    is_first: bool
+    gone: tuple[str, ...]
+    broken: tuple[str, ...]
+    created: tuple[Structure, ...]
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The same as sentences."""
+        return (
+            *(["created a counter of changes"] if self.is_first else []),
+            *(f"table {name} is no longer captured" for name in self.gone),
+            *(f"table {table.name} now writes a change log" for table in self.created),
+        )
+
+
+def plan_install(connection: sqlite3.Connection, source: str, names: Sequence[str]) -> InstallPlan:
+    """How exactly these tables become captured; refuses a table that cannot be. Nothing is changed."""
+    is_first = not is_installed(connection)
+    present = {} if is_first else captured_tables(connection)
+    gone = sorted(present.keys() - set(names))
+    broken = [name for name in names if name in present and damage(connection, present[name])]
+    made = [name for name in names if name not in present or name in broken]
+    created = [_capturable(connection, source, name) for name in made]
+    return InstallPlan(is_first, tuple(gone), tuple(broken), tuple(created))
+
+
+def install(connection: sqlite3.Connection, plan: InstallPlan) -> None:
+    """Does what was planned, in the caller's transaction, in which it was planned."""
+    if plan.is_first:
         for statement in _SHARED.values():
             connection.execute(statement)
         start = _new_generation(0)
         connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (0, ?, ?)", (start, start))
         connection.execute(f"INSERT INTO {FORGOTTEN_TABLE} VALUES (0, ?)", (start,))
-        done.append("created a counter of changes")
-    present = captured_tables(connection)
-    for name in present.keys() - set(names):
+    for name in (*plan.gone, *plan.broken):
         _drop(connection, name)
-        done.append(f"table {name} is no longer captured")
-    broken = [name for name in names if name in present and damage(connection, present[name])]
-    for name in broken:
-        _drop(connection, name)
-    for name in names:
-        if name not in present or name in broken:
-            _create(connection, source, name)
-            done.append(f"table {name} now writes a change log")
-    if broken:
+    for structure in plan.created:
+        _create(connection, structure)
+    if plan.broken:
         # What happened to these tables in between is unknown: no capture may go on across this point.
         _start_over(connection)
-    return done
 
 
 def uninstall(connection: sqlite3.Connection) -> list[str]:
@@ -153,8 +176,8 @@ def uninstall(connection: sqlite3.Connection) -> list[str]:
     return [f"table {name} is no longer captured" for name in tables]
 
 
-def _create(connection: sqlite3.Connection, source: str, name: str) -> None:
-    structure = structure_of(connection, name)
+def _capturable(connection: sqlite3.Connection, source: str, name: str) -> Structure:
+    structure = structure_of(connection, name, renewed=True)
     if structure is None:
         raise CaptureRefused(
             f"source {source} has no table {name}", subject=f"{source}.{name}", hint="check the views' FROM"
@@ -165,6 +188,10 @@ def _create(connection: sqlite3.Connection, source: str, name: str) -> None:
             subject=f"{source}.{name}",
             hint="change the table at the source, or leave it out of the views",
         )
+    return structure
+
+
+def _create(connection: sqlite3.Connection, structure: Structure) -> None:
     for statement in statements(structure).values():
         connection.execute(statement)
     columns = json.dumps(list(structure.types.items()))

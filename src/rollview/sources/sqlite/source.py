@@ -30,10 +30,12 @@ from rollview.sources.sqlite.database import Database, DatabaseSnapshot, cut
 from rollview.sources.sqlite.install import (
     CUTS_TABLE,
     FORGOTTEN_TABLE,
+    InstallPlan,
     State,
     captured_tables,
     install,
     is_installed,
+    plan_install,
     state_of,
     uninstall,
 )
@@ -73,15 +75,22 @@ class SQLiteSource:
             structures = [structure_of(connection, name) for name in table_names(connection)]
         return tuple(structure.as_table(self.name) for structure in structures if structure is not None)
 
+    def check(self, tables: Sequence[Table]) -> SetupResult:
+        """Also that the file can be written: it is locked as for setup, for a moment."""
+        with opened(self.path, self._database.timeout) as connection:
+            with transaction(connection, "IMMEDIATE"):
+                plan = plan_install(connection, self.name, [table.name for table in tables])
+            return _setup_result(connection, plan)
+
     def setup(self, tables: Sequence[Table]) -> SetupResult:
         """Puts the change logs and triggers in place, in one transaction."""
         self._watch.release()
         self._database.start_afresh()
         with self._database.opened() as connection:
             with transaction(connection, "IMMEDIATE"):
-                done = install(connection, self.name, [table.name for table in tables])
-            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-        return SetupResult(done=tuple(done), warnings=() if mode == "wal" else (_NO_WAL,))
+                plan = plan_install(connection, self.name, [table.name for table in tables])
+                install(connection, plan)
+            return _setup_result(connection, plan)
 
     def remove(self) -> SetupResult:
         """Drops the change logs and triggers, in one transaction."""
@@ -228,6 +237,11 @@ class SQLiteSource:
             subject=self.name,
             hint=reload_hint(self.name),
         )
+
+
+def _setup_result(connection: sqlite3.Connection, plan: InstallPlan) -> SetupResult:
+    (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+    return SetupResult(done=plan.changes, warnings=() if mode == "wal" else (_NO_WAL,))
 
 
 def _delete_records(connection: sqlite3.Connection, log: str, upto: int) -> None:

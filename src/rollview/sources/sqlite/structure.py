@@ -93,8 +93,8 @@ def table_names(connection: sqlite3.Connection) -> tuple[str, ...]:
     )
 
 
-def structure_of(connection: sqlite3.Connection, name: str) -> Structure | None:
-    """The table as it is now; None if there is none."""
+def structure_of(connection: sqlite3.Connection, name: str, renewed: bool = False) -> Structure | None:
+    """The table as it is now; None if there is none. `renewed`: our triggers are about to be made again."""
     row = connection.execute(
         "SELECT name, type, wr FROM pragma_table_list WHERE schema = 'main' AND name = ? COLLATE NOCASE",
         (name,),
@@ -114,7 +114,7 @@ def structure_of(connection: sqlite3.Connection, name: str) -> Structure | None:
     if kind == "virtual":
         obstacles = ("it is a virtual table, which cannot have triggers",)
     parents, moved = _foreign_keys(connection, name)
-    obstacles += _name_obstacles(columns) + _trigger_obstacles(connection, name)
+    obstacles += _name_obstacles(columns) + _trigger_obstacles(connection, name, renewed)
     return Structure(name, columns, key, unique, parents, moved, obstacles)
 
 
@@ -198,13 +198,13 @@ def _name_obstacles(columns: tuple[SQLiteColumn, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _trigger_obstacles(connection: sqlite3.Connection, name: str) -> tuple[str, ...]:
+def _trigger_obstacles(connection: sqlite3.Connection, name: str, renewed: bool) -> tuple[str, ...]:
     """Triggers of the owner that could make ours miss something.
 
     RAISE(IGNORE) in an AFTER trigger skips the triggers that follow it. A trigger that writes its own table
     must not run between our noting which rows a REPLACE may delete and our logging of those that are gone.
     SQLite runs the youngest trigger first: so no BEFORE trigger may do so, and no AFTER trigger younger
-    than ours.
+    than ours. Triggers of ours that are renewed will be the youngest of all.
     """
     rows = connection.execute(
         "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? COLLATE NOCASE"
@@ -215,7 +215,7 @@ def _trigger_obstacles(connection: sqlite3.Connection, name: str) -> tuple[str, 
     younger = False
     for trigger, sql in rows:
         if trigger.lower().startswith(OURS):
-            younger = True
+            younger = not renewed
             continue
         tokens = [token.strip('"`[]').upper() for token in _TOKEN.findall(sql) if not _is_blank(token)]
         body = tokens[tokens.index("BEGIN") :] if "BEGIN" in tokens else tokens

@@ -1,0 +1,236 @@
+"""plan: from the views as they are defined and the catalog as it is, what setup has to do.
+
+Nothing is changed. The sources are asked, all of them, so that a refusal comes before anything is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View, is_stage, owner
+from rollview.errors import NeedsAdministrator, RollviewError
+from rollview.service.definitions import notices
+from rollview.service.drop import readers_of
+from rollview.service.mistakes import Mistakes
+from rollview.service.recorded import Recorded
+from rollview.service.setup_plan import (
+    Action,
+    BeginHistory,
+    DropView,
+    FinishCapture,
+    ForgetHistory,
+    GiveUpStep,
+    KeepView,
+    LoadView,
+    PrepareSource,
+    SetupPlan,
+    StopCapture,
+)
+from rollview.sources.source import SetupResult, Source
+
+
+def plan_setup(
+    views: Mapping[str, View], reloading: Set[str], recorded: Recorded, sources: Mapping[str, Source]
+) -> SetupPlan:
+    """The plan; refuses what cannot be done."""
+    return _Planning(views, reloading, recorded, sources).plan()
+
+
+def tables_by_source(views: Iterable[View]) -> dict[str, list[Table]]:
+    """The base tables of views, each once, by source."""
+    found: dict[str, dict[str, Table]] = {}
+    for table in (table for view in views for table in view.tables if table.source):
+        found.setdefault(table.source, {})[table.qualified] = table
+    return {name: list(tables.values()) for name, tables in found.items()}
+
+
+def needs_administrator(source: str, statements: tuple[str, ...]) -> NeedsAdministrator:
+    """What only an administrator can do at a source."""
+    shown = "\n    ".join(statements)
+    return NeedsAdministrator(
+        f"source {source} needs its administrator:\n    {shown}",
+        subject=source,
+        hint="`rollview setup --statements FILE` writes this to a file for them",
+        statements=statements,
+    )
+
+
+@dataclass
+class _Planning:
+    """A plan in the making. `left` are the recorded views that are still there, as far as it is planned."""
+
+    views: Mapping[str, View]
+    reloading: Set[str]
+    recorded: Recorded
+    sources: Mapping[str, Source]
+    left: dict[str, View] = field(init=False)
+    forgotten: dict[str, str] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.left = dict(self.recorded.views)
+
+    def plan(self) -> SetupPlan:
+        """In the order in which it is done: what one part takes away, the next one does not find."""
+        self._refuse_unreadable()
+        self.warnings += [
+            notice for name, view in self.views.items() if not is_stage(name) for notice in notices(view)
+        ]
+        actions = [
+            *(FinishCapture(tuple(sorted(sites))) for sites in self.recorded.interrupted),
+            *self._prepared(),
+            *self._given_up(),
+            *self._dropped(),
+            *self._forgotten(),
+            *self._begun(),
+            *self._loaded(),
+        ]
+        return SetupPlan(tuple(actions), tuple(self.warnings))
+
+    def _refuse_unreadable(self) -> None:
+        """Refuses a step of another release unless all views that it may have changed go anyway."""
+        leaving = self.reloading | (self.recorded.views.keys() - self.views.keys())
+        for step in self.recorded.unreadable:
+            if not leaving >= set(step.views):
+                raise step.refusal
+
+    def _prepared(self) -> list[Action]:
+        """Capture of every table that a view reads, and of those that are captured until now."""
+        present = tables_by_source(self.recorded.views.values())
+        refusals, prepared = Mistakes(), list[Action]()
+        for name, own in tables_by_source(self.views.values()).items():
+            with refusals.noted(kind=RollviewError):
+                wanted = self._with_captured(self.sources[name], own, present.get(name, ()))
+                checked = self._checked(self.sources[name], wanted)
+                self.warnings += checked.warnings
+                prepared.append(PrepareSource(name, tuple(t.qualified for t in wanted), checked.done))
+        refusals.check()
+        return prepared
+
+    def _given_up(self) -> Iterator[Action]:
+        for step in self.recorded.unreadable:
+            yield GiveUpStep(step.id, step.kind, step.views)
+            for name in step.views:
+                self._drop_with_readers(name)
+            if step.concerns_all:
+                reason = f"{step.kind} step {step.id} cannot be finished"
+                self.forgotten |= dict.fromkeys(sorted(self.recorded.sites), reason)
+
+    def _with_captured(self, source: Source, own: list[Table], present: Sequence[Table]) -> list[Table]:
+        there = {table.qualified for table in source.tables()} - {table.qualified for table in own}
+        return [*own, *(table for table in present if table.qualified in there)]
+
+    def _checked(self, source: Source, tables: Sequence[Table]) -> SetupResult:
+        checked = source.check(tables)
+        if checked.needed:
+            raise needs_administrator(source.name, checked.needed)
+        return checked
+
+    def _dropped(self) -> Iterator[Action]:
+        for name in self.recorded.views:
+            if name not in self.views:
+                gone = owner(name) not in self.views
+                reason = "its file is gone" if gone else f"{owner(name)} has no such part any more"
+                yield DropView(name, reason)
+                self._drop_with_readers(name)
+
+    def _forgotten(self) -> Iterator[Action]:
+        """Sites whose history is of no use any more."""
+        self._forget(self._only_reloaded(), "all views that read it are reloaded")
+        for site, table in self._changed().items():
+            self.warnings.append(f"the columns of {table} have changed: the history of {site} starts over")
+            self._forget({site}, f"the columns of {table} have changed")
+        for sites in self.recorded.interrupted:
+            if not sites <= self.recorded.sites:
+                self._forget(sites & self.recorded.sites, "an interrupted capture cannot be finished")
+        for site, reason in self.forgotten.items():
+            yield ForgetHistory(site, reason)
+
+    def _forget(self, sites: Set[str], reason: str) -> None:
+        for site in sorted(sites - self.forgotten.keys()):
+            self.forgotten[site] = reason
+            for name, table in self.recorded.tables.items():
+                if table.site == site:
+                    self.lost |= dict.fromkeys(self._drop_with_readers(name), site)
+
+    def _only_reloaded(self) -> set[str]:
+        """A site that only views to be reloaded read forgets its past, which the source may have lost."""
+        kept = {
+            table.site
+            for name, view in self.views.items()
+            if name not in self.reloading
+            for table in view.tables
+        }
+        read = {
+            table.site
+            for name, table in self._known_tables().items()
+            if any(view in self.views for view in readers_of(self.left, name))
+        }
+        return read - kept
+
+    def _changed(self) -> dict[str, str]:
+        """Sites with a table that has other columns than before, and the table."""
+        changed: dict[str, str] = {}
+        tables = {table.qualified: table for view in self.views.values() for table in view.tables}
+        for name, old in self._known_tables().items():
+            new = tables.get(name)
+            if new is not None and (new.columns, new.types, new.site) != (old.columns, old.types, old.site):
+                changed[old.site] = name
+        return changed
+
+    def _known_tables(self) -> dict[str, Table]:
+        """The captured tables, less those that are forgotten."""
+        tables = self.recorded.tables.items()
+        return {name: table for name, table in tables if table.site not in self.forgotten}
+
+    def _begun(self) -> Iterator[Action]:
+        """History of tables that are new; sources stop capturing what is not read any more."""
+        known = self._known_tables()
+        before = tables_by_source(self.recorded.views.values())
+        for source, own in tables_by_source(self.views.values()).items():
+            read = {table.qualified for table in own}
+            unread = [table.qualified for table in before.get(source, ()) if table.qualified not in read]
+            if unread:
+                yield StopCapture(source, tuple(unread))
+            for site in dict.fromkeys(table.site for table in own):
+                new = [each.qualified for each in own if each.site == site and each.qualified not in known]
+                if new:
+                    yield BeginHistory(site, tuple(new), self._why_begun(site))
+
+    def _why_begun(self, site: str) -> str:
+        if site in self.forgotten:
+            return "it starts over"
+        return "tables are new" if site in self.recorded.sites else "first load"
+
+    def _loaded(self) -> Iterator[Action]:
+        loaded: set[str] = set()
+        for name, view in self.views.items():
+            if reason := self._why_loaded(view, loaded):
+                loaded.add(name)
+                yield LoadView(name, reason)
+            else:
+                yield KeepView(name)
+
+    def _why_loaded(self, view: View, loaded: Set[str]) -> str:
+        """Why a view must be loaded; empty if it need not be."""
+        if view.name not in self.recorded.views:
+            return "first load"
+        if view.name in self.reloading:
+            return "asked for"
+        # What a view reads has lost its past when it was loaded, so the reader has to begin there, too.
+        inputs = [table.name for table in view.tables if not table.source and table.name in loaded]
+        if others := [name for name in inputs if not is_stage(name)]:
+            return f"{others[0]} was loaded"
+        if view.name in self.lost:
+            return f"the history of {self.lost[view.name]} starts over"
+        unchanged = view.name in self.left and self.recorded.has(view) and not inputs
+        return "" if unchanged else "the definition changed"
+
+    def _drop_with_readers(self, name: str) -> list[str]:
+        dropped = readers_of(self.left, name)
+        for each in dropped:
+            del self.left[each]
+        return dropped

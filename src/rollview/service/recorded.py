@@ -1,0 +1,45 @@
+"""What the catalog knows when a setup is planned, read once. For a project that is new: nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
+from rollview.catalog import CaptureStep, Catalog, UnreadableStep
+from rollview.service.definitions import digest
+from rollview.service.views import Views
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Views with their digests, captured tables, sites; steps that cannot be read, captures that died."""
+
+    views: Mapping[str, View] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    sites: frozenset[str] = frozenset()
+    unreadable: tuple[UnreadableStep, ...] = ()
+    interrupted: tuple[frozenset[str], ...] = ()
+
+    @classmethod
+    def of(cls, catalog: Catalog, views: Views) -> Recorded:
+        """As the catalog has it now."""
+        unfinished = catalog.unfinished()
+        return cls(
+            views=views.all(),
+            digests={name: record.digest for name, record in catalog.views().items()},
+            tables=catalog.tables(),
+            sites=frozenset(catalog.sites()),
+            unreadable=tuple(step for step in unfinished if isinstance(step, UnreadableStep)),
+            interrupted=tuple(
+                frozenset(step.bounds.sites)
+                for step in unfinished
+                if not isinstance(step, UnreadableStep) and isinstance(step.bounds, CaptureStep)
+            ),
+        )
+
+    def has(self, view: View) -> bool:
+        """Whether the view was set up with this definition."""
+        return self.digests.get(view.name) == digest(view)
