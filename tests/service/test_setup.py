@@ -26,10 +26,10 @@ from rollview.service.project import Project
 from rollview.service.setup_plan import (
     BeginHistory,
     DropView,
-    ForgetHistory,
     KeepView,
     LoadView,
     PrepareSource,
+    RestartHistory,
     SetupPlan,
     StopCapture,
 )
@@ -88,7 +88,7 @@ def plan_and_set_up(shop: Shop, project: Project, reload: Iterable[str] | None =
     }  # fmt: skip
     # A history that begins has no transaction yet; one that goes on has those of before.
     catalog = project._warehouse.catalog
-    forgotten = {each.site for each in plan.all(ForgetHistory)}
+    forgotten = {each.site for each in plan.all(RestartHistory)}
     begun = {each.site: set(each.tables) for each in plan.all(BeginHistory)}
     assert forgotten <= begun.keys()
     new = {name for name, site in catalog.sites().items() if site.version == 0}
@@ -141,14 +141,14 @@ def test_setup_does_what_a_dry_run_says_of_histories(shop: Shop, project: Projec
     shop.views["products"] = "SELECT kind, parent_id FROM shop.product"
     plan_and_set_up(shop, project)
     plan = plan_and_set_up(shop, project, ["crm"])
-    assert plan.all(ForgetHistory) == (ForgetHistory("crm", "all views that read it are reloaded"),)
+    assert plan.all(RestartHistory) == (RestartHistory("crm", "all views that read it are reloaded"),)
     assert plan.all(KeepView) == (KeepView("products"),)
     plan = plan_and_set_up(shop, project, [])
-    assert {each.site for each in plan.all(ForgetHistory)} == {"crm", "shop"}
+    assert {each.site for each in plan.all(RestartHistory)} == {"crm", "shop"}
     assert {each.reason for each in plan.all(LoadView)} == {"asked for"}
     shop.connections["crm"].execute("ALTER TABLE customer ADD COLUMN age INTEGER")
     plan = plan_and_set_up(shop, project)
-    assert plan.all(ForgetHistory) == (ForgetHistory("crm", "the columns of crm.customer have changed"),)
+    assert plan.all(RestartHistory) == (RestartHistory("crm", "the columns of crm.customer have changed"),)
     assert plan.warnings == ("the columns of crm.customer have changed: the history of crm starts over",)
     assert {each.reason for each in plan.all(LoadView)} == {"the history of crm starts over"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 
@@ -29,7 +30,7 @@ def register(connection: Connection, tables: Sequence[Table], origins: Mapping[s
                 )
             source, log_position = origins[table.site]
             now = connection.scalar(select(func.max(schema.unit_of_work.c.csn))) or 0
-            site = Site(table.site, source, 0, log_position, None, now)
+            site = Site(table.site, source, 0, log_position, None, now, uuid.uuid4().hex)
             connection.execute(insert(schema.site).values(**asdict(site), source_txids_grow=True))
             sites[site.name] = site
         names = schema.captured_table

@@ -103,6 +103,8 @@ _STATE_TABLES = (
     "ALTER TABLE materialized_view ADD COLUMN generation BIGINT NOT NULL DEFAULT 1",
     "ALTER TABLE materialized_view ADD COLUMN read_tables TEXT NOT NULL DEFAULT '[]'",
     "ALTER TABLE site ADD COLUMN origin_csn BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE site ADD COLUMN history TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE materialized_view ADD COLUMN histories TEXT NOT NULL DEFAULT '{}'",
 )
 
 # Which versions of the lake's tables are complete, and whose turn it is to write there.

@@ -13,7 +13,8 @@ class Site:
     """What commits in one order, and how far it has been captured.
 
     `version` is the last version with a csn, `log_position` the source's own word for the place after it;
-    `captured_at` is None before the first capture. Its history began after csn `origin_csn`.
+    `captured_at` is None before the first capture. Its history began after csn `origin_csn`; `history` is a
+    word that it shares with no earlier one.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Site:
     log_position: str
     captured_at: float | None
     origin_csn: int = 0
+    history: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ class ViewRecord:
     be read. What is stored shows `materialized_csn`: version `lake_version` of the table of its rows, and
     `state_version` of that of its state; 0 where it has no such table. Each load makes a new `generation` of
     the tables for state and delta; the latter is complete from `delta_version` on. `tables` are the base
-    tables as they were then.
+    tables as they were then, `histories` says for each site and each view that it reads which history that
+    was: a word for a site, the generation of a view.
     `types` has for each part of the view the types of expressions that its definition depends on.
     """
 
@@ -81,6 +84,7 @@ class ViewRecord:
     generation: int = 1
     delta_version: int = 0
     tables: tuple[Table, ...] = ()
+    histories: Mapping[str, str] = field(default_factory=dict)
     types: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 

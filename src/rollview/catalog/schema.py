@@ -31,6 +31,7 @@ site = _table(
     captured_at=Double,
     source_txids_grow=Boolean,
     origin_csn=BigInteger,
+    history=Text,
 )
 captured_table = _table("captured_table", name=Text, site=Text, definition=Text, lake_version=BigInteger)
 
@@ -66,6 +67,7 @@ view = _table(
     generation=BigInteger,
     delta_version=BigInteger,
     read_tables=Text,
+    histories=Text,
     policy=Text,
     expression_types=Text,
 )

@@ -40,6 +40,7 @@ def read_views(connection: Connection) -> dict[str, ViewRecord]:
             generation=row.generation,
             delta_version=row.delta_version,
             tables=tuple(map(decode_table, json.loads(row.read_tables))),
+            histories=json.loads(row.histories),
             policy=row.policy,
             types=json.loads(row.expression_types),
         )
@@ -106,6 +107,7 @@ def add_view(connection: Connection, effect: ViewAdded) -> None:
             generation=record.generation,
             delta_version=record.delta_version,
             read_tables=json.dumps([encode_table(table) for table in record.tables]),
+            histories=json.dumps(dict(record.histories)),
             policy=record.policy,
             expression_types=json.dumps(record.types),
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from rollview.errors import LakeUnavailable
+from rollview.errors import LakeDamaged, LakeUnavailable
 
 
 def sync(path: Path) -> None:
@@ -39,8 +39,28 @@ def explained(subject: str, doing: str) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException, DeltaError) as error:
         raise LakeUnavailable(
-            f"{subject}: {doing} failed: {error}", subject=subject, hint=hint_for(error)
+            f"{subject}: {doing} failed: {first_line(error)}", subject=subject, hint=hint_for(error)
         ) from error
+
+
+@contextmanager
+def damage_found(subject: str, doing: str, way_out: str) -> Iterator[None]:
+    """The same for reading: what is missing or makes no sense is damage, with a way out of its own."""
+    try:
+        yield
+    except (FileNotFoundError, pa.ArrowException, DeltaError) as error:
+        message = f"{subject}: {doing} failed: {first_line(error)}"
+        raise LakeDamaged(message, subject=subject, hint=way_out) from error
+    except OSError as error:
+        message = f"{subject}: {doing} failed: {first_line(error)}"
+        if error.errno is None:
+            raise LakeDamaged(message, subject=subject, hint=way_out) from error
+        raise LakeUnavailable(message, subject=subject, hint=hint_for(error)) from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the stack of a library."""
+    return str(error).strip().split("\n", 1)[0][:300]
 
 
 def hint_for(error: BaseException) -> str:

@@ -22,7 +22,7 @@ def check_no_external_writes(log: DeltaLog, since: int) -> None:
             raise LakeDamaged(
                 f"{name} was changed by another program: version {version}, {_operation(actions)}",
                 subject=name,
-                hint="rollview cannot follow such changes: delete the table's folder and load it again",
+                hint=log.way_out,
             )
     there = {path.name for path in log.folder.glob("*.parquet")}
     missing = [path for path in log.files() if path not in there and not (log.folder / path).exists()]
@@ -30,7 +30,7 @@ def check_no_external_writes(log: DeltaLog, since: int) -> None:
         raise LakeDamaged(
             f"{name} is missing {len(missing)} of its data files, for example {missing[0]}",
             subject=name,
-            hint="put the files back, or delete the table's folder and load it again",
+            hint=log.way_out,
         )
 
 

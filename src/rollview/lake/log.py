@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from rollview.errors import LakeDamaged
 from rollview.lake.commit import Commit, commit_of
-from rollview.lake.disk import explained
+from rollview.lake.disk import damage_found, first_line
 from rollview.lake.file import LakeFile
 
 _LOOKS = 4
@@ -26,8 +26,9 @@ _PAUSE_SECONDS = 0.01
 class DeltaLog:
     """The newest state of a table, kept in memory and brought up to date with two looks at the disk."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, way_out: str) -> None:
         self.folder = folder
+        self.way_out = way_out
         self.entries = folder / "_delta_log"
         self.lock = RLock()
         self._table: DeltaTable | None = None
@@ -69,7 +70,7 @@ class DeltaLog:
                 return DeltaTable(self.folder.absolute().as_uri(), version=version)
             except TableNotFoundError as error:
                 raise LakeDamaged(
-                    f"{self.folder} is not a table of the lake", subject=self.folder.name, hint="run setup"
+                    f"{self.folder} is not a table of the lake", subject=self.folder.name, hint=self.way_out
                 ) from error
             except (DeltaError, OSError) as error:
                 reason = error
@@ -78,9 +79,9 @@ class DeltaLog:
                 time.sleep(_PAUSE_SECONDS)
         shown = "" if version is None else f" at version {version}"
         raise LakeDamaged(
-            f"{self.folder.name} cannot be read{shown}: {reason}",
+            f"{self.folder.name} cannot be read{shown}: {first_line(reason)}",
             subject=self.folder.name,
-            hint="if its folder was damaged, delete it and load the table again",
+            hint=self.way_out,
         ) from reason
 
     def forget(self) -> None:
@@ -100,7 +101,7 @@ class DeltaLog:
             except (DeltaError, OSError):
                 # It is looked up in the log only now, and old entries may have been cleaned up meanwhile.
                 self.forget()
-                with explained(self.folder.name, "reading the log"):
+                with damage_found(self.folder.name, "reading the log", self.way_out):
                     return self.table().transaction_version(writer) or 0
 
     def files(self, version: int | None = None) -> Mapping[str, LakeFile]:
@@ -109,14 +110,14 @@ class DeltaLog:
             table = self.table()
             if version is not None and version != table.version():
                 opened = self.opened(version)
-                with explained(self.folder.name, f"reading the log of version {version}"):
+                with damage_found(self.folder.name, f"reading the log of version {version}", self.way_out):
                     return _listed(opened, self.folder, {})
             return self.files_of(table)
 
     def files_of(self, table: DeltaTable) -> Mapping[str, LakeFile]:
         """The data files of what `table` returned, without another look at the disk."""
         if self._files_version != table.version():
-            with explained(self.folder.name, "reading the log"):
+            with damage_found(self.folder.name, "reading the log", self.way_out):
                 self._files = _listed(table, self.folder, self._files)
             self._files_version = table.version()
         return self._files

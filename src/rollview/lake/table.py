@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from rollview.errors import ConflictError, LakeError
 from rollview.lake.commit import Commit, properties_of
 from rollview.lake.data_files import FileLayout, write_rows
-from rollview.lake.disk import discard, explained, sync
+from rollview.lake.disk import damage_found, discard, explained, sync
 from rollview.lake.external_writes import changes_rows, check_no_external_writes
 from rollview.lake.file import CSN, LakeFile, within
 from rollview.lake.file import holding as files_holding
@@ -42,10 +42,16 @@ Rewrite = Callable[[FileScan], pa.Table | DataFrame]
 class LakeTable:
     """A Delta table in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, way_out: str = "delete the table's folder and load it again") -> None:
+        """`way_out` is the hint for whoever finds it damaged."""
         self.folder = Path(folder)
-        self._log = DeltaLog(self.folder)
+        self._log = DeltaLog(self.folder, way_out)
         self._columns: tuple[int, tuple[tuple[str, str], ...]] = (-1, ())
+
+    @property
+    def way_out(self) -> str:
+        """The hint for whoever finds the table damaged."""
+        return self._log.way_out
 
     def exists(self) -> bool:
         """Whether the table has been created."""
@@ -248,7 +254,7 @@ class LakeTable:
         if not paths:
             return schema.empty_table().select(names)
         wanted = None if csn is None else (ds.field(CSN) > csn[0]) & (ds.field(CSN) <= csn[1])
-        with explained(self.folder.name, "reading data files"):
+        with damage_found(self.folder.name, "reading data files", self._log.way_out):
             dataset = ds.dataset(paths, schema=schema, format="parquet")
             return dataset.to_table(columns=names, filter=wanted).replace_schema_metadata(None)
 

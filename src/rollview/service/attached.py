@@ -7,30 +7,36 @@ recomputed, until `setup` loads them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rollview.algebra.view import View, owner
-from rollview.catalog import Catalog
+from rollview.catalog import Catalog, Site, ViewRecord
 from rollview.errors import HistoryBroken
+from rollview.service.definitions import is_full
+
+
+def histories_of(view: View, sites: Mapping[str, Site], views: Mapping[str, ViewRecord]) -> dict[str, str]:
+    """Which history each site and each view has now that a view reads; one that is gone has none."""
+    found: dict[str, str] = {}
+    for table in view.tables:
+        if table.source:
+            found[table.site] = sites[table.site].history if table.site in sites else ""
+        else:
+            found[table.name] = str(views[table.name].generation) if table.name in views else ""
+    return found
 
 
 def detached(catalog: Catalog, view: View) -> str:
-    """Why a view cannot go on; empty if it can."""
-    positions = catalog.positions(view.name).values()
-    if not positions:
+    """Why a view cannot go on; empty if it can. One that is recomputed always can."""
+    if is_full(view):
         return ""
-    sites, views = catalog.sites(), catalog.views()
-    for table in view.tables:
-        if table.source:
-            site = sites.get(table.site)
-            began = None if site is None else site.origin_csn
-            what = f"the history of {table.site}"
-        else:
-            read = views.get(table.name)
-            began = None if read is None else read.loaded_csn
-            what = f"the view {owner(table.name)}"
-        if began is None:
-            return f"{what} is gone"
-        if began > min(positions):
-            return f"{what} began again at csn {began}"
+    views = catalog.views()
+    known = views[view.name].histories
+    for name, history in histories_of(view, catalog.sites(), views).items():
+        if not history:
+            return f"{owner(name)} is not captured any more"
+        if known.get(name, history) != history:
+            return f"{owner(name)} was loaded anew" if name in views else f"the history of {name} began again"
     return ""
 
 

@@ -248,13 +248,17 @@ class CaptureDriver:
         last_csn, last_time = (recorded[-1].csn, recorded[-1].commit_time) if recorded else (0, 0.0)
         commit = Commit(self.tables.writer("capture"), step.id, last_csn, last_time, "capture")
         tables = self.catalog.tables()
-        lake_versions: dict[str, int] = {}
+        lake_versions = self.catalog.lake_versions()
+        lake_versions = {name: lake_versions[name] for name in changed}
         for name, pieces in changed.items():
             log = self.tables.change_log(tables[name])
             with timer.phase("compute"):
                 timed = _timed(self.session, tables[name].columns, tables[name].types, pieces)
             with timer.phase("write"):
-                lake_versions[name] = log.append(timed, commit)
+                written = log.append(timed, commit)
+                # Nobody else may have written between the last look and this.
+                log.check_no_external_writes(lake_versions[name])
+                lake_versions[name] = written
         if all(isinstance(rows, pa.Table) for pieces in changed.values() for _, rows in pieces):
             timer.rows = sum(rows for unit in units for rows in unit.rows.values())
         log_positions = {site: batch.upto for site, batch in step.bounds.sites.items()}

@@ -86,7 +86,7 @@ class Drivers:
         parts = self._parts
         catalog, tables, views = parts.catalog, parts.tables, parts.views
         drop = DropDriver(catalog, tables, views)
-        sources = SourcePreparation(catalog, tables, parts.sites, self.capture, drop, parts.events)
+        sources = SourcePreparation(catalog, tables, parts.sites, self.capture, parts.events)
         return SetupDriver(catalog, views, sources, self.propagate, self._load, drop)
 
     @cached_property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rollview.catalog import Catalog, Lease, LoadStep
-from rollview.lake import Commit
+from rollview.errors import LakeDamaged
+from rollview.lake import Commit, LakeTable
 from rollview.service.lake_tables import LakeTables
 
 
@@ -16,13 +17,25 @@ def take_back(catalog: Catalog, tables: LakeTables, lease: Lease, name: str) -> 
         record = catalog.views().get(name)
         if record is not None:
             rows = tables.of_view(name, record.generation).rows
-            if rows.exists() and rows.last_step(tables.writer(f"load:{name}")) == step.id:
+            if (
+                rows.exists()
+                and not is_damaged(rows)
+                and rows.last_step(tables.writer(f"load:{name}")) == step.id
+            ):
                 when = catalog.commit_time(record.materialized_csn) or 0.0
                 writer = tables.writer(f"take back:{name}")
                 back = Commit(writer, step.id, record.materialized_csn, when, "take back a load that died")
                 rows.restore(record.lake_version, back)
             tables.drop_generations(name, except_for=record.generation)
         catalog.abandon(lease, step)
+
+
+def is_damaged(table: LakeTable) -> bool:
+    """Whether a table is there and cannot be read at all."""
+    try:
+        return table.exists() and table.version() < 0
+    except LakeDamaged:
+        return True
 
 
 def is_interrupted(catalog: Catalog, name: str) -> bool:

@@ -6,12 +6,13 @@ another one's, would count anew beside old data, or take new steps for repetitio
 
 from __future__ import annotations
 
+import math
 import uuid
 from pathlib import Path
 
 from rollview.catalog import Catalog
-from rollview.errors import LakeMisfit
-from rollview.lake import folder_name
+from rollview.errors import LakeDamaged, LakeMisfit
+from rollview.lake import LakeTable, folder_name
 from rollview.lake.identity import LakeIdentity, newest_commit, read_identity, tables_in, write_identity
 from rollview.service.epoch import HINT, check_epoch
 from rollview.service.lake_tables import LakeTables
@@ -61,7 +62,7 @@ def _check_not_older(catalog: Catalog, lake: Path) -> None:
     for name, record in catalog.views().items():
         tables = LakeTables(lake, catalog).of_view(name, record.generation)
         for table, version in ((tables.rows, record.lake_version), (tables.state, record.state_version)):
-            if table.exists() and table.version() < version:
+            if _newest_version(table) < version:
                 raise _misfit(lake, f"the lake is older than the catalog: {name} is not what it was")
     last_csn = catalog.last_csn()
     for name, captured in catalog.tables().items():
@@ -69,6 +70,14 @@ def _check_not_older(catalog: Catalog, lake: Path) -> None:
         commit = newest_commit(folder)
         if commit is not None and catalog.touched(name, commit.csn, last_csn):
             raise _misfit(lake, f"the lake is older than the catalog: changes of {name} are missing")
+
+
+def _newest_version(table: LakeTable) -> float:
+    """A table that is missing or damaged is reported by whoever needs it, with a way out of its own."""
+    try:
+        return table.version() if table.exists() else math.inf
+    except LakeDamaged:
+        return math.inf
 
 
 def _misfit(lake: Path, reason: str) -> LakeMisfit:

@@ -12,6 +12,7 @@ from shutil import rmtree
 from tempfile import mkdtemp
 
 from rollview.algebra.relation import Table
+from rollview.algebra.view import owner
 from rollview.catalog import Catalog
 from rollview.errors import LakeDamaged
 from rollview.lake import LakeTable, folder_name
@@ -43,15 +44,15 @@ class LakeTables:
 
     def change_log(self, table: Table) -> LakeTable:
         """`lake/changes/SOURCE/TABLE`."""
-        return self._table("changes", folder_name(table.source), folder_name(table.name))
+        place = ("changes", folder_name(table.source), folder_name(table.name))
+        return self._table(*place, reload=table.source)
 
     def of_view(self, name: str, generation: int) -> ViewTables:
         """The tables of a view; those for state and delta belong to one load of it."""
         own = folder_name(name)
         current = own if generation == 1 else f"{own}.{generation}"
-        return ViewTables(
-            self._table("views", own), self._table("state", current), self._table("deltas", current)
-        )
+        places = (("views", own), ("state", current), ("deltas", current))
+        return ViewTables(*(self._table(*place, reload=owner(name)) for place in places))
 
     def drop_view(self, name: str) -> None:
         """Removes all that there is of a view."""
@@ -66,11 +67,15 @@ class LakeTables:
             for folder in (self.lake / kind).glob(f"{glob.escape(own)}*"):
                 is_own = folder.name == own or folder.name.startswith(f"{own}.")
                 if is_own and (kept is None or folder not in (kept.state.folder, kept.deltas.folder)):
-                    self.drop(self._table(kind, folder.name))
+                    self.drop(self._table(kind, folder.name, reload=owner(name)))
 
-    def _table(self, *parts: str) -> LakeTable:
+    def _table(self, *parts: str, reload: str) -> LakeTable:
+        """A table; whoever finds it damaged is told to load this view, or all views of this source, anew."""
         folder = self.lake.joinpath(*parts)
-        return self._opened.setdefault(folder, LakeTable(folder))
+        if folder not in self._opened:
+            hint = f"`rollview setup --reload {quote(reload)}` loads it anew"
+            self._opened[folder] = LakeTable(folder, hint)
+        return self._opened[folder]
 
     def writer(self, name: str) -> str:
         """Who signs a lake commit: step ids are unique only together with their catalog.
@@ -91,25 +96,20 @@ class LakeTables:
         """Refuses change logs that are not as rollview left them."""
         versions = self._catalog.lake_versions()
         for table in tables:
-            at_least = versions.get(table.qualified, 0)
-            self.check_untouched(self.change_log(table), at_least, table.source)
+            self.check_untouched(self.change_log(table), versions.get(table.qualified, 0))
 
-    def check_untouched(self, table: LakeTable, at_least: int, reload: str) -> None:
-        """Refuses a table that somebody else has changed since this process looked, or that lost versions.
+    def check_untouched(self, table: LakeTable, at_least: int) -> None:
+        """Refuses a table that somebody else has changed, or that lost versions.
 
-        `reload` is the view or the source that has to be loaded again then.
+        Version `at_least` is one that the catalog knows: it is as rollview left it.
         """
-        name = f"{table.folder.parent.name}/{table.folder.name}"
-        try:
-            if table.version() < at_least:
-                raise LakeDamaged(
-                    f"{name} has lost entries of its log: {table.version()} is the newest, not {at_least}",
-                    subject=name,
-                )
-            table.check_no_external_writes(self._checked.get(table.folder, 0))
-        except LakeDamaged as damage:
-            hint = f"`rollview setup --reload {quote(reload)}` loads it again"
-            raise LakeDamaged(damage.message, subject=name, hint=hint) from damage
+        if table.version() < at_least:
+            raise LakeDamaged(
+                f"{table.folder.name} has lost entries of its log after version {table.version()}",
+                subject=table.folder.name,
+                hint=table.way_out,
+            )
+        table.check_no_external_writes(max(at_least, self._checked.get(table.folder, 0)))
         self._checked[table.folder] = table.version()
 
     def drop(self, table: LakeTable) -> None:

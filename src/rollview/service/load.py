@@ -8,7 +8,7 @@ content, the old one and its delta stay as they were, or the view is not there a
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rollview import events
@@ -27,9 +27,10 @@ from rollview.catalog import (
 from rollview.events import Events
 from rollview.lake import Commit
 from rollview.service.apply import LEASE as APPLY
+from rollview.service.attached import histories_of
 from rollview.service.content import block_contents, with_stages
 from rollview.service.definitions import algorithm_of, digest, is_full, policy_of
-from rollview.service.interrupted_load import take_back
+from rollview.service.interrupted_load import is_damaged, take_back
 from rollview.service.lake_tables import LakeTables
 from rollview.service.layout import Layout, Stored, layout_of
 from rollview.service.meaning import check_meaning, sample
@@ -79,6 +80,8 @@ class LoadDriver:
             take_back(catalog, self.tables, lease, name)
             catalog.abandon_pending(lease, name, PropagateStep)
             step = catalog.begin(lease, name, LoadStep())
+            # Before anything is read: what begins again after this has to be noticed.
+            histories = histories_of(view, catalog.sites(), catalog.views())
             with timed_step(self.events, "load", name, step.id) as timer:
                 with timer.phase("lookups"):
                     readings = self.snapshots.read(view.tables, folder)
@@ -95,7 +98,11 @@ class LoadDriver:
                     generation = self._next_generation(name)
                     with timer.phase("write"):
                         versions = self._store(layout, generation, contents, commit)
-                    record = _record(view, layout, csn, versions, generation)
+                    record = replace(
+                        _record(view, layout, csn, versions),
+                        generation=generation,
+                        histories=histories,
+                    )
                     positions = dict.fromkeys(_positions(view), csn)
                     number = self._rows_of(record, layout)
                     seconds, timer.rows = timer.seconds, number
@@ -148,6 +155,9 @@ class LoadDriver:
             state_version = bag.replace(contents.state, commit)
         # Last: this is what others see at once.
         if contents.rows is not None:
+            if is_damaged(tables.rows):
+                self.tables.drop(tables.rows)
+                tables = self.tables.of_view(layout.view.name, generation)
             rows_version = rows_bag(self.session, layout, tables.rows).replace(contents.rows, commit)
         return rows_version, state_version
 
@@ -159,7 +169,7 @@ class LoadDriver:
         return sum(file.rows for file in tables.state.files(version=record.state_version))
 
 
-def _record(view: View, layout: Layout, csn: int, versions: tuple[int, int], generation: int) -> ViewRecord:
+def _record(view: View, layout: Layout, csn: int, versions: tuple[int, int]) -> ViewRecord:
     return ViewRecord(
         name=view.name,
         sql=view.sql,
@@ -171,7 +181,6 @@ def _record(view: View, layout: Layout, csn: int, versions: tuple[int, int], gen
         materialized_csn=csn,
         lake_version=versions[0],
         state_version=versions[1],
-        generation=generation,
         tables=tuple(table for table in view.named_tables if table.source),
         policy=policy_of(view),
         types={part.name: part.types for part in view.parts if part.types},

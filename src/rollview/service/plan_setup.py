@@ -20,11 +20,11 @@ from rollview.service.setup_plan import (
     BeginHistory,
     DropView,
     FinishCapture,
-    ForgetHistory,
     GiveUpStep,
     KeepView,
     LoadView,
     PrepareSource,
+    RestartHistory,
     SetupPlan,
     StopCapture,
 )
@@ -147,7 +147,7 @@ class _Planning:
             if not sites <= self.recorded.sites:
                 self._forget(sites & self.recorded.sites, "an interrupted capture cannot be finished")
         for site, reason in self.forgotten.items():
-            yield ForgetHistory(site, reason)
+            yield RestartHistory(site, reason)
 
     def _forget(self, sites: Set[str], reason: str) -> None:
         for site in sorted(sites - self.forgotten.keys()):
@@ -224,6 +224,8 @@ class _Planning:
         inputs = [table.name for table in view.tables if not table.source and table.name in loaded]
         if others := [name for name in inputs if not is_stage(name)]:
             return f"{others[0]} was loaded"
+        if view.name in self.recorded.detached:
+            return self.recorded.detached[view.name]
         if view.name in self.lost:
             return f"the history of {self.lost[view.name]} starts over"
         unchanged = view.name in self.left and self.recorded.has(view) and not inputs

@@ -15,11 +15,10 @@ from rollview.errors import RollviewError
 from rollview.events import Events
 from rollview.service.capture import LEASE as CAPTURE
 from rollview.service.capture import CaptureDriver
-from rollview.service.drop import DropDriver
 from rollview.service.lake_tables import LakeTables
 from rollview.service.plan_setup import needs_administrator, tables_by_source
 from rollview.service.results import SetupReport
-from rollview.service.setup_plan import PrepareSource, SetupPlan, StopCapture
+from rollview.service.setup_plan import PrepareSource, RestartHistory, SetupPlan, StopCapture
 from rollview.service.sites import Sites
 from rollview.service.step_timer import timed_step
 
@@ -28,19 +27,18 @@ PATIENCE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class SourcePreparation:
-    """Prepares the sources that views read; forgets sites whose history is of no use any more."""
+    """Prepares the sources that views read; lets sites begin again whose history is of no use any more."""
 
     catalog: Catalog
     tables: LakeTables
     sites: Sites
     capture: CaptureDriver
-    drop: DropDriver
     events: Events
 
     def finish_interrupted(self) -> None:
         """Finishes a capture that died, before the sources are touched: they may lose what it needs.
 
-        If that is impossible, it is looked at again when the sites that start over are forgotten.
+        If that is impossible, it is looked at again when the sites that start over are known.
         """
         interrupted = [step for step in self.catalog.unfinished() if step.kind == CaptureStep.kind]
         if not interrupted:
@@ -57,43 +55,42 @@ class SourcePreparation:
         return list(prepared.done)
 
     def begin_history(self, plan: SetupPlan, views: Iterable[View], report: SetupReport) -> None:
-        """Begins the history of tables that are new; sources stop capturing what is no longer read."""
-        released = {each.source for each in plan.all(StopCapture)}
-        known = self.catalog.sites()
-        for name, own in tables_by_source(views).items():
+        """Begins the history of tables that are new, and that of sites that start over again.
+
+        Sources stop capturing what is no longer read. A capture that died is finished first; where that is
+        impossible, it may only concern sites that start over.
+        """
+        catalog, released = self.catalog, {each.source for each in plan.all(StopCapture)}
+        again = {each.site for each in plan.all(RestartHistory)}
+        own: list[Table] = []
+        origins: dict[str, tuple[str, str]] = {}
+        with catalog.lease(CAPTURE, PATIENCE_SECONDS) as lease:
+            for step in catalog.pending(CaptureStep):
+                self._finish(lease, step, again)
+            known = catalog.sites().keys() - again
+            for name, tables in tables_by_source(views).items():
+                source = self.sites.sources[name]
+                if name in released:
+                    report.sources[name] += source.setup(tables).done
+                new = {table.site for table in tables} - known
+                origins |= {site: (name, source.current_position(site)) for site in sorted(new)}
+                own += tables
+            gone = [name for name, table in catalog.tables().items() if table.site in again]
+            # All at once: half a site could neither be captured nor be told from a whole one.
+            catalog.restart(gone, own, origins)
+            for step in catalog.pending(CaptureStep):
+                catalog.abandon(lease, step)
             self._create_change_logs(own)
-            source = self.sites.sources[name]
-            if name in released:
-                report.sources[name] += source.setup(own).done
-            origins = {t.site: (name, source.current_position(t.site)) for t in own if t.site not in known}
-            self.catalog.register(own, origins)
         self.capture.run(PATIENCE_SECONDS)
 
     def _create_change_logs(self, tables: Iterable[Table]) -> None:
-        registered = self.catalog.tables()
+        captured = self.catalog.lake_versions()
         for table in tables:
-            if table.qualified not in registered:
-                # What an earlier catalog captured belongs to another history.
+            if not captured[table.qualified]:
+                # Nothing has been captured in this history, so whatever is there belongs to another one.
                 self.tables.drop(self.tables.change_log(table))
             columns = zip(table.columns, table.types, strict=True)
             self.tables.change_log(table).create((*columns, (COUNT, "bigint"), (CSN, "bigint")))
-
-    def forget(self, sites: Set[str]) -> None:
-        """Drops the views that read these sites, and all that was captured of them.
-
-        A capture that died is finished first. Where that is impossible, it may only concern these sites.
-        """
-        catalog = self.catalog
-        if not sites and not catalog.pending(CaptureStep):
-            return
-        with catalog.lease(CAPTURE, PATIENCE_SECONDS) as lease:
-            for step in catalog.pending(CaptureStep):
-                self._finish(lease, step, sites)
-            self.drop.captured(
-                {name: table for name, table in catalog.tables().items() if table.site in sites}
-            )
-            for step in catalog.pending(CaptureStep):
-                catalog.abandon(lease, step)
 
     def _finish(self, lease: Lease, step: Step[CaptureStep], sites: Set[str]) -> None:
         known = self.catalog.sites().keys() & step.bounds.sites.keys()

@@ -91,7 +91,7 @@ class PropagateDriver:
         """What is read and what is written must be as rollview left it."""
         self.tables.check_change_logs(table for table in view.tables if table.source)
         record = self.views.record(view.name)
-        self.tables.check_untouched(self._delta_table(view.name), record.delta_version, view.name)
+        self.tables.check_untouched(self._delta_table(view.name), record.delta_version)
 
     def _delta_table(self, name: str) -> LakeTable:
         return self.tables.of_view(name, self.views.record(name).generation).deltas
@@ -136,6 +136,8 @@ class PropagateDriver:
             when = self.catalog.commit_time(high_water) or 0.0
             with timer.phase("write"):
                 version = table.append(delta, Commit(writer, step.id, high_water, when, "propagate"))
+                # Nobody else may have written between the last look and this.
+                table.check_no_external_writes(self.views.record(name).delta_version)
         return moves, version
 
 

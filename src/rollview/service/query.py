@@ -19,6 +19,7 @@ from rollview.algebra.valid_time import ValidTime, valid_together
 from rollview.catalog import Catalog
 from rollview.errors import PointError, ViewError
 from rollview.planning import referenced_names
+from rollview.service.attached import check_attached
 from rollview.service.maintenance import needed_by_views
 from rollview.service.points_in_time import iso, newest_uncondensed
 from rollview.service.refresh import RefreshDriver
@@ -64,6 +65,10 @@ class QueryDriver:
         views = [name for name in names if name in self.views.all()]
         if max_staleness is not None and _staleness(self.catalog, self._newest(views)) > max_staleness:
             self.refresh.run(views or None)
+        if len(views) < len(names):
+            # A table of a history that began again has no state to go with a view of the one before.
+            for name in views:
+                check_attached(catalog, self.views.named(name))
         csn = self._common_csn(views, [tables[name] for name in names if name in tables])
         with self.snapshots.scratch() as folder:
             base: list[Table] = [tables[name] for name in names if name in tables]

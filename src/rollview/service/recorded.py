@@ -8,18 +8,23 @@ from dataclasses import dataclass, field
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.catalog import CaptureStep, Catalog, UnreadableStep
+from rollview.service.attached import detached
 from rollview.service.definitions import digest
 from rollview.service.views import Views
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """Views with their digests, captured tables, sites; steps that cannot be read, captures that died."""
+    """Views with their digests, captured tables, sites; steps that cannot be read, captures that died.
+
+    `detached` are views that cannot go on, and why.
+    """
 
     views: Mapping[str, View] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
     sites: frozenset[str] = frozenset()
+    detached: Mapping[str, str] = field(default_factory=dict)
     unreadable: tuple[UnreadableStep, ...] = ()
     interrupted: tuple[frozenset[str], ...] = ()
 
@@ -32,6 +37,9 @@ class Recorded:
             digests={name: record.digest for name, record in catalog.views().items()},
             tables=catalog.tables(),
             sites=frozenset(catalog.sites()),
+            detached={
+                name: reason for name, view in views.all().items() if (reason := detached(catalog, view))
+            },
             unreadable=tuple(step for step in unfinished if isinstance(step, UnreadableStep)),
             interrupted=tuple(
                 frozenset(step.bounds.sites)

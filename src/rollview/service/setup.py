@@ -19,7 +19,6 @@ from rollview.service.refresh import with_dependencies
 from rollview.service.results import SetupReport
 from rollview.service.setup_plan import (
     DropView,
-    ForgetHistory,
     GiveUpStep,
     KeepView,
     LoadView,
@@ -50,9 +49,6 @@ class SetupDriver:
         for source in plan.all(PrepareSource):
             report.sources[source.source] = self.sources.prepare(source, tables)
         self._give_up_unreadable({view for step in plan.all(GiveUpStep) for view in step.views})
-        for dropped in plan.all(DropView):
-            self.drop.with_readers(dropped.view)
-        self.sources.forget({each.site for each in plan.all(ForgetHistory)})
         self.sources.begin_history(plan, views, report)
         for action in plan.actions:
             match action:
@@ -63,6 +59,9 @@ class SetupDriver:
                     self.load.give_up_interrupted(name, PATIENCE_SECONDS)
                 case _:
                     continue
+        # Last: whatever failed before, nobody misses them.
+        for dropped in plan.all(DropView):
+            self.drop.with_readers(dropped.view)
         report.dropped += [each.view for each in plan.all(DropView) if each in plan.shown]
         report.loaded |= {each.view: each.reason for each in plan.all(LoadView) if each in plan.shown}
         report.unchanged += [each.view for each in plan.all(KeepView) if each in plan.shown]

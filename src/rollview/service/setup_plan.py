@@ -72,17 +72,17 @@ class DropView:
 
 
 @dataclass(frozen=True)
-class ForgetHistory:
-    """All that was captured of a site is dropped, with the content of the views that read it."""
+class RestartHistory:
+    """The history of a site begins again; until they are loaded, its views can be read as they are."""
 
-    action: ClassVar[str] = "forget_history"
+    action: ClassVar[str] = "restart_history"
     site: str
     reason: str
 
     @property
     def lines(self) -> tuple[str, ...]:
         """For people."""
-        return (f"site {self.site}: its history will be dropped ({self.reason})",)
+        return (f"site {self.site}: its history will begin again ({self.reason})",)
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ Action = (
     | PrepareSource
     | GiveUpStep
     | DropView
-    | ForgetHistory
+    | RestartHistory
     | StopCapture
     | BeginHistory
     | LoadView

@@ -92,7 +92,10 @@ class StoredBag:
         parts = [written]
         if isinstance(written, pa.Table) and self.order:
             parts = list(_by_range(written, self.order[0], touched))
-        return self.table.replace(touched, parts, commit, layout)
+        version = self.table.replace(touched, parts, commit, layout)
+        # Nobody else may have written between the last look and this.
+        self.table.check_no_external_writes(self.version)
+        return version
 
     def _touched(self, files: Sequence[LakeFile], changed: SparkBag) -> tuple[LakeFile, ...]:
         """The files that may lose a row, and all small ones if these are many. A small table is one file."""

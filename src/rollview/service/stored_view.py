@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from shlex import quote
 
 import pyarrow as pa
 
 from rollview.algebra.bag import keep
 from rollview.algebra.expression import Column
 from rollview.algebra.history import CSN
-from rollview.algebra.view import View, owner
+from rollview.algebra.view import View
 from rollview.catalog import Catalog, ViewRecord
 from rollview.errors import LakeDamaged
 from rollview.lake import LakeFile, LakeTable
@@ -68,16 +67,16 @@ class StoredView:
         """Refuses tables that somebody else changed, or that an older release wrote."""
         name, tables = self.view.name, self.stored.tables
         if self.layout.has_delta:
-            tables.check_untouched(self._tables.deltas, self.record.delta_version, owner(name))
+            tables.check_untouched(self._tables.deltas, self.record.delta_version)
         for bag in (self.rows_bag, self.state_bag):
             if bag is None:
                 continue
-            tables.check_untouched(bag.table, bag.version, owner(name))
+            tables.check_untouched(bag.table, bag.version)
             if bag.table.columns_at(bag.version) != bag.columns:
                 raise LakeDamaged(
                     f"view {name}: lake/{bag.table.folder.parent.name} has other columns than it should",
                     subject=name,
-                    hint=f"`rollview setup --reload {quote(owner(name))}` loads it anew",
+                    hint=bag.table.way_out,
                 )
 
     @property
