@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from crashing import Died, Executioner
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from shop import DEEP_VIEWS, MORE_VIEWS, VIEWS, Shop, check_all, transact
+from shop import DEEP_VIEWS, MORE_VIEWS, VIEWS, Shop, check_all, shown, transact
 
 from rollview.algebra.view import is_stage
 from rollview.errors import (
     CaptureRefused,
     CatalogError,
+    HistoryBroken,
     Misunderstood,
     RollviewError,
     SeveralMistakes,
@@ -286,3 +289,99 @@ def test_capture_of_what_is_no_longer_read_is_removed(shop: Shop, spark: SparkSe
         assert "table product is no longer captured" in report.sources["shop"]
         assert report.sources["shop"].count("table product is no longer captured") == 1
         assert project.setup().sources["shop"] == []
+
+
+@pytest.mark.parametrize("reload", [["shop"], ["sales_by_state"], "columns"])
+def test_oracle_a_reload_that_dies_anywhere_leaves_what_there_was(
+    shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, reload: list[str] | str
+) -> None:
+    """The content, also of older csn, can be read by rollview; the table in the lake is complete."""
+    executioner = Executioner(monkeypatch)
+    shop.views = {"sales_by_state": VIEWS["sales_by_state"], "states_of_size": MORE_VIEWS["states_of_size"]}
+    shop.write_project()
+    transact(shop, 8)
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        transact(shop, 6)
+        project.run(once=True)
+        if reload == "columns":
+            old = shop.views["sales_by_state"]
+            shop.views["sales_by_state"] = old.replace("c.state,", "c.state, 1 AS one,", 1)
+            shop.write_project()
+            shop.views["sales_by_state"] = old
+        status = {view.name: view for view in project.status().views}
+        before = {
+            (name, csn): shown(project, name, csn)
+            for name, view in status.items()
+            for csn in {view.oldest, (view.oldest + view.materialized) // 2, view.materialized}
+        }
+    deaths = 0
+    for moment in range(0, 400, 4):
+        project = Project.open(shop.folder, spark)
+        executioner.kill_at(moment)
+        try:
+            project.setup(None if reload == "columns" else reload)
+        except Died:
+            deaths += 1
+        else:
+            break
+        finally:
+            with suppress(Died):
+                project.close()
+            executioner.revive()
+        with Project.open(shop.folder, spark) as project:
+            if moment % 8:
+                with suppress(HistoryBroken):
+                    project.run(once=True)
+            loaded = {view.name for view in project.status().views if view.oldest != status[view.name].oldest}
+            for (name, csn), rows in before.items():
+                if name not in loaded:
+                    assert shown(project, name, csn) == rows, (executioner.place, name, csn)
+            for name in status.keys() - loaded:
+                table = DeltaTable(str(shop.folder / "lake" / "views" / name)).to_pyarrow_table()
+                assert table.num_rows == sum(before[name, status[name].materialized].values())
+    assert deaths > 5
+    with Project.open(shop.folder, spark) as project:
+        if reload == "columns":
+            shop.views["sales_by_state"] = old.replace("c.state,", "c.state, 1 AS one,", 1)
+        transact(shop)
+        project.run(once=True)
+        for name in status:
+            assert shown(project, name) == shop.expected_now(name)
+        assert project.status().unfinished == ()
+
+
+def test_oracle_a_load_that_died_is_taken_back(
+    shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had replaced the rows already: the old definition is maintained, until setup is run again."""
+    executioner = Executioner(monkeypatch)
+    old = shop.views["sales_by_state"]
+    transact(shop, 8)
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        columns = project.read("sales_by_state").columns
+    new = old.replace("c.state,", "c.state, 1 AS one,", 1)
+    shop.views["sales_by_state"] = new
+    shop.write_project()
+    project = Project.open(shop.folder, spark)
+    executioner.kill_at("_commit of views/sales_by_state")
+    with pytest.raises(Died):
+        project.setup()
+    with suppress(Died):
+        project.close()
+    executioner.revive()
+    table = str(shop.folder / "lake" / "views" / "sales_by_state")
+    assert "one" in DeltaTable(table).to_pyarrow_table().column_names
+    shop.views["sales_by_state"] = old
+    with Project.open(shop.folder, spark) as project:
+        assert [each.step for each in project.status().unfinished] == ["load sales_by_state"]
+        transact(shop)
+        project.run(once=True)
+        assert DeltaTable(table).to_pyarrow_table().column_names == columns
+        assert all(shown(project, name) == shop.expected_now(name) for name in shop.views)
+        shop.views["sales_by_state"] = new
+        assert project.setup().loaded["sales_by_state"] == "the definition changed"
+        transact(shop)
+        project.run(once=True)
+        assert all(shown(project, name) == shop.expected_now(name) for name in shop.views)
