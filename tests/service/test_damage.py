@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sqlite3
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from damage import Damaged
+from click.testing import CliRunner
+from damage import COMMAND, Damaged
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
+from shop import shown
+
+from rollview.cli.main import main
+from rollview.errors import LakeMisfit, RollviewError
+from rollview.service.project import Project
 
 pytestmark = pytest.mark.slow
 
@@ -22,4 +33,121 @@ def test_oracle_random_damage(
         except BaseException as error:
             error.add_note(f"round {number} of seed {seed}: {dict(world.deeds)}")
             raise
+    world.shop.close()
+
+
+def _follow(spark: SparkSession, folder: Path, error: RollviewError) -> None:
+    """Types the command of a hint."""
+    command = COMMAND.findall(error.hint)[0]
+    words = [*shlex.split(command)[1:], "--project", str(folder)]
+    done = CliRunner().invoke(main, words, obj=spark)
+    assert done.exit_code == 0, (command, done.output)
+
+
+@pytest.mark.parametrize("when", ["before propagate", "before capture", "while it runs"])
+def test_oracle_a_delta_source_loses_the_newest_entry_of_its_log(
+    tmp_path: Path, spark: SparkSession, when: str
+) -> None:
+    """The source's table is what it was a version ago; every view follows, or says what to do."""
+    table = str(tmp_path / "d" / "sales")
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "kind": ["a", "b"]})
+    write_deltalake(table, rows)
+    (tmp_path / "rollview.yml").write_text(
+        "name: x\nsources:\n  d: {type: delta, path: ./d, key.sales: id}\n"
+    )
+    (tmp_path / "views").mkdir()
+    views = {
+        "v": "SELECT id, kind FROM d.sales",
+        "w": "SELECT kind, count(*) AS n FROM d.sales GROUP BY kind",
+    }
+    for name, sql in views.items():
+        (tmp_path / "views" / f"{name}.sql").write_text(f"CREATE MATERIALIZED VIEW {name} AS {sql}")
+    project = Project.open(tmp_path, spark)
+    project.setup()
+    for number in range(3, 6):
+        write_deltalake(table, pa.table({"id": pa.array([number], pa.int64()), "kind": ["c"]}), mode="append")
+        if number == 3 or when != "before capture":
+            project.capture()
+        if number == 4:
+            project.run(once=True)
+    if when != "while it runs":
+        project.close()
+        project = Project.open(tmp_path, spark)
+    entries = sorted((tmp_path / "d" / "sales" / "_delta_log").glob("*.json"))
+    entries[-1].unlink()
+    for _ in range(3):
+        try:
+            project.run(once=True)
+            break
+        except RollviewError as error:
+            _follow(spark, tmp_path, error)
+    assert all(verdict.is_right for verdict in project.verify())
+    write_deltalake(table, pa.table({"id": pa.array([9], pa.int64()), "kind": ["a"]}), mode="append")
+    for _ in range(3):
+        try:
+            project.run(once=True)
+            break
+        except RollviewError as error:
+            _follow(spark, tmp_path, error)
+    now = DeltaTable(table).to_pyarrow_table()
+    assert sorted(row["id"] for row in project.read("v").collect()) == sorted(now["id"].to_pylist())
+    counts = {row["kind"]: row["n"] for row in project.read("w").collect()}
+    assert counts == {kind: now["kind"].to_pylist().count(kind) for kind in set(now["kind"].to_pylist())}
+    project.close()
+
+
+@pytest.mark.parametrize("table", ["changes/shop/sales", "deltas/sold", "state/sales_by_state", "views/sold"])
+@pytest.mark.parametrize("deed", ["newest entry", "first entry", "all entries"])
+def test_oracle_a_log_that_lost_entries(tmp_path: Path, spark: SparkSession, table: str, deed: str) -> None:
+    """Of a table in the lake: noticed by the process that runs and by the next one, and mended as told."""
+    world = Damaged(tmp_path, spark, seed=8)
+    with world.open() as project:
+        world.write(4)
+        project.run(once=True)
+        world.write(4)
+        project.capture()
+        for view in project.views:
+            project.propagate(view)
+        entries = sorted((world.lake / table / "_delta_log").glob("*.json"))
+        for entry in {"newest entry": entries[-1:], "first entry": entries[:1], "all entries": entries}[deed]:
+            entry.unlink()
+    world.lead_back(f"{deed} of {table}")
+    world.shop.close()
+
+
+def test_oracle_two_copies_of_a_catalog(tmp_path: Path, spark: SparkSession) -> None:
+    """The second one takes the lake over; the first one is refused before its next write."""
+    world = Damaged(tmp_path, spark, seed=9)
+    first = world.open()
+    world.write()
+    first.run(once=True)
+    for path in world.lake.glob("catalog.db*"):
+        shutil.copy2(path, tmp_path / path.name.replace("catalog", "second"))
+    world.shop.write_project(catalog=f"sqlite:///{tmp_path}/second.db")
+    world.write()
+    with world.open() as second:
+        second.run(once=True)
+    world.write()
+    with pytest.raises(LakeMisfit, match="another copy of the catalog") as caught:
+        first.run(once=True)
+    assert "`rollview recover`" in caught.value.hint
+    first.close()
+    with world.open() as second:
+        second.run(once=True)
+        assert all(shown(second, view) == world.shop.expected_now(view) for view in second.views)
+    world.shop.write_project()
+    world.lead_back("the first copy again")
+    world.shop.close()
+
+
+def test_recover_leaves_a_locked_catalog_alone(tmp_path: Path, spark: SparkSession) -> None:
+    world = Damaged(tmp_path, spark, seed=10)
+    before = {path for path in world.lake.rglob("*") if path.suffix != ".db-shm"}
+    locked = sqlite3.connect(world.lake / "catalog.db", isolation_level=None)
+    locked.execute("BEGIN EXCLUSIVE")
+    with world.open() as project, pytest.raises(RollviewError):
+        project.recover()
+    locked.close()
+    assert before <= set(world.lake.rglob("*"))
+    world.lead_back("a catalog that was locked")
     world.shop.close()

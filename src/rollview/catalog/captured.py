@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
+from shlex import quote
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
@@ -112,14 +113,14 @@ def _reconciled(old: Table, new: Table) -> Table:
         raise CatalogError(
             f"table {new.qualified} was captured as a part of site {old.site} and is now one of {new.site}",
             subject=new.qualified,
-            hint="drop the views that use it, and set them up again",
+            hint=f"`rollview setup --reload {quote(new.source)}` loads the views that read it anew",
         )
     types = new.types or old.types
     if old.columns != new.columns or (old.types and old.types != types):
         raise SourceChanged(
             f"table {new.qualified} has changed: it was ({_columns(old)}) and is now ({_columns(new)})",
             subject=new.qualified,
-            hint="drop the views that use it, and set them up again",
+            hint=f"`rollview setup --reload {quote(new.source)}` loads the views that read it anew",
         )
     return replace(new, types=types)
 

@@ -80,6 +80,7 @@ class CaptureDriver:
         """
         captured, began = 0, time.time()
         with self.catalog.lease(LEASE, wait_seconds) as lease:
+            self.tables.check_turn()
             captured += self.recover(lease)
             deadline = time.monotonic() + LONGEST_CHASE_SECONDS
             while batches := self._take(timer := StepTimer()):

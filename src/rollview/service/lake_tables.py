@@ -80,13 +80,17 @@ class LakeTables:
     def writer(self, name: str) -> str:
         """Who signs a lake commit: step ids are unique only together with their catalog.
 
-        Asked before every write. Refused if the lake has passed to somebody else meanwhile.
+        Asked before every write, which is refused if the lake has passed to somebody else meanwhile.
         """
+        self.check_turn()
+        return f"{self._identity}/{name}"
+
+    def check_turn(self) -> None:
+        """Refuses to go on if the lake has passed to another copy of the catalog."""
         if not self._is_claimed:
             claim(self._catalog, self.lake)
             self._is_claimed = True
         check_epoch(self._catalog, self.lake)
-        return f"{self._identity}/{name}"
 
     @cached_property
     def _identity(self) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 
 def reload_hint(subject: str) -> str:
     """For a source, or for a table or column whose name begins with that of its source."""
     source = subject.partition(".")[0]
-    return f"run `rollview setup --reload {source}`, which reloads the views that read {source}"
+    return f"run `rollview setup --reload {quote(source)}`, which reloads the views that read {source}"
