@@ -14,6 +14,7 @@ from shop import Shop, check_all, shown, transact
 
 from rollview.errors import InputError, LakeMisfit, RollviewError
 from rollview.service.project import Project
+from rollview.service.recover import last_known
 from rollview.service.retry import Stop
 
 pytestmark = pytest.mark.slow
@@ -54,9 +55,12 @@ def _expect_misfit(shop: Shop, spark: SparkSession, reason: str) -> None:
 
 
 def _recover(shop: Shop, spark: SparkSession) -> Path:
+    reached = last_known(shop.folder / "lake")[0]
     with Project.open(shop.folder, spark) as project:
         report = project.recover()
         assert set(report.setup.loaded) == set(shop.views)
+        # No csn is given twice.
+        assert project.status().last_csn >= reached > 0
         shop.begin()
         transact(shop)
         check_all(shop, project)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import insert, select, update
 
 from rollview.algebra.history import Seen
 from rollview.algebra.net_effect import Range
@@ -163,6 +163,12 @@ class Catalog:
         """The newest csn; 0 before all history."""
         with self._database.reading() as connection:
             return history.last_csn(connection)
+
+    def continue_from(self, csn: int, commit_time: float) -> None:
+        """Lets the history of a new catalog go on behind a csn that an earlier one has given."""
+        with self._database.writing() as connection:
+            if csn > history.last_csn(connection):
+                connection.execute(insert(schema.unit_of_work).values(csn=csn, commit_time=commit_time))
 
     def commit_time(self, csn: int) -> float | None:
         """When a unit was committed; None for csn 0 and for what was pruned."""

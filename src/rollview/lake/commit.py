@@ -19,13 +19,19 @@ _KEY = "rollview"
 
 @dataclass(frozen=True)
 class Commit:
-    """A step of one writer. A repeat of the same writer and step changes nothing."""
+    """A step of one writer. A repeat of the same writer and step changes nothing.
+
+    The content comes to `csn`, from `continues` where it goes on from an earlier one; `epoch` is that of the
+    lake when it was written.
+    """
 
     writer: str
     step: int
     csn: int
     commit_time: float
     operation: str
+    continues: int | None = None
+    epoch: str = ""
 
 
 def properties_of(commit: Commit) -> CommitProperties:
@@ -36,6 +42,8 @@ def properties_of(commit: Commit) -> CommitProperties:
         "csn": commit.csn,
         "commitTime": commit.commit_time,
         "operation": commit.operation,
+        "continues": commit.continues,
+        "epoch": commit.epoch,
     }
     # The library must not try again by itself: after every failure the step is looked up first.
     return CommitProperties(
@@ -57,4 +65,12 @@ def commit_of(information: Mapping[str, Any]) -> Commit | None:
     said = information.get(_KEY)
     if said is None:
         return None
-    return Commit(said["writer"], said["step"], said["csn"], said["commitTime"], said["operation"])
+    return Commit(
+        said["writer"],
+        said["step"],
+        said["csn"],
+        said["commitTime"],
+        said["operation"],
+        said.get("continues"),
+        said.get("epoch", ""),
+    )

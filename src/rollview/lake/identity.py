@@ -65,7 +65,11 @@ def newest_commit(table: Path) -> Commit | None:
         return None
     for line in text.splitlines():
         if line.startswith('{"commitInfo"'):
-            return commit_of(json.loads(line)["commitInfo"])
+            try:
+                return commit_of(json.loads(line)["commitInfo"])
+            except (ValueError, KeyError):
+                # It was cut off: whoever reads the table says so.
+                return None
     return None
 
 

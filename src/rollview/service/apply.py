@@ -15,7 +15,6 @@ from rollview import events
 from rollview.catalog import ApplyStep, Catalog, CsnRange, Lease, Materialized, Refresh, Refreshed, Step
 from rollview.errors import LeaseHeld
 from rollview.events import Events
-from rollview.lake import Commit
 from rollview.service.interrupted_load import is_interrupted, take_back
 from rollview.service.lake_tables import LakeTables
 from rollview.service.session import Session
@@ -114,8 +113,7 @@ class ApplyDriver:
             delta = stored.delta(after, upto)
             if delta.is_empty():
                 return (stored.record.lake_version, stored.record.state_version), 0
-        when = self.catalog.commit_time(upto) or 0.0
-        commit = Commit(self.tables.writer("apply"), step, upto, when, "apply")
+        commit = self.tables.signed("apply", step, upto, "apply", continues=after)
         with timer.phase("compute"):
             changed = stored.changes(delta)
         # The rows first: until the state is written, it is what all of this can be computed from again.

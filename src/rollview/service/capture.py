@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import merge
 from typing import Any
 
@@ -42,7 +42,6 @@ from rollview.catalog import (
 )
 from rollview.errors import NotRegistered
 from rollview.events import Events
-from rollview.lake import Commit
 from rollview.rows import Rows, arrow_schema
 from rollview.service.lake_tables import LakeTables
 from rollview.service.session import Session
@@ -247,7 +246,10 @@ class CaptureDriver:
                 _collect(each, csn, changed, touched)
             units.append(Unit(csn, commit_time, tuple(named), touched))
         last_csn, last_time = (recorded[-1].csn, recorded[-1].commit_time) if recorded else (0, 0.0)
-        commit = Commit(self.tables.writer("capture"), step.id, last_csn, last_time, "capture")
+        before = recorded[0].csn - 1 if recorded else None
+        commit = replace(
+            self.tables.signed("capture", step.id, last_csn, "capture", before), commit_time=last_time
+        )
         tables = self.catalog.tables()
         lake_versions = self.catalog.lake_versions()
         lake_versions = {name: lake_versions[name] for name in changed}

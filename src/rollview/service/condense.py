@@ -13,7 +13,7 @@ from rollview.algebra.net_effect import Range
 from rollview.algebra.net_effect import condense as net_effect_of_range
 from rollview.catalog import Catalog, Condensed, CondenseStep
 from rollview.errors import InputError
-from rollview.lake import Commit, FileLayout
+from rollview.lake import FileLayout
 from rollview.service.exclusive_access import ExclusiveAccess
 from rollview.service.lake_tables import LakeTables
 from rollview.service.stored_view import StoredViews
@@ -49,9 +49,8 @@ class CondenseDriver:
             total = stored.layout.typed(condensed, CSN).materialized()
             step = catalog.begin(lease, name, CondenseStep(after, upto))
             catalog.finish(lease, step, Condensed(name, after, upto))
-            when = catalog.commit_time(upto) or 0.0
-            writer, reason = self.tables.writer("condense"), f"condense csn {after} to {upto}"
-            commit = Commit(writer, step.id, catalog.high_water(name), when, reason)
+            reason = f"condense csn {after} to {upto}"
+            commit = self.tables.signed("condense", step.id, catalog.high_water(name), reason)
             table.replace(files, [total.rows()], commit, FileLayout((CSN,), expected_rows=before))
             return before - int(total.table().num_rows)
 

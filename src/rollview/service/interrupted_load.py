@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rollview.catalog import Catalog, Lease, LoadStep
 from rollview.errors import LakeDamaged
-from rollview.lake import Commit, LakeTable
+from rollview.lake import LakeTable
 from rollview.service.lake_tables import LakeTables
 
 
@@ -22,10 +22,8 @@ def take_back(catalog: Catalog, tables: LakeTables, lease: Lease, name: str) -> 
                 and not is_damaged(rows)
                 and rows.last_step(tables.writer(f"load:{name}")) == step.id
             ):
-                when = catalog.commit_time(record.materialized_csn) or 0.0
-                writer = tables.writer(f"take back:{name}")
-                back = Commit(writer, step.id, record.materialized_csn, when, "take back a load that died")
-                rows.restore(record.lake_version, back)
+                shown, reason = record.materialized_csn, "take back a load that died"
+                rows.restore(record.lake_version, tables.signed(f"take back:{name}", step.id, shown, reason))
             tables.drop_generations(name, except_for=record.generation)
         catalog.abandon(lease, step)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rollview.catalog import Catalog
 from rollview.errors import LakeDamaged, LakeMisfit
-from rollview.lake import LakeTable, folder_name
+from rollview.lake import LakeTable
 from rollview.lake.identity import LakeIdentity, newest_commit, read_identity, tables_in, write_identity
 from rollview.service.epoch import HINT, check_epoch
 from rollview.service.lake_tables import LakeTables
@@ -59,16 +59,15 @@ def _check_not_older(catalog: Catalog, lake: Path) -> None:
 
     A table that is missing altogether is reported by whoever needs it, with a way out of its own.
     """
+    lake_tables = LakeTables(lake, catalog)
     for name, record in catalog.views().items():
-        tables = LakeTables(lake, catalog).of_view(name, record.generation)
-        for table, version in ((tables.rows, record.lake_version), (tables.state, record.state_version)):
-            if _newest_version(table) < version:
-                raise _misfit(lake, f"the lake is older than the catalog: {name} is not what it was")
-    last_csn = catalog.last_csn()
+        tables = lake_tables.of_view(name, record.generation)
+        versions = (record.lake_version, record.state_version, record.delta_version)
+        if any(_newest_version(table) < known for table, known in zip(tables, versions, strict=True)):
+            raise _misfit(lake, f"the lake is older than the catalog: {name} is not what it was")
+    versions_of_logs = catalog.lake_versions()
     for name, captured in catalog.tables().items():
-        folder = lake / "changes" / folder_name(captured.source) / folder_name(captured.name)
-        commit = newest_commit(folder)
-        if commit is not None and catalog.touched(name, commit.csn, last_csn):
+        if _newest_version(lake_tables.change_log(captured)) < versions_of_logs[name]:
             raise _misfit(lake, f"the lake is older than the catalog: changes of {name} are missing")
 
 

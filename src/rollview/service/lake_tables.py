@@ -15,7 +15,7 @@ from rollview.algebra.relation import Table
 from rollview.algebra.view import owner
 from rollview.catalog import Catalog
 from rollview.errors import LakeDamaged
-from rollview.lake import LakeTable, folder_name
+from rollview.lake import Commit, LakeTable, folder_name
 from rollview.lake.identity import FOLDERS
 from rollview.service.epoch import check_epoch, claim
 
@@ -84,6 +84,13 @@ class LakeTables:
         """
         self.check_turn()
         return f"{self._identity}/{name}"
+
+    def signed(self, name: str, step: int, csn: int, operation: str, continues: int | None = None) -> Commit:
+        """A commit of this catalog, in the lake's epoch."""
+        writer = self.writer(name)
+        epoch, following = self._catalog.epochs()
+        when = self._catalog.commit_time(csn) or 0.0
+        return Commit(writer, step, csn, when, operation, continues, following or epoch)
 
     def check_turn(self) -> None:
         """Refuses to go on if the lake has passed to another copy of the catalog."""

@@ -91,8 +91,7 @@ class LoadDriver:
                 csn = self._common_csn(view) if at is None else at
                 with timer.phase("compute"):
                     contents = layout.contents(self._state_at(view, readings, csn))
-                when = catalog.commit_time(csn) or 0.0
-                commit = Commit(self.tables.writer(f"load:{name}"), step.id, csn, when, f"load: {reason}")
+                commit = self.tables.signed(f"load:{name}", step.id, csn, f"load: {reason}")
                 # Nobody may roll the view's table while its content is replaced.
                 with catalog.lease(APPLY, PATIENCE_SECONDS):
                     generation = self._next_generation(name)

@@ -48,10 +48,9 @@ class MaintainDriver:
             kept_since = catalog.csn_at(now - self.retention.changes)
             upto = min(kept_since, needed_by_views(catalog, self.views))
             step = catalog.begin(lease, CHANGES, MaintainStep(upto))
-            when = catalog.commit_time(catalog.last_csn()) or 0.0
             for name, table in tables.items():
                 log = self.tables.change_log(table)
-                commit = Commit(self.tables.writer("prune"), step.id, catalog.last_csn(), when, "prune")
+                commit = self.tables.signed("prune", step.id, catalog.last_csn(), "prune")
                 done |= self._shrink(log, f"changes/{name}", upto, commit)
                 log.vacuum(self.retention.files, now)
             catalog.finish(lease, step)
@@ -73,9 +72,8 @@ class MaintainDriver:
             step = catalog.begin(lease, name, MaintainStep(oldest))
             # First nobody may ask for what is about to go, then it goes.
             catalog.finish(lease, step, Retained(name, oldest))
-            when = catalog.commit_time(catalog.last_csn()) or 0.0
             tables = self.tables.of_view(name, record.generation)
-            commit = Commit(self.tables.writer("prune"), step.id, catalog.high_water(name), when, "prune")
+            commit = self.tables.signed("prune", step.id, catalog.high_water(name), "prune")
             done = {}
             if tables.deltas.exists():
                 done = self._shrink(tables.deltas, f"deltas/{name}", oldest, commit)

@@ -28,7 +28,7 @@ from rollview.service.points_in_time import Covered, check_covered, iso, resolve
 from rollview.service.prepare_sources import remove_from_sources
 from rollview.service.project_file import read_project_file
 from rollview.service.query import Answered
-from rollview.service.recover import set_aside, why_recover
+from rollview.service.recover import last_known, set_aside, why_recover
 from rollview.service.results import (
     ApplyResult,
     CaptureResult,
@@ -153,6 +153,7 @@ class Project:
         define(parts.project, parts.sites, parts.session)
         self._let_go()
         folder = set_aside(parts.project)
+        parts.catalog.continue_from(*last_known(parts.project.lake))
         return RecoverReport(reason, str(folder), self.setup())
 
     def backup(self, folder: str | Path) -> int:

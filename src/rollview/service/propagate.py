@@ -19,7 +19,7 @@ from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery, Interval
 from rollview.catalog import Catalog, Lease, Moved, PropagateStep, QueryInterval, QuerySkip, Step
 from rollview.events import Events, Propagated
-from rollview.lake import Commit, LakeTable
+from rollview.lake import LakeTable
 from rollview.service.attached import check_attached
 from rollview.service.interrupted_load import take_back
 from rollview.service.interval_sizing import IntervalSizing
@@ -133,9 +133,10 @@ class PropagateDriver:
                 delta = _total(self.views.layout(name), [each.delta for each in published])
             timer.rows = getattr(delta, "num_rows", None)
             high_water = min((self.catalog.positions(name) | moves).values())
-            when = self.catalog.commit_time(high_water) or 0.0
+            before = self.catalog.high_water(name)
+            commit = self.tables.signed(f"propagate:{name}", step.id, high_water, "propagate", before)
             with timer.phase("write"):
-                version = table.append(delta, Commit(writer, step.id, high_water, when, "propagate"))
+                version = table.append(delta, commit)
                 # Nobody else may have written between the last look and this.
                 table.check_no_external_writes(self.views.record(name).delta_version)
         return moves, version

@@ -1,19 +1,20 @@
 """recover: a way back from a lake and a catalog that do not fit.
 
 What is there is set aside, not mixed in and not deleted: the tables stay readable for any Delta reader. Then
-the catalog begins anew and every view is loaded from its sources, which are the truth.
+a catalog begins that counts on from the last csn that the tables tell of, so that no csn is given twice, and
+every view is loaded from its sources, which are the truth.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from rollview.catalog import Catalog
-from rollview.errors import CatalogUnavailable, InputError, LakeMisfit
-from rollview.lake.identity import FILE, FOLDERS
+from rollview.errors import CatalogUnavailable, InputError, LakeMisfit, LakeUnavailable
+from rollview.lake.identity import FILE, FOLDERS, newest_commit, tables_in
 from rollview.service.apply import LEASE as APPLY
 from rollview.service.capture import LEASE as CAPTURE
 from rollview.service.lake_fit import check_fit, check_new_catalog
@@ -50,15 +51,21 @@ def why_recover(project: ProjectFile) -> str:
     )
 
 
+def last_known(lake: Path) -> tuple[int, float]:
+    """The newest csn that any table tells of, also one that was set aside, and its commit time."""
+    lakes = [lake, *(lake / SET_ASIDE).glob("*")]
+    commits = [newest_commit(table) for each in lakes for table in tables_in(each)]
+    return max(((each.csn, each.commit_time) for each in commits if each is not None), default=(0, 0.0))
+
+
 def set_aside(project: ProjectFile) -> Path:
     """Moves tables and catalog away, once nobody works with them; returns where they are."""
     file = catalog_file(project)
     with ExitStack() as stack:
         if file.exists():
             _keep_others_out(stack, project)
-        folder = project.lake / SET_ASIDE / time.strftime("%Y-%m-%dT%H-%M-%S")
-        make_private_folder(folder.parent)
-        folder.mkdir(mode=0o700)
+        make_private_folder(project.lake / SET_ASIDE)
+        folder = _new_folder(project.lake / SET_ASIDE)
         # The catalog goes first: what is left of an interrupted move is a lake without a catalog.
         moved = [file.with_name(f"{file.name}{end}") for end in ("", "-wal", "-shm")]
         moved.append(project.lake / FILE)
@@ -67,6 +74,15 @@ def set_aside(project: ProjectFile) -> Path:
             if path.exists():
                 shutil.move(path, folder / path.name)
     return folder
+
+
+def _new_folder(parent: Path) -> Path:
+    now = time.strftime("%Y-%m-%dT%H-%M-%S")
+    for name in (now, *(f"{now}-{number}" for number in range(2, 100))):
+        with suppress(FileExistsError):
+            (parent / name).mkdir(mode=0o700)
+            return parent / name
+    raise LakeUnavailable(f"{parent} has too many folders of this second", subject=str(parent))
 
 
 def _keep_others_out(stack: ExitStack, project: ProjectFile) -> None:
