@@ -80,3 +80,34 @@ def test_keys_that_change_all_the_time_do_not_multiply(shop: Shop, spark: SparkS
         assert 0 < most < 200_000
         for view in project.views:
             assert shown(project, view) == shop.expected_now(view)
+
+
+def test_a_backlog_does_not_multiply_with_the_changes_of_a_key(shop: Shop, spark: SparkSession) -> None:
+    """A step of twenty transactions meets as many pairs of rows, however far it is behind."""
+    shop.views = {
+        "sold": f"""CREATE MATERIALIZED VIEW sold TBLPROPERTIES ('rollview.interval' = '20') AS
+            {shop.views["sold"]}"""
+    }
+    shop.write_project()
+    join, most = driver_side.join, 0
+
+    def measured(left: pa.Table, right: pa.Table, on: Any, condition: Any) -> pa.Table | None:
+        nonlocal most
+        if on:
+            most = max(most, driver_side._pairs(left, right, on))
+        return join(left, right, on, condition)
+
+    pairs = []
+    with Project.open(shop.folder, spark) as project, pytest.MonkeyPatch.context() as patch:
+        project.setup()
+        patch.setattr(driver_side, "join", measured)
+        for number in (60, 600):
+            for _ in range(number):
+                shop.transact(4)
+            assert project.capture().transactions
+            most = 0
+            project.refresh()
+            pairs.append(most)
+            assert shown(project, "sold") == shop.expected_now("sold")
+    # The tables have grown meanwhile, so there is more to meet; ten times as much would be the backlog.
+    assert 0 < pairs[1] <= 5 * pairs[0], pairs
