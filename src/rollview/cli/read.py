@@ -22,10 +22,10 @@ from rollview.cli.terminal import print_json, results
 def read(view: str, as_of: str | None, limit: int | None, project_file: Path, as_json: bool) -> None:
     """Print the rows of a view, as stored or as of another point in time.
 
-    Without --as-of, reads the stored table, which shows the csn that `rollview status` names; no Spark is started
-    for that unless the view is very large. Any other point in time between the oldest one kept and the
-    high-water mark works as well, before or after the stored one: the stored rows are rolled along the view delta
-    for this one answer. Nothing is changed.
+    Without --as-of, reads the stored table, which shows the csn that `rollview status` names; no Spark is
+    started for that unless the view is very large. Any other point in time between the oldest one kept and
+    the high-water mark works as well, before or after the stored one: the stored rows are rolled along the
+    view delta for this one answer. Nothing is changed.
 
     T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), or `latest`.
 
