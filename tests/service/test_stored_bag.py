@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,9 @@ from pyspark.sql import SparkSession
 from rollview.algebra.bag import COUNT
 from rollview.errors import CorruptView
 from rollview.lake import Commit, LakeTable
+from rollview.rows import arrow_schema
 from rollview.service import stored_bag
+from rollview.service.layout import _sortable
 from rollview.service.stored_bag import StoredBag
 from rollview.spark import SparkBag
 
@@ -145,3 +149,51 @@ def test_a_step_is_made_once(tmp_path: Path, spark: SparkSession) -> None:
     bench.expected[(1, "b")] = 3
     bench.version = bench.table.version()
     bench.check()
+
+
+KEYS: dict[str, Any] = {
+    "tinyint": lambda k: k % 100,
+    "bigint": lambda k: k * 10**15,
+    "decimal(20,2)": lambda k: Decimal(k * 7) / 100 * 10**12,
+    "string": lambda k: f"{'long ' * 9}{k:05}" if k % 2 else f"é{k:05}",
+    "date": lambda k: dt.date(1969, 6, 1) + dt.timedelta(days=k),
+    "timestamp": lambda k: dt.datetime(1969, 12, 31, 23, tzinfo=dt.UTC) + dt.timedelta(seconds=k * 61.000001),
+    "timestamp_ntz": lambda k: dt.datetime(2026, 3, 29, 1) + dt.timedelta(seconds=k * 61.000001),
+    "double": lambda k: float("nan") if k == 3 else k / 3,
+    "boolean": lambda k: k % 2 == 0,
+    "binary": lambda k: str(k).encode(),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_oracle_keys_of_any_type(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Bounds of files decide what is written anew: of no type may they lose or double a row."""
+    monkeypatch.setattr(stored_bag, "SMALLEST_FILE", 40)
+    monkeypatch.setattr(stored_bag, "SMALL", 10)
+    monkeypatch.setattr(stored_bag, "MOST_SMALL", 3)
+    columns = (("k", kind), ("n", "int"))
+    table = LakeTable(tmp_path / "t")
+    order = _sortable(["k", "n"], columns)
+    session: Any = SimpleNamespace(spark=spark)
+    schema = arrow_schema((*columns, (COUNT, "bigint")))
+    there: dict[int, int] = dict.fromkeys(range(200), 1)
+
+    def bag(counts: dict[int, int]) -> SparkBag:
+        rows = [{"k": None if n % 50 == 49 else KEYS[kind](n), "n": n, COUNT: c} for n, c in counts.items()]
+        return SparkBag.of_rows(spark, pa.Table.from_pylist(rows, schema))
+
+    version = StoredBag(session, table, "v", columns, order).replace(bag(there), Commit("w", 1, 1, 1.0, "x"))
+    chance = random.Random(kind)
+    for step in range(2, 8):
+        changed = {n: -there[n] for n in chance.sample(sorted(there), 5)}
+        changed |= dict.fromkeys(chance.sample(range(200, 400), 4), 2)
+        changed = {n: count for n, count in changed.items() if there.get(n, 0) + count >= 0}
+        stored = StoredBag(session, table, "v", columns, order, version)
+        version = stored.change(bag(changed), Commit("w", step, step, 1.0, "x"))
+        for n, count in changed.items():
+            there[n] = there.get(n, 0) + count
+        there = {n: count for n, count in there.items() if count}
+        found = Counter(table.load(table.files())["n"].to_pylist())
+        assert found == there
