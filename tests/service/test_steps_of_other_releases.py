@@ -76,9 +76,10 @@ class Releases:
         return str(kind)
 
     def everything(self) -> dict[str, list[tuple[Any, ...]]]:
-        """All tables of the catalog but the leases, and the versions of all lake tables."""
+        """All tables of the catalog but the leases and the epoch, and the versions of all lake tables."""
         names = [name for (name,) in self.sql("SELECT name FROM sqlite_master WHERE type = 'table'")]
         found = {name: self.sql(f"SELECT * FROM {name}") for name in names if name != "lease"}
+        found["catalog"] = self.sql("SELECT identity, last_step, watched_until FROM catalog")
         logs = sorted((self.shop.folder / "lake").rglob("_delta_log/*.json"))
         return found | {"lake": [(str(file),) for file in logs]}
 
