@@ -28,7 +28,8 @@ EVERY_STEP = (
     "_commit of deltas/states_of_size",
     "finish of propagate",
     "begin of apply",
-    "_commit of views/sales_by_state",
+    # Views are rolled side by side, so which one comes first differs from time to time.
+    "_commit of views/",
     "_commit of state/sales_by_state",
     "finish of apply",
 )

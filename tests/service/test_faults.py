@@ -217,7 +217,7 @@ def test_a_lake_table_changed_by_hand(
         with pytest.raises(LakeError) as caught:
             other.run(once=True)
         assert caught.value.hint
-        if (table, deed) != ("views/sold", "a file less"):
+        if (table, deed) != ("views/sold", "a file less") and not table.startswith("state/"):
             assert shown(other, "sales_by_state")
         other.setup([])
         shop.begin()

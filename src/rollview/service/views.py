@@ -11,7 +11,7 @@ from rollview.algebra.view import View, is_stage
 from rollview.catalog import Catalog, ViewRecord
 from rollview.errors import InputError
 from rollview.planning import referenced_names
-from rollview.service.definitions import ViewText, as_table, in_order, parse_definition
+from rollview.service.definitions import ViewText, as_table, digest, in_order, parse_definition
 from rollview.service.layout import Layout
 
 
@@ -92,15 +92,20 @@ def _parse(records: Mapping[str, ViewRecord], tables: Mapping[str, Table]) -> di
     known: dict[str, Table] = {}
     for text in in_order(texts).values():
         view = parse_definition(text.sql, known | _base_tables(records[text.name], tables), text.name, types)
-        views |= {part.name: part for part in view.stored_parts}
+        views |= {part.name: part for part in view.stored_parts if part is view or _is_stored(part, records)}
         known[view.name] = as_table(view, types.of_stage(view))
-    # A setup that was interrupted leaves stages whose view is not loaded yet; they are maintained.
+    # While a view is loaded anew, or after a setup that died, there are stages of its new definition.
     for name in sorted(records.keys() - views.keys(), key=len):
         if name not in views:
             own = known | _base_tables(records[name], tables)
             stage = parse_definition(records[name].sql, own, name, types)
             views |= {part.name: part for part in stage.parts}
     return views
+
+
+def _is_stored(stage: View, records: Mapping[str, ViewRecord]) -> bool:
+    """Whether a stage is stored as the view's text has it."""
+    return stage.name in records and records[stage.name].digest == digest(stage)
 
 
 def _base_tables(record: ViewRecord, tables: Mapping[str, Table]) -> dict[str, Table]:
