@@ -93,7 +93,7 @@ def test_definitions_change_and_views_go(deep: Shop, spark: SparkSession) -> Non
             "shares": "three_deep was loaded",
         }
         stages = {path.name for path in (deep.folder / "lake" / "state").iterdir() if "$" in path.name}
-        assert stages == {"days_of_size$1.2", "three_deep$1"}
+        assert stages == {"days_of_size$1.2", "three_deep$1.2"}
         transact(deep)
         check_all(deep, project)
         assert set(project.setup(["days_of_size"]).loaded) == {"days_of_size"}
