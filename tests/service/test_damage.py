@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from shop import shown
 
 from rollview.cli.main import main
-from rollview.errors import LakeMisfit, RollviewError
+from rollview.errors import LakeError, LakeMisfit, RollviewError
 from rollview.service.project import Project
 
 pytestmark = pytest.mark.slow
@@ -42,6 +42,17 @@ def _follow(spark: SparkSession, folder: Path, error: RollviewError) -> None:
     words = [*shlex.split(command)[1:], "--project", str(folder)]
     done = CliRunner().invoke(main, words, obj=spark)
     assert done.exit_code == 0, (command, done.output)
+
+
+def _run_as_told(project: Project, spark: SparkSession, folder: Path) -> None:
+    """Runs; whatever an error says to do is done."""
+    for _ in range(3):
+        try:
+            project.run(once=True)
+            return
+        except RollviewError as error:
+            _follow(spark, folder, error)
+    project.run(once=True)
 
 
 @pytest.mark.parametrize("when", ["before propagate", "before capture", "while it runs"])
@@ -75,20 +86,10 @@ def test_oracle_a_delta_source_loses_the_newest_entry_of_its_log(
         project = Project.open(tmp_path, spark)
     entries = sorted((tmp_path / "d" / "sales" / "_delta_log").glob("*.json"))
     entries[-1].unlink()
-    for _ in range(3):
-        try:
-            project.run(once=True)
-            break
-        except RollviewError as error:
-            _follow(spark, tmp_path, error)
+    _run_as_told(project, spark, tmp_path)
     assert all(verdict.is_right for verdict in project.verify())
     write_deltalake(table, pa.table({"id": pa.array([9], pa.int64()), "kind": ["a"]}), mode="append")
-    for _ in range(3):
-        try:
-            project.run(once=True)
-            break
-        except RollviewError as error:
-            _follow(spark, tmp_path, error)
+    _run_as_told(project, spark, tmp_path)
     now = DeltaTable(table).to_pyarrow_table()
     assert sorted(row["id"] for row in project.read("v").collect()) == sorted(now["id"].to_pylist())
     counts = {row["kind"]: row["n"] for row in project.read("w").collect()}
@@ -150,4 +151,35 @@ def test_recover_leaves_a_locked_catalog_alone(tmp_path: Path, spark: SparkSessi
     locked.close()
     assert before <= set(world.lake.rglob("*"))
     world.lead_back("a catalog that was locked")
+    world.shop.close()
+
+
+@pytest.mark.parametrize("deed", ["gone", "cut off"])
+def test_oracle_the_lake_forgets_whose_it_is(tmp_path: Path, spark: SparkSession, deed: str) -> None:
+    """Before a start it is told again, if nothing contradicts; a process at work is refused."""
+    world = Damaged(tmp_path, spark, seed=11)
+    file = world.lake / "lake.json"
+    with world.open() as project:
+        project.run(once=True)
+        file.unlink() if deed == "gone" else file.write_text('{"lake"')
+        world.write()
+        with pytest.raises(LakeError) as caught:
+            project.run(once=True)
+        assert "`rollview recover`" in caught.value.hint
+    world.lead_back(deed)
+    world.shop.close()
+
+
+def test_a_copy_beside_the_state_is_not_ours(tmp_path: Path, spark: SparkSession) -> None:
+    world = Damaged(tmp_path, spark, seed=12)
+    copies = [world.lake / kind / "sales_by_state.old" for kind in ("state", "deltas")]
+    for copy in copies:
+        shutil.copytree(copy.with_suffix(""), copy)
+    with world.open() as project:
+        project.setup([])
+        project.run(once=True)
+        tables = project._warehouse.tables
+        tables.drop_generations("sales_by_state", except_for=2)
+        assert not (world.lake / "state" / "sales_by_state").exists()
+    assert all(copy.is_dir() for copy in copies)
     world.shop.close()

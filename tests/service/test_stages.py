@@ -93,7 +93,9 @@ def test_definitions_change_and_views_go(deep: Shop, spark: SparkSession) -> Non
             "shares": "three_deep was loaded",
         }
         stages = {path.name for path in (deep.folder / "lake" / "state").iterdir() if "$" in path.name}
-        assert stages == {"days_of_size$1.2", "three_deep$1.2"}
+        # What was loaded before stays for a while: somebody may read it.
+        assert {"days_of_size$1.2", "three_deep$1.2"} <= stages
+        assert not any(name.startswith("above_the_sum") for name in stages)
         transact(deep)
         check_all(deep, project)
         assert set(project.setup(["days_of_size"]).loaded) == {"days_of_size"}

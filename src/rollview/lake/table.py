@@ -233,10 +233,6 @@ class LakeTable:
             chosen = within(chosen, csn)
         return chosen if holding is None else files_holding(chosen, *holding)
 
-    def rows_in(self, csn: tuple[int, int]) -> int:
-        """An upper bound of the rows that belong to (after, upto]: those of the files that overlap it."""
-        return sum(file.rows for file in self.files(csn=csn))
-
     def load(
         self,
         files: Iterable[LakeFile],

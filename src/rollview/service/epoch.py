@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rollview.catalog import Catalog
 from rollview.errors import LakeMisfit
-from rollview.lake.identity import read_identity, write_identity
+from rollview.lake.identity import FILE, read_identity, write_identity
 
 LEASE = "epoch"
 _PATIENCE_SECONDS = 30.0
@@ -37,12 +37,17 @@ def claim(catalog: Catalog, lake: Path) -> None:
 
 def check_epoch(catalog: Catalog, lake: Path) -> None:
     """Refuses a lake that has passed to another catalog, or to another copy of this one."""
+    identity = None
     for _ in range(_LOOKS):
         identity = read_identity(lake)
         if identity is not None and identity.epoch in catalog.epochs():
             return
         # Another process of this catalog may begin an epoch right now.
         time.sleep(_PAUSE_SECONDS)
+    if identity is None:
+        raise LakeMisfit(
+            f"{lake}: its file {FILE} is gone", subject=str(lake), hint=f"put it back; or {HINT}"
+        )
     raise LakeMisfit(
         f"{lake}: another copy of the catalog has written to the lake",
         subject=str(lake),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import glob
+import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,14 +61,18 @@ class LakeTables:
         self.drop(self.of_view(name, 1).rows)
         self.drop_generations(name)
 
-    def drop_generations(self, name: str, except_for: int = 0) -> None:
-        """Removes tables for state and delta that loads have left, complete or not, but those of one load."""
+    def drop_generations(self, name: str, except_for: int = 0, before: float = math.inf) -> None:
+        """Removes tables for state and delta that loads have left, complete or not, but those of one load.
+
+        Of those only such as nobody has written to since `before`: somebody may still read them.
+        """
         own = folder_name(name)
-        kept = self.of_view(name, except_for) if except_for else None
+        kept = self.of_view(name, except_for) if except_for else ()
         for kind in ("state", "deltas"):
             for folder in (self.lake / kind).glob(f"{glob.escape(own)}*"):
-                is_own = folder.name == own or folder.name.startswith(f"{own}.")
-                if is_own and (kept is None or folder not in (kept.state.folder, kept.deltas.folder)):
+                # Others may have put a copy there, under a name like this one.
+                is_own = re.fullmatch(rf"{re.escape(own)}(\.[0-9]+)?", folder.name)
+                if is_own and all(folder != table.folder for table in kept) and _written(folder) < before:
                     self.drop(self._table(kind, folder.name, reload=owner(name)))
 
     def _table(self, *parts: str, reload: str) -> LakeTable:
@@ -147,3 +153,9 @@ class LakeTables:
                 subject=str(folder),
                 hint="somebody put it there, or a link: move it away",
             )
+
+
+def _written(table: Path) -> float:
+    """When a table was last written to."""
+    log = table / "_delta_log"
+    return log.stat().st_mtime if log.exists() else 0.0

@@ -109,8 +109,6 @@ class LoadDriver:
                     former = [ViewDropped(name)] if name in catalog.views() else []
                     with timer.phase("commit"):
                         catalog.finish(lease, step, *former, ViewAdded(record, positions), done)
-                    # Not before: the old content could be rolled until now.
-                    self.tables.drop_generations(name, except_for=generation)
         self.events.emit(events.Refreshed(name, "full", csn, number, seconds, reason))
         return record
 

@@ -80,7 +80,7 @@ class MaintainDriver:
             for table in tables:
                 if table.exists():
                     table.vacuum(self.retention.files, now)
-            self.tables.drop_generations(name, except_for=record.generation)
+            self.tables.drop_generations(name, record.generation, before=now - self.retention.files)
         return done
 
     def _shrink(self, table: LakeTable, name: str, upto: int, pruning: Commit) -> dict[str, int]:

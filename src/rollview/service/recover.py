@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from rollview.catalog import Catalog
-from rollview.errors import CatalogUnavailable, InputError, LakeMisfit, LakeUnavailable
+from rollview.errors import CatalogUnavailable, InputError, LakeDamaged, LakeMisfit, LakeUnavailable
 from rollview.lake.identity import FILE, FOLDERS, newest_commit, tables_in
 from rollview.service.apply import LEASE as APPLY
 from rollview.service.capture import LEASE as CAPTURE
@@ -37,7 +37,7 @@ def why_recover(project: ProjectFile) -> str:
                 check_fit(catalog, project.lake)
             finally:
                 catalog.close()
-    except LakeMisfit as error:
+    except (LakeMisfit, LakeDamaged) as error:
         return error.message
     except CatalogUnavailable as error:
         # A catalog that is only locked, or on a full disk, is not lost.

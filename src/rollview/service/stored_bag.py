@@ -52,7 +52,7 @@ class StoredBag:
 
     def files(self) -> tuple[LakeFile, ...]:
         """The data files; others may have put them together since."""
-        return self.table.files(version=self.table.same_rows(self.version))
+        return self.table.files(version=self._version)
 
     def rows(self) -> SparkBag:
         """The whole bag."""
@@ -67,7 +67,12 @@ class StoredBag:
 
     def rows_with(self, values: Sequence[Any]) -> SparkBag:
         """At least the rows that have one of these values in the first column of the order."""
-        return self._read(holding(self.files(), self.order[0], values))
+        return self._read(self.table.files(holding=(self.order[0], values), version=self._version))
+
+    @property
+    def _version(self) -> int:
+        """The newest version with the rows of the one that the catalog names."""
+        return self.table.same_rows(self.version)
 
     def _read(self, files: Sequence[LakeFile]) -> SparkBag:
         return read_files(self.session, self.table, files, self.columns)
