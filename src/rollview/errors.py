@@ -51,7 +51,8 @@ code 1 on all others.
 
 `retryable` says whether `rollview run` can get past an error without a change to the project: by waiting, or
 because somebody else acts, such as the owner of a source, an administrator, or a `rollview setup` in another
-process. It is about a run that has worked before. In the first round of a run an `InputError` is a mistake to
+process. Of those, `waits_for_setup` are not worth a try before somebody runs `setup`, or starts `run` again.
+All this is about a run that has worked before. In the first round of a run an `InputError` is a mistake to
 report at once, whether or not it is retryable.
 """
 
@@ -67,6 +68,7 @@ class RollviewError(Exception):
     """
 
     retryable: ClassVar[bool] = False
+    waits_for_setup: ClassVar[bool] = False
 
     def __init__(self, message: str, *, subject: str = "", hint: str = "") -> None:
         super().__init__(message)
@@ -203,6 +205,7 @@ class SourceChanged(SourceError):
 
     # `rollview setup` in another process takes it as it is now.
     retryable = True
+    waits_for_setup = True
 
 
 class LogLost(SourceError):
@@ -210,6 +213,7 @@ class LogLost(SourceError):
 
     # `rollview setup` in another process reloads the views.
     retryable = True
+    waits_for_setup = True
 
 
 class UnrepresentableValue(SourceError):
@@ -217,6 +221,7 @@ class UnrepresentableValue(SourceError):
 
     # Its owner can correct the value; `rollview setup` in another process leaves the old one behind.
     retryable = True
+    waits_for_setup = True
 
 
 class DumpError(SourceError):
@@ -252,6 +257,7 @@ class HistoryBroken(HistoryError):
 
     # A `rollview setup` in another process loads the view.
     retryable = True
+    waits_for_setup = True
 
 
 class UnitSplit(HistoryError):

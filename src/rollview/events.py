@@ -174,6 +174,31 @@ class Retry(Event):
 
 
 @dataclass(frozen=True)
+class Halted(Event):
+    """A site, a table or a view (`scope`) cannot go on, and with it the views that need it; the others can.
+
+    A table has lost changes from `csn` on, a view cannot be had at `csn`; 0 if that is not known. The other
+    fields are those of `Retry`.
+    """
+
+    scope: str
+    subject: str
+    message: str
+    kind: str
+    hint: str = ""
+    csn: int = 0
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class Resumed(Event):
+    """What had halted goes on."""
+
+    scope: str
+    subject: str
+
+
+@dataclass(frozen=True)
 class Failed(Event):
     """Work failed and ends; the error comes out of the call. The fields are those of `Retry`."""
 
@@ -204,6 +229,10 @@ class Events:
         # A subscriber may emit or subscribe while it is called.
         self._lock = RLock()
         self._subscribers: list[Subscriber] = []
+
+    def hide(self, text: str) -> str:
+        """The text without secrets."""
+        return self._hide(text)
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Gives all further events to the subscriber; returns a function that ends this."""

@@ -36,7 +36,10 @@ def test_registering_again_adds_what_is_new_and_moves_no_log_position(catalog: C
     capture(catalog, both.units)
     site = catalog.sites()["x"]
     catalog.register(TABLES, {"x": ("x", "elsewhere"), "y.t": ("y", "y7")})
-    assert catalog.sites() == {"x": site, "y.t": Site("y.t", "y", 0, "y7", None, origin_csn=1)}
+    assert catalog.sites() == {"x": site, "y.t": Site("y.t", "y", 0, "y7", None)}
+    assert {name: each.origin_csn for name, each in catalog.histories().items()} == {
+        name: 0 if name == "x.r" else 1 for name in NAMES
+    }
     assert (site.version, site.log_position) == (1, "after 5") and site.captured_at is not None
     assert set(catalog.tables()) == set(NAMES)
 
@@ -83,11 +86,15 @@ def test_a_forgotten_table_begins_anew(catalog: Catalog) -> None:
     both = Both()
     both.add(Plan({"x": 1, "y.t": 1}, {"x.r": 1, "x.s": 2, "y.t": 3}))
     capture(catalog, both.units)
+    before = catalog.histories()
     catalog.unregister(["y.t", "x.s"])
     assert set(catalog.tables()) == {"x.r"}
     assert set(catalog.sites()) == {"x"}
     catalog.register(TABLES, ORIGINS)
-    assert catalog.sites()["y.t"] == Site("y.t", "y", 0, "y0", None, origin_csn=1)
+    assert catalog.sites()["y.t"] == Site("y.t", "y", 0, "y0", None)
+    after = catalog.histories()
+    assert {name for name in NAMES if after[name] != before[name]} == {"y.t", "x.s"}
+    assert (after["x.s"].origin_csn, after["y.t"].origin_csn) == (1, 1)
     assert [catalog.touched(name, 0, 1) for name in NAMES] == [1, 0, 0]
     assert (catalog.version_at("y.t", 1), catalog.version_at("x", 1)) == (0, 1)
     # The old source txid and version are free again.

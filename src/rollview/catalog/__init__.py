@@ -14,7 +14,7 @@ from rollview.catalog.effects import (
 )
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease
-from rollview.catalog.records import Part, Refresh, Site, Unit, ViewRecord, Waiting
+from rollview.catalog.records import Fault, Part, Refresh, Site, TableHistory, Unit, ViewRecord, Waiting
 from rollview.catalog.step_bounds import (
     ApplyStep,
     CaptureStep,
@@ -42,6 +42,7 @@ __all__ = [
     "Condensed",
     "CsnRange",
     "DropStep",
+    "Fault",
     "Lease",
     "LoadStep",
     "MaintainStep",
@@ -62,6 +63,7 @@ __all__ = [
     "Step",
     "StepBounds",
     "StepEffect",
+    "TableHistory",
     "Unit",
     "UnitPart",
     "UnreadableStep",

@@ -12,7 +12,8 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from rollview.algebra.relation import ForeignKey, Table
 from rollview.catalog import schema
-from rollview.catalog.records import Site
+from rollview.catalog.faults import clear_fault
+from rollview.catalog.records import Site, TableHistory
 from rollview.errors import CatalogError, NotRegistered, SourceChanged
 
 
@@ -20,6 +21,8 @@ def register(connection: Connection, tables: Sequence[Table], origins: Mapping[s
     """Adds new tables and their sites. A known table may change its keys, but nothing else."""
     known = read_tables(connection)
     sites = read_sites(connection)
+    now = connection.scalar(select(func.max(schema.unit_of_work.c.csn))) or 0
+    began = {"lake_version": 0, "origin_csn": now, "history": uuid.uuid4().hex}
     for table in tables:
         if table.site not in sites:
             if table.site not in origins:
@@ -30,8 +33,7 @@ def register(connection: Connection, tables: Sequence[Table], origins: Mapping[s
                     hint="pass the source's `current_position` of the site when its tables are registered",
                 )
             source, log_position = origins[table.site]
-            now = connection.scalar(select(func.max(schema.unit_of_work.c.csn))) or 0
-            site = Site(table.site, source, 0, log_position, None, now, uuid.uuid4().hex)
+            site = Site(table.site, source, 0, log_position, None)
             connection.execute(insert(schema.site).values(**asdict(site), source_txids_grow=True))
             sites[site.name] = site
         names = schema.captured_table
@@ -44,7 +46,7 @@ def register(connection: Connection, tables: Sequence[Table], origins: Mapping[s
         else:
             kept = table
             row = {"name": table.qualified, "site": table.site, "definition": encode_table(table)}
-            connection.execute(insert(names).values(**row, lake_version=0))
+            connection.execute(insert(names).values(**row, **began))
         known[table.qualified] = kept
 
 
@@ -54,10 +56,12 @@ def unregister(connection: Connection, tables: Sequence[str]) -> None:
     for name in tables:
         connection.execute(delete(names).where(names.c.name == name))
         connection.execute(delete(touch).where(touch.c.table_name == name))
+        clear_fault(connection, "table", name)
     used = set(connection.scalars(select(names.c.site)))
     for name in set(read_sites(connection)) - used:
         connection.execute(delete(schema.part).where(schema.part.c.site == name))
         connection.execute(delete(schema.site).where(schema.site.c.name == name))
+        clear_fault(connection, "site", name)
 
 
 def read_tables(connection: Connection) -> dict[str, Table]:
@@ -71,6 +75,13 @@ def lake_versions(connection: Connection) -> dict[str, int]:
     """For each registered table the version of its change log that holds all that was captured."""
     names = schema.captured_table.c
     return {row.name: row.lake_version for row in connection.execute(select(names.name, names.lake_version))}
+
+
+def read_histories(connection: Connection) -> dict[str, TableHistory]:
+    """For each registered table the history that it has now."""
+    names = schema.captured_table.c
+    rows = connection.execute(select(names.name, names.history, names.origin_csn))
+    return {name: TableHistory(history, origin_csn) for name, history, origin_csn in rows}
 
 
 def read_sites(connection: Connection) -> dict[str, Site]:

@@ -14,11 +14,11 @@ from rollview.algebra.history import Seen
 from rollview.algebra.net_effect import Range
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
-from rollview.catalog import captured, global_transactions, history, schema, steps, views
+from rollview.catalog import captured, faults, global_transactions, history, schema, steps, views
 from rollview.catalog.database import Database
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease, Leases, fence
-from rollview.catalog.records import Refresh, Site, ViewRecord, Waiting
+from rollview.catalog.records import Fault, Refresh, Site, TableHistory, ViewRecord, Waiting
 from rollview.catalog.step_bounds import B, E, Step, StepBounds
 from rollview.catalog.steps import UnreadableStep
 
@@ -151,6 +151,11 @@ class Catalog:
         """For each captured table the version of its change log that holds all that was captured."""
         with self._database.reading() as connection:
             return captured.lake_versions(connection)
+
+    def histories(self) -> dict[str, TableHistory]:
+        """The history that each captured table has now."""
+        with self._database.reading() as connection:
+            return captured.read_histories(connection)
 
     def sites(self) -> dict[str, Site]:
         """The sites by name, each with how far it has been captured."""
@@ -308,6 +313,30 @@ class Catalog:
         """The ranges (after, upto] of a view's delta that were condensed: nothing strictly inside is left."""
         with self._database.reading() as connection:
             return views.read_condensed(connection, view)
+
+    # Faults
+
+    def faults(self, scope: str) -> dict[str, Fault]:
+        """What keeps sites, tables or views from going on, by name."""
+        with self._database.reading() as connection:
+            return faults.read_faults(connection, scope)
+
+    def note_fault(self, fault: Fault) -> bool:
+        """Writes down what keeps something from going on; whether that says anything new."""
+        with self._database.writing() as connection:
+            return faults.note_fault(connection, fault, self._clock())
+
+    def note_losses(self, losses: Sequence[Fault]) -> None:
+        """Writes down from which csn on changes of tables are missing; of two losses the earlier counts."""
+        with self._database.writing() as connection:
+            faults.note_losses(connection, tuple(losses), self._clock())
+
+    def clear_fault(self, scope: str, name: str) -> bool:
+        """Says that something goes on again; whether it had stopped."""
+        if name not in self.faults(scope):
+            return False
+        with self._database.writing() as connection:
+            return faults.clear_fault(connection, scope, name)
 
     # Leases
 

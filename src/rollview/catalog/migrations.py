@@ -115,6 +115,21 @@ _LAKE_VERSIONS = (
     "ALTER TABLE catalog ADD COLUMN next_epoch TEXT NOT NULL DEFAULT ''",
 )
 
+# Each table has a history of its own, and what has stopped is written down.
+_FAULTS = (
+    "ALTER TABLE captured_table ADD COLUMN origin_csn BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE captured_table ADD COLUMN history TEXT NOT NULL DEFAULT ''",
+    """UPDATE captured_table SET
+        origin_csn = (SELECT origin_csn FROM site WHERE site.name = captured_table.site),
+        history = (SELECT history FROM site WHERE site.name = captured_table.site)""",
+    "ALTER TABLE site DROP COLUMN origin_csn",
+    "ALTER TABLE site DROP COLUMN history",
+    """CREATE TABLE fault (
+        scope TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, message TEXT NOT NULL,
+        hint TEXT NOT NULL, csn BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (scope, name))""",
+)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -157,6 +172,10 @@ def _lake_versions(connection: Connection) -> None:
     _run(connection, _LAKE_VERSIONS)
 
 
+def _faults(connection: Connection) -> None:
+    _run(connection, _FAULTS)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -173,6 +192,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (8, _watched_time),
     (9, _state_tables),
     (10, _lake_versions),
+    (11, _faults),
 )
 NEWEST = MIGRATIONS[-1][0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from rollview.algebra.relation import Table
 
@@ -13,8 +14,7 @@ class Site:
     """What commits in one order, and how far it has been captured.
 
     `version` is the last version with a csn, `log_position` the source's own word for the place after it;
-    `captured_at` is None before the first capture. Its history began after csn `origin_csn`; `history` is a
-    word that it shares with no earlier one.
+    `captured_at` is None before the first capture.
     """
 
     name: str
@@ -22,8 +22,14 @@ class Site:
     version: int
     log_position: str
     captured_at: float | None
-    origin_csn: int = 0
-    history: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class TableHistory:
+    """When the history of a captured table began: after a csn. `id` is a word that no other one has."""
+
+    id: str
+    origin_csn: int
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,22 @@ class Waiting:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """What keeps a site, a table or a view (`scope`) from going on; `kind` is the class of the error.
+
+    Of a table, changes are missing from `csn` on. A view cannot be had at `csn`; 0 if that is not known.
+    """
+
+    scope: Literal["site", "table", "view"]
+    name: str
+    kind: str
+    message: str
+    hint: str = ""
+    csn: int = 0
+    since: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True)
 class ViewRecord:
     """A view that has been loaded. `columns` is what a reader sees, `stored` what its state consists of.
 
@@ -65,8 +87,8 @@ class ViewRecord:
     be read. What is stored shows `materialized_csn`: version `lake_version` of the table of its rows, and
     `state_version` of that of its state; 0 where it has no such table. Each load makes a new `generation` of
     the tables for state and delta; the latter is complete from `delta_version` on. `tables` are the base
-    tables as they were then, `histories` says for each site and each view that it reads which history that
-    was: a word for a site, the generation of a view.
+    tables as they were then, `histories` says for each table and each view that it reads which history that
+    was: a word for a table, the generation of a view.
     `types` has for each part of the view the types of expressions that its definition depends on.
     """
 

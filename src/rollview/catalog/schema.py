@@ -30,10 +30,20 @@ site = _table(
     log_position=Text,
     captured_at=Double,
     source_txids_grow=Boolean,
+)
+captured_table = _table(
+    "captured_table",
+    name=Text,
+    site=Text,
+    definition=Text,
+    lake_version=BigInteger,
     origin_csn=BigInteger,
     history=Text,
 )
-captured_table = _table("captured_table", name=Text, site=Text, definition=Text, lake_version=BigInteger)
+# What keeps sites, tables and views from going on.
+fault = _table(
+    "fault", scope=Text, name=Text, kind=Text, message=Text, hint=Text, csn=BigInteger, since=Double
+)
 
 # History. `total` adds up `changed` from the table's beginning, so that any range is a difference of two.
 unit_of_work = _table("unit_of_work", csn=BigInteger, commit_time=Double)

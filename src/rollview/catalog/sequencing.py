@@ -11,6 +11,7 @@ from sqlalchemy import Connection, insert, select, update
 from rollview.catalog import history, schema
 from rollview.catalog.captured import read_site, require_tables
 from rollview.catalog.effects import Sequenced
+from rollview.catalog.faults import note_losses
 from rollview.catalog.records import Part, Unit
 from rollview.errors import CatalogError
 
@@ -36,6 +37,7 @@ def keep_units(connection: Connection, effect: Sequenced, now: float) -> None:
     for site, log_position in effect.log_positions.items():
         progress[site].log_position = log_position
     _insert(connection, effect.units)
+    note_losses(connection, effect.losses, now)
     for table, version in effect.lake_versions.items():
         of_table = update(schema.captured_table).where(schema.captured_table.c.name == table)
         connection.execute(of_table.values(lake_version=version))

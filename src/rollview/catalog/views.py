@@ -11,6 +11,7 @@ from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import schema
 from rollview.catalog.captured import decode_table, encode_table
 from rollview.catalog.effects import Condensed, Materialized, Moved, Retained, ViewAdded, ViewDropped
+from rollview.catalog.faults import clear_fault
 from rollview.catalog.records import Refresh, ViewRecord
 from rollview.errors import CatalogError, NotRegistered
 
@@ -123,6 +124,7 @@ def drop_view(connection: Connection, effect: ViewDropped) -> None:
         raise _unknown(effect.name)
     for table in (schema.position, schema.refresh, schema.condensed):
         connection.execute(delete(table).where(table.c.view_name == effect.name))
+    clear_fault(connection, "view", effect.name)
 
 
 def move(connection: Connection, effect: Moved) -> None:

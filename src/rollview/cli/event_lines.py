@@ -9,9 +9,11 @@ from rollview.events import (
     Captured,
     Event,
     Failed,
+    Halted,
     Maintained,
     Propagated,
     Refreshed,
+    Resumed,
     Retry,
     SparkStarted,
     SparkStarting,
@@ -21,6 +23,7 @@ from rollview.events import (
 )
 
 _SPARK = "starting Spark"
+_WORDS = {"site": "source", "table": "table", "view": "view"}
 
 
 def sentence(event: Event) -> str:
@@ -41,6 +44,12 @@ def sentence(event: Event) -> str:
                 f"waiting for {', '.join(missing)}: global transaction {name} holds up {', '.join(present)}; "
                 f"`rollview release {name}` ends the wait"
             )
+        case Halted(scope=scope, subject=subject, message=message, hint=hint, csn=csn):
+            place = f" from csn {csn} on" if csn else ""
+            way_out = f"; {hint}" if hint else ""
+            return f"stopped: {_WORDS[scope]} {subject}{place}: {plain_text(message, '')}{way_out}"
+        case Resumed(scope=scope, subject=subject):
+            return f"{_WORDS[scope]} {subject} goes on"
         case Retry(pause_seconds=pause, attempt=attempt, message=message, kind=kind, trace=trace):
             line = plain_text(message, kind if trace else "")
             return f"error, retrying in {pause:g} s (attempt {attempt}): {line}"

@@ -15,7 +15,9 @@ from rollview.cli.project_context import opened, project_options
 from rollview.cli.terminal import print_json, results
 
 if TYPE_CHECKING:
-    from rollview.service.status import Status, ViewStatus
+    from rollview.service.status import HaltStatus, Status, ViewStatus
+
+_STYLES = {"running": "green", "stopped": "red"}
 
 
 @click.command()
@@ -23,9 +25,10 @@ if TYPE_CHECKING:
 def status(project_file: Path, as_json: bool) -> None:
     """Show the state of sources and views.
 
-    For each source: how it is captured, and how far. For each view: the csn that it shows, how far its delta
-    reaches (the high-water mark), how far that is behind the sources, its valid time, and what its last
-    refresh did and why.
+    For each source: how it is captured, and how far. For each view: whether it is running, catching up or
+    stopped, the csn that it shows, how far its delta reaches (the high-water mark), how far that is behind
+    the sources, its valid time, and what its last refresh did and why. Of what is stopped: why, since when,
+    from which csn on, and what to do.
 
     \b
     rollview status
@@ -46,6 +49,12 @@ def print_status(console: Console, found: Status) -> None:
     _print_sources(console, found)
     _print_views(console, found.views)
     _print_times(console, found.views)
+    for name, halted in (
+        *((f"source {each.site}", each.halted) for each in found.sources),
+        *((f"view {each.name}", each.halted) for each in found.views),
+    ):
+        if halted is not None:
+            _print_halted(console, name, halted)
     for view in found.views:
         if view.note:
             console.print(Text.assemble(("note: ", "yellow"), f"{view.name}: {view.note}"))
@@ -62,6 +71,15 @@ def print_status(console: Console, found: Status) -> None:
         console.print(Text.assemble(("unfinished: ", "yellow"), told))
         if step.hint:
             console.print(Text(f"  hint: {step.hint}", style="dim"))
+
+
+def _print_halted(console: Console, name: str, halted: HaltStatus) -> None:
+    since = f" since {halted.since}" if halted.since else ""
+    place = f", from csn {halted.csn} on" if halted.csn else ""
+    told = f"{name}{since}{place}: {halted.reason}"
+    console.print(Text.assemble(("stopped: ", "red"), told))
+    if halted.hint:
+        console.print(Text(f"  hint: {halted.hint}", style="dim"))
 
 
 def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
@@ -86,10 +104,11 @@ def _print_sources(console: Console, found: Status) -> None:
 
 def _print_views(console: Console, views: tuple[ViewStatus, ...]) -> None:
     numbers = ("shows csn", "high-water mark", "behind", "lag")
-    table = _table("view", *numbers, "readable", right=numbers)
+    table = _table("view", "state", *numbers, "readable", right=numbers)
     for view in views:
         table.add_row(
             Text(view.name, style="bold"),
+            Text(view.state, style=_STYLES.get(view.state, "")),
             f"{view.materialized}",
             f"{view.high_water}",
             Text(f"{view.behind_csn:,}", style="" if view.behind_csn else "green"),

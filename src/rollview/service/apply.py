@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from rollview import events
 from rollview.catalog import ApplyStep, Catalog, CsnRange, Lease, Materialized, Refresh, Refreshed, Step
-from rollview.errors import LeaseHeld
+from rollview.errors import LakeError, LeaseHeld
 from rollview.events import Events
+from rollview.service.faults import concerns_all, is_lasting
 from rollview.service.interrupted_load import is_interrupted, take_back
 from rollview.service.lake_tables import LakeTables
 from rollview.service.session import Session
@@ -25,6 +26,14 @@ LEASE = "apply"
 
 Versions = tuple[int, int]
 """Of the table of a view's rows, and of that of its state."""
+
+
+@dataclass(frozen=True)
+class Rolled:
+    """The number of changed rows of each view, −1 if they were too many to count; and which views failed."""
+
+    changed: dict[str, int]
+    failed: dict[str, Exception]
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,13 @@ class ApplyDriver:
 
     def run(self, targets: Mapping[str, int], reason: str, wait_seconds: float = 0.0) -> dict[str, int]:
         """Rolls views to the given csn, which their deltas cover; returns the changed rows of each."""
+        rolled = self.run_all(targets, reason, wait_seconds)
+        for error in rolled.failed.values():
+            raise error
+        return rolled.changed
+
+    def run_all(self, targets: Mapping[str, int], reason: str, wait_seconds: float = 0.0) -> Rolled:
+        """The same, where a view that fails keeps the others from nothing."""
         catalog = self.catalog
         for name in targets:
             self._take_back(name)
@@ -47,7 +63,7 @@ class ApplyDriver:
             records = catalog.views()
             moving = {name: csn for name, csn in targets.items() if csn > records[name].materialized_csn}
             if not moving:
-                return {}
+                return Rolled({}, {})
             ranges = {name: CsnRange(records[name].materialized_csn, csn) for name, csn in moving.items()}
             step = catalog.begin(lease, ",".join(moving), ApplyStep(ranges, reason))
             return self._run(lease, step)
@@ -63,22 +79,32 @@ class ApplyDriver:
         for step in self.catalog.pending(ApplyStep):
             self._run(lease, step)
 
-    def _run(self, lease: Lease, step: Step[ApplyStep]) -> dict[str, int]:
+    def _run(self, lease: Lease, step: Step[ApplyStep]) -> Rolled:
         with timed_step(self.events, "apply", ", ".join(step.bounds.views), step.id) as timer:
             return self._roll_all(lease, step, timer)
 
-    def _roll_all(self, lease: Lease, step: Step[ApplyStep], timer: StepTimer) -> dict[str, int]:
-        """Rolls every view of the step, then makes all of them known."""
+    def _roll_all(self, lease: Lease, step: Step[ApplyStep], timer: StepTimer) -> Rolled:
+        """Rolls every view of the step, then makes all of them known that could be rolled."""
+        failed: dict[str, Exception] = {}
 
-        def one(name: str) -> tuple[Versions, int]:
+        def one(name: str) -> tuple[Versions, int] | None:
             after, upto = step.bounds.views[name]
-            return self._roll(name, step.id, after, upto, timer)
+            try:
+                return self._roll(name, step.id, after, upto, timer)
+            except Exception as error:
+                # What may pass is tried again as it is: the step stays, and with it what was written.
+                if concerns_all(error) or not is_lasting(error):
+                    raise
+                failed[name] = error
+                self._undo(name, step)
+                return None
 
         # A view that was reloaded after the step had begun, or dropped, is no longer the step's business.
         records = self.catalog.views()
         standing = {name: record.materialized_csn for name, record in records.items()}
         names = [name for name, (after, _) in step.bounds.views.items() if standing.get(name) == after]
-        rolled = dict(zip(names, self.session.work_pool.map(one, names), strict=True))
+        done = zip(names, self.session.work_pool.map(one, names), strict=True)
+        rolled = {name: each for name, each in done if each is not None}
         effects: list[Materialized | Refreshed] = []
         refreshes: list[Refresh] = []
         for name, (versions, rows) in rolled.items():
@@ -92,7 +118,17 @@ class ApplyDriver:
         self._report(refreshes)
         changed = {name: rows for name, (_, rows) in rolled.items()}
         timer.rows = None if -1 in changed.values() else sum(changed.values())
-        return changed
+        return Rolled(changed, failed)
+
+    def _undo(self, name: str, step: Step[ApplyStep]) -> None:
+        """A view that fails half way shows what it showed, as far as its tables let that happen."""
+        record = self.catalog.views()[name]
+        tables, csn = self.tables.of_view(name, record.generation), record.materialized_csn
+        for table, version in ((tables.rows, record.lake_version), (tables.state, record.state_version)):
+            with suppress(LakeError):
+                if version and table.last_step(self.tables.writer("apply")) == step.id:
+                    why = "take back what could not be applied"
+                    table.restore(version, self.tables.signed(f"undo:{name}", step.id, csn, why))
 
     def _report(self, refreshes: Sequence[Refresh]) -> None:
         """Which views show a new csn now, and what was done to each."""

@@ -7,13 +7,18 @@ and a change log that already has the step's commit id takes nothing twice.
 
 A part of a global transaction waits for the others, and with it all that its site committed later: they are
 held in memory, and come again from the source after a crash.
+
+A site that fails keeps no other one waiting: what it committed meanwhile gets its csn when it is back, behind
+what the others have got by then. That contradicts no site's own order, and csn are not given by clocks. A
+step that was begun with such a site is taken back, since nobody has seen any of it.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from heapq import merge
 from typing import Any
@@ -29,6 +34,7 @@ from rollview.algebra.sequencer import Sequencer
 from rollview.catalog import (
     CaptureStep,
     Catalog,
+    Fault,
     Lease,
     Part,
     PlannedUnit,
@@ -43,6 +49,7 @@ from rollview.catalog import (
 from rollview.errors import NotRegistered
 from rollview.events import Events
 from rollview.rows import Rows, arrow_schema
+from rollview.service.faults import Faults, as_faults
 from rollview.service.lake_tables import LakeTables
 from rollview.service.session import Session
 from rollview.service.sites import Held, Sites
@@ -62,6 +69,14 @@ MANY_UNITS = 100
 
 
 @dataclass(frozen=True)
+class Taken:
+    """How many units of work were captured, and which sites failed."""
+
+    units: int
+    failed: Mapping[str, Exception]
+
+
+@dataclass(frozen=True)
 class CaptureDriver:
     """Captures from all sites."""
 
@@ -69,20 +84,33 @@ class CaptureDriver:
     tables: LakeTables
     sites: Sites
     session: Session
+    faults: Faults
     events: Events
 
-    def run(self, wait_seconds: float = 0.0) -> int:
+    def run(self, wait_seconds: float = 0.0, needed: Container[str] | None = None) -> int:
         """Takes everything that was committed before; returns the number of units of work.
+
+        Then the error of a site that failed comes out, if it is needed; all are, unless it is said.
+        """
+        done = self.take_all(wait_seconds)
+        for site, error in done.failed.items():
+            if needed is None or site in needed:
+                raise error
+        return done.units
+
+    def take_all(self, wait_seconds: float = 0.0, trying: Callable[[str], bool] = lambda _: True) -> Taken:
+        """Takes what was committed before from every site that is to be tried.
 
         Writers may commit faster than steps are made, so it ends with what is newer than its own beginning.
         A source whose clock is behind ours cannot tell that: with it, a while of small steps is enough.
         """
-        captured, began = 0, time.time()
+        began = time.time()
         with self.catalog.lease(LEASE, wait_seconds) as lease:
             self.tables.check_turn()
-            captured += self.recover(lease)
+            captured, failed = self._recover(lease)
+            tried = [site for site in self.catalog.sites() if trying(site) and site not in failed]
             deadline = time.monotonic() + LONGEST_CHASE_SECONDS
-            while batches := self._take(timer := StepTimer()):
+            while batches := self._take(tried, failed, timer := StepTimer()):
                 units = self._keep(lease, batches, timer)
                 captured += units
                 is_behind = any(
@@ -91,11 +119,21 @@ class CaptureDriver:
                 )
                 if not units or not is_behind or (units < MANY_UNITS and time.monotonic() > deadline):
                     break
-        return captured
+            for site, error in failed.items():
+                self.faults.halt("site", site, error)
+            self.faults.resume("site", [site for site in tried if site not in failed])
+        return Taken(captured, failed)
 
     def recover(self, lease: Lease) -> int:
-        """Finishes a step that was begun."""
-        units = 0
+        """Finishes a step that was begun, or refuses."""
+        units, failed = self._recover(lease)
+        for error in failed.values():
+            raise error
+        return units
+
+    def _recover(self, lease: Lease) -> tuple[int, dict[str, Exception]]:
+        """Finishes a step that was begun; takes it back where a site does not give its part of it again."""
+        units, failed = 0, dict[str, Exception]()
         for step in self.catalog.pending(CaptureStep):
             if gone := sorted(step.bounds.sites.keys() - self.catalog.sites().keys()):
                 message = f"an interrupted capture had begun with {gone[0]}, which has been dropped since"
@@ -103,26 +141,51 @@ class CaptureDriver:
                     message, subject=gone[0], hint="run `rollview setup` again: it was interrupted"
                 )
             with timed_step(self.events, "capture", _names(step.bounds.sites), step.id) as timer:
-                with timer.phase("read_changes"):
-                    batches = {
-                        site: self.sites.source_at(site).replay(
+                batches: dict[str, Batch] = {}
+                for site, batch in step.bounds.sites.items():
+                    with timer.phase("read_changes"), _noting(site, failed):
+                        batches[site] = self.sites.source_at(site).replay(
                             site, batch.after, batch.source_txids, batch.upto
                         )
-                        for site, batch in step.bounds.sites.items()
-                    }
-                units += self._write(lease, step, batches, timer)
-        return units
+                if failed:
+                    self._take_back(lease, step)
+                else:
+                    units += self._write(lease, step, batches, timer)
+        return units, failed
 
-    def _take(self, timer: StepTimer) -> dict[str, Batch]:
+    def _take_back(self, lease: Lease, step: Step[CaptureStep]) -> None:
+        """Undoes what a step has written, and ends it: its csn have not been made known."""
+        tables, versions = self.catalog.tables(), self.catalog.lake_versions()
+        writer, csn = self.tables.writer("capture"), self.catalog.last_csn()
+        for name, table in tables.items():
+            log = self.tables.change_log(table)
+            if log.exists() and log.last_step(writer) == step.id:
+                commit = self.tables.signed("take back", step.id, csn, "take back a capture that died")
+                log.restore(versions[name], commit)
+        self.catalog.abandon(lease, step)
+
+    def _take(self, sites: Sequence[str], failed: dict[str, Exception], timer: StepTimer) -> dict[str, Batch]:
         """One batch from every site that has anything new, what is held back from earlier ones in front."""
-        sites = self.catalog.sites()
+        known = self.catalog.sites()
+
+        def take(name: str) -> Batch | None:
+            with _noting(name, failed):
+                return self._take_from(known[name])
+            return None
+
+        names = [name for name in sites if name in known and name not in failed]
         with timer.phase("read_changes"):
-            taken = list(self.sites.capture_pool.map(self._take_from, sites.values()))
-        return {
-            name: batch
-            for name, batch in zip(sites, taken, strict=True)
-            if batch.transactions or batch.log_position != sites[name].log_position
-        }
+            taken = list(self.sites.capture_pool.map(take, names))
+        found: dict[str, Batch] = {}
+        for name, batch in zip(names, taken, strict=True):
+            if batch is None:
+                continue
+            if batch.lost:
+                # Whatever comes next may lack something.
+                self.faults.lose(batch.lost, self.catalog.last_csn() + 1)
+            if batch.transactions or batch.log_position != known[name].log_position:
+                found[name] = batch
+        return found
 
     def _take_from(self, site: Site) -> Batch:
         source, held = self.sites.source_at(site.name), self.sites.held.pop(site.name, None)
@@ -131,7 +194,7 @@ class CaptureDriver:
         if len(held.batch.transactions) >= BATCH_ROWS:
             return held.batch
         more = source.capture(site.name, held.batch.log_position, BATCH_ROWS)
-        return Batch((*held.batch.transactions, *more.transactions), more.log_position)
+        return Batch((*held.batch.transactions, *more.transactions), more.log_position, more.lost)
 
     def _keep(self, lease: Lease, batches: Mapping[str, Batch], timer: StepTimer) -> int:
         """One step: the batches become history; returns the number of units of work, at least 1.
@@ -236,6 +299,8 @@ class CaptureDriver:
         """Appends the rows of a step and makes its csn known."""
         recorded, versions = step.bounds.units, step.bounds.versions
         units = []
+        losses: list[Fault] = []
+        tables = self.catalog.tables()
         changed: dict[str, list[tuple[int, Rows]]] = defaultdict(list)
         for csn, commit_time, parts in recorded:
             touched: dict[str, int] = {}
@@ -244,13 +309,13 @@ class CaptureDriver:
                 each = batches[site].transactions[version - versions[site] - 1]
                 named.append(Part(site, version, each.source_txid, each.transaction_id, each.global_id))
                 _collect(each, csn, changed, touched)
+                losses += as_faults(each.lost, csn, tables)
             units.append(Unit(csn, commit_time, tuple(named), touched))
         last_csn, last_time = (recorded[-1].csn, recorded[-1].commit_time) if recorded else (0, 0.0)
         before = recorded[0].csn - 1 if recorded else None
         commit = replace(
             self.tables.signed("capture", step.id, last_csn, "capture", before), commit_time=last_time
         )
-        tables = self.catalog.tables()
         lake_versions = self.catalog.lake_versions()
         lake_versions = {name: lake_versions[name] for name in changed}
         for name, pieces in changed.items():
@@ -266,12 +331,25 @@ class CaptureDriver:
             timer.rows = sum(rows for unit in units for rows in unit.rows.values())
         log_positions = {site: batch.upto for site, batch in step.bounds.sites.items()}
         with timer.phase("commit"):
-            self.catalog.finish(lease, step, Sequenced(tuple(units), log_positions, lake_versions))
+            known = self.catalog.faults("table")
+            done = Sequenced(tuple(units), log_positions, lake_versions, tuple(losses))
+            self.catalog.finish(lease, step, done)
+            if losses:
+                self.faults.tell_losses(known)
             for site, log_position in log_positions.items():
                 self.sites.source_at(site).acknowledge(site, log_position)
         if units:
             self.events.emit(events.Captured(len(units), last_csn))
         return max(len(units), 1)
+
+
+@contextmanager
+def _noting(site: str, failed: dict[str, Exception]) -> Iterator[None]:
+    """A site that fails is noted, and the others go on."""
+    try:
+        yield
+    except Exception as error:
+        failed[site] = error
 
 
 def _names(sites: Mapping[str, Any]) -> str:

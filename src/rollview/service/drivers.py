@@ -12,6 +12,7 @@ from rollview.service.capture import CaptureDriver
 from rollview.service.condense import CondenseDriver
 from rollview.service.drop import DropDriver
 from rollview.service.exclusive_access import ExclusiveAccess
+from rollview.service.faults import Faults
 from rollview.service.interval_sizing import IntervalSizing
 from rollview.service.load import LoadDriver
 from rollview.service.maintenance import MaintainDriver
@@ -37,10 +38,17 @@ class Drivers:
         self._parts = warehouse
 
     @cached_property
+    def faults(self) -> Faults:
+        """What has stopped."""
+        return Faults(self._parts.catalog, self._parts.views, self._parts.events)
+
+    @cached_property
     def capture(self) -> CaptureDriver:
         """Takes what sources committed."""
         parts = self._parts
-        return CaptureDriver(parts.catalog, parts.tables, parts.sites, parts.session, parts.events)
+        return CaptureDriver(
+            parts.catalog, parts.tables, parts.sites, parts.session, self.faults, parts.events
+        )
 
     @cached_property
     def stored(self) -> StoredViews:
@@ -50,7 +58,7 @@ class Drivers:
 
     @cached_property
     def _site_reader(self) -> SiteReader:
-        return SiteReader(self._parts.catalog, self._parts.sites, self.capture)
+        return SiteReader(self._parts.catalog, self._parts.sites, self.capture, self.faults)
 
     @cached_property
     def _snapshots(self) -> SnapshotReader:
@@ -65,7 +73,7 @@ class Drivers:
         relations = Relations(catalog, tables, self.stored, self._site_reader, session)
         sizing = IntervalSizing(catalog, relations, parts.project.step_seconds)
         processes = Processes(catalog, relations, session)
-        return PropagateDriver(catalog, tables, parts.views, sizing, processes, parts.events)
+        return PropagateDriver(catalog, tables, parts.views, sizing, processes, self.faults)
 
     @cached_property
     def apply(self) -> ApplyDriver:
@@ -117,7 +125,7 @@ class Drivers:
     def run(self) -> RunDriver:
         """Does all of it by policy."""
         parts = self._parts
-        each = Round(parts.catalog, parts.views, self.capture, self.propagate, self.apply)
+        each = Round(self.faults, self.capture, self.propagate, self.apply)
         return RunDriver(parts.catalog, parts.views, each, self.maintain, parts.events)
 
     @cached_property

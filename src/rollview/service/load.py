@@ -81,7 +81,7 @@ class LoadDriver:
             catalog.abandon_pending(lease, name, PropagateStep)
             step = catalog.begin(lease, name, LoadStep())
             # Before anything is read: what begins again after this has to be noticed.
-            histories = histories_of(view, catalog.sites(), catalog.views())
+            histories = histories_of(view, catalog)
             with timed_step(self.events, "load", name, step.id) as timer:
                 with timer.phase("lookups"):
                     readings = self.snapshots.read(view.tables, folder)

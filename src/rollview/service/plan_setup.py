@@ -25,6 +25,7 @@ from rollview.service.setup_plan import (
     LoadView,
     PrepareSource,
     RestartHistory,
+    RestartTable,
     SetupPlan,
     StopCapture,
 )
@@ -67,6 +68,7 @@ class _Planning:
     sources: Mapping[str, Source]
     left: dict[str, View] = field(init=False)
     forgotten: dict[str, str] = field(default_factory=dict)
+    restarted: dict[str, str] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -140,14 +142,15 @@ class _Planning:
     def _forgotten(self) -> Iterator[Action]:
         """Sites whose history is of no use any more."""
         self._forget(self._only_reloaded(), "all views that read it are reloaded")
-        for site, table in self._changed().items():
-            self.warnings.append(f"the columns of {table} have changed: the history of {site} starts over")
-            self._forget({site}, f"the columns of {table} have changed")
         for sites in self.recorded.interrupted:
             if not sites <= self.recorded.sites:
                 self._forget(sites & self.recorded.sites, "an interrupted capture cannot be finished")
         for site, reason in self.forgotten.items():
             yield RestartHistory(site, reason)
+        for table, reason in (self._changed() | self._damaged()).items():
+            self.restarted[table] = reason
+            self.lost |= dict.fromkeys(self._drop_with_readers(table), table)
+            yield RestartTable(table, reason)
 
     def _forget(self, sites: Set[str], reason: str) -> None:
         for site in sorted(sites - self.forgotten.keys()):
@@ -171,20 +174,28 @@ class _Planning:
         }
         return read - kept
 
+    def _damaged(self) -> dict[str, str]:
+        """Tables that have lost changes, and how."""
+        known = self._known_tables()
+        return {name: reason for name, reason in self.recorded.lost.items() if name in known}
+
     def _changed(self) -> dict[str, str]:
-        """Sites with a table that has other columns than before, and the table."""
+        """Tables that have other columns than before."""
         changed: dict[str, str] = {}
         tables = {table.qualified: table for view in self.views.values() for table in view.tables}
         for name, old in self._known_tables().items():
             new = tables.get(name)
             if new is not None and (new.columns, new.types, new.site) != (old.columns, old.types, old.site):
-                changed[old.site] = name
+                changed[name] = "its columns have changed"
         return changed
 
     def _known_tables(self) -> dict[str, Table]:
         """The captured tables, less those that are forgotten."""
-        tables = self.recorded.tables.items()
-        return {name: table for name, table in tables if table.site not in self.forgotten}
+        return {
+            name: table
+            for name, table in self.recorded.tables.items()
+            if table.site not in self.forgotten and name not in self.restarted
+        }
 
     def _begun(self) -> Iterator[Action]:
         """History of tables that are new; sources stop capturing what is not read any more."""
@@ -201,7 +212,7 @@ class _Planning:
                     yield BeginHistory(site, tuple(new), self._why_begun(site))
 
     def _why_begun(self, site: str) -> str:
-        if site in self.forgotten:
+        if site in self.forgotten or any(self.recorded.tables[each].site == site for each in self.restarted):
             return "it starts over"
         return "tables are new" if site in self.recorded.sites else "first load"
 

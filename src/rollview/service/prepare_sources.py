@@ -18,7 +18,7 @@ from rollview.service.capture import CaptureDriver
 from rollview.service.lake_tables import LakeTables
 from rollview.service.plan_setup import needs_administrator, tables_by_source
 from rollview.service.results import SetupReport
-from rollview.service.setup_plan import PrepareSource, RestartHistory, SetupPlan, StopCapture
+from rollview.service.setup_plan import PrepareSource, RestartHistory, RestartTable, SetupPlan, StopCapture
 from rollview.service.sites import Sites
 from rollview.service.step_timer import timed_step
 
@@ -62,12 +62,15 @@ class SourcePreparation:
         """
         catalog, released = self.catalog, {each.source for each in plan.all(StopCapture)}
         again = {each.site for each in plan.all(RestartHistory)}
+        restarted = {each.table for each in plan.all(RestartTable)}
         own: list[Table] = []
         origins: dict[str, tuple[str, str]] = {}
         with catalog.lease(CAPTURE, PATIENCE_SECONDS) as lease:
             for step in catalog.pending(CaptureStep):
                 self._finish(lease, step, again)
-            known = catalog.sites().keys() - again
+            captured = catalog.tables()
+            gone = [name for name, each in captured.items() if each.site in again or name in restarted]
+            known = {table.site for name, table in captured.items() if name not in gone}
             for name, tables in tables_by_source(views).items():
                 source = self.sites.sources[name]
                 if name in released:
@@ -75,13 +78,15 @@ class SourcePreparation:
                 new = {table.site for table in tables} - known
                 origins |= {site: (name, source.current_position(site)) for site in sorted(new)}
                 own += tables
-            gone = [name for name, table in catalog.tables().items() if table.site in again]
             # All at once: half a site could neither be captured nor be told from a whole one.
             catalog.restart(gone, own, origins)
             for step in catalog.pending(CaptureStep):
                 catalog.abandon(lease, step)
             self._create_change_logs(own)
         self.capture.run(PATIENCE_SECONDS)
+        # What is lost of a table from before its history began is nobody's loss.
+        begun = {table.qualified for table in own} - (captured.keys() - set(gone))
+        self.capture.faults.resume("table", begun)
 
     def _create_change_logs(self, tables: Iterable[Table]) -> None:
         captured = self.catalog.lake_versions()

@@ -202,6 +202,7 @@ class Project:
         csn = resolve(catalog, to, catalog.last_csn())
         for part in self._warehouse.views.named(view).stored_parts:
             self._drivers.propagate.run(part.name, csn, 5.0)
+            self._drivers.faults.check_reaches(part, csn)
         reached = catalog.high_water(name)
         return PropagateResult(name, before, reached, self._commit_time(reached))
 
@@ -227,7 +228,7 @@ class Project:
     def status(self) -> Status:
         """Where sources and views stand."""
         parts = self._warehouse
-        return status(parts.project, parts.catalog, parts.views, parts.sites)
+        return status(parts.project, parts.catalog, self._drivers.faults, parts.sites)
 
     def read(self, view: str, as_of: str | int | None = None) -> DataFrame:
         """The view's rows as they are stored, or as of any time that its delta covers."""

@@ -8,7 +8,7 @@ delta table, and moves the positions.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
@@ -21,6 +21,7 @@ from rollview.catalog import Catalog, Lease, Moved, PropagateStep, QueryInterval
 from rollview.events import Events, Propagated
 from rollview.lake import LakeTable
 from rollview.service.attached import check_attached
+from rollview.service.faults import Faults
 from rollview.service.interrupted_load import take_back
 from rollview.service.interval_sizing import IntervalSizing
 from rollview.service.lake_tables import LakeTables
@@ -32,6 +33,19 @@ from rollview.spark import SparkBag
 
 
 @dataclass(frozen=True)
+class Propagations:
+    """How many steps each view made, and which views failed."""
+
+    steps: Mapping[str, int]
+    failed: Mapping[str, Exception]
+
+    def check(self) -> None:
+        """Raises the first error, if there was any."""
+        for error in self.failed.values():
+            raise error
+
+
+@dataclass(frozen=True)
 class PropagateDriver:
     """Propagates views, each by whoever holds its lease."""
 
@@ -40,20 +54,36 @@ class PropagateDriver:
     views: Views
     interval_sizing: IntervalSizing
     processes: Processes
-    events: Events
+    faults: Faults
 
-    def run_all(self, names: Sequence[str], upto: int | None, wait_seconds: float) -> dict[str, int]:
-        """Propagates views side by side, a view that reads another one after that one; the steps of each."""
+    @property
+    def events(self) -> Events:
+        """Who is told what happens."""
+        return self.faults.events
+
+    def run_all(self, names: Sequence[str], upto: int | None, wait_seconds: float) -> Propagations:
+        """Propagates views side by side, a view that reads another one after that one; the steps of each.
+
+        A view that fails keeps the others from nothing.
+        """
         waiting = list(names)
         steps: dict[str, int] = {}
+        failed: dict[str, Exception] = {}
+
+        def run(name: str) -> int:
+            try:
+                return self.run(name, upto, wait_seconds)
+            except Exception as error:
+                failed[name] = error
+                return 0
+
         with ThreadPoolExecutor(max_workers=4, thread_name_prefix="rollview-view") as drivers:
             while waiting:
                 inputs = {name: _inputs(self.views.named(name)) for name in waiting}
                 ready = [name for name in waiting if not inputs[name] & set(waiting)]
-                done = drivers.map(lambda name: self.run(name, upto, wait_seconds), ready)
-                steps |= dict(zip(ready, done, strict=True))
+                steps |= dict(zip(ready, drivers.map(run, ready), strict=True))
                 waiting = [name for name in waiting if name not in ready]
-        return steps
+        return Propagations(steps, failed)
 
     def run(self, name: str, upto: int | None = None, wait_seconds: float = 0.0) -> int:
         """Propagates a view as far as its relations reach, or up to a csn; returns the number of steps."""
@@ -62,7 +92,8 @@ class PropagateDriver:
         with self.catalog.lease(f"propagate:{name}", wait_seconds) as lease:
             self.recover(lease, view)
             check_attached(self.catalog, view)
-            while self._step(lease, view, upto):
+            limits = [each for each in (upto, self.faults.limit(view)) if each is not None]
+            while self._step(lease, view, min(limits, default=None)):
                 steps += 1
         return steps
 

@@ -17,7 +17,7 @@ from rollview.service.views import Views
 class Recorded:
     """Views with their digests, captured tables, sites; steps that cannot be read, captures that died.
 
-    `detached` are views that cannot go on, and why.
+    `detached` are views that cannot go on, `lost` tables of which changes are missing, and why.
     """
 
     views: Mapping[str, View] = field(default_factory=dict)
@@ -25,6 +25,7 @@ class Recorded:
     tables: Mapping[str, Table] = field(default_factory=dict)
     sites: frozenset[str] = frozenset()
     detached: Mapping[str, str] = field(default_factory=dict)
+    lost: Mapping[str, str] = field(default_factory=dict)
     unreadable: tuple[UnreadableStep, ...] = ()
     interrupted: tuple[frozenset[str], ...] = ()
 
@@ -40,6 +41,7 @@ class Recorded:
             detached={
                 name: reason for name, view in views.all().items() if (reason := detached(catalog, view))
             },
+            lost={name: fault.message for name, fault in catalog.faults("table").items()},
             unreadable=tuple(step for step in unfinished if isinstance(step, UnreadableStep)),
             interrupted=tuple(
                 frozenset(step.bounds.sites)

@@ -39,9 +39,13 @@ class RefreshDriver:
         catalog, views = self.catalog, self.views
         asked = [views.named(name) for name in dict.fromkeys(names or views.names)]
         chosen = [part.name for view in asked for part in view.stored_parts]
+        read = [views.named(name) for name in with_dependencies(views, chosen)]
+        needed = {table.site for view in read for table in view.tables}
         with suppress(LeaseHeld):  # Another process captures all the time; what it has is what there is.
-            self.capture.run()
+            self.capture.run(needed=needed)
         csn = resolve(catalog, to, catalog.last_csn())
+        for view in read:
+            self.propagate.faults.check_reaches(view, csn)
         full = [name for name, view in views.all().items() if name in chosen and is_full(view)]
         rolled = [name for name in chosen if name not in full]
         if full and csn != catalog.last_csn():
@@ -52,7 +56,7 @@ class RefreshDriver:
             check_covered(catalog, name, csn, covered, "rolled to")
         propagated = [each for each in with_dependencies(views, chosen) if not is_full(views.named(each))]
         if propagated:
-            self.propagate.run_all(propagated, csn, PATIENCE_SECONDS)
+            self.propagate.run_all(propagated, csn, PATIENCE_SECONDS).check()
         if rolled:
             self.apply.run(dict.fromkeys(rolled, csn), f"refresh to csn {csn}", PATIENCE_SECONDS)
         for name in full:

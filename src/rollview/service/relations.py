@@ -72,8 +72,9 @@ class Relations:
         else:
             keys = tuple(None if bag is None else _keys(bag) for bag in question.keys)
             asked = Question(block, question.sub_query, keys)
+            read = [block.relations[each.relation].table for each in question.sub_query.join_steps]
             found, saw = self.reader.read_and_resolve(
-                site, lambda source: source.lookup(plan_lookups(asked, source))
+                site, read, lambda source: source.lookup(plan_lookups(asked, source))
             )
             bags = [SparkBag.of_rows(self.session.spark, rows) for rows in found.rows]
         rows = tuple(

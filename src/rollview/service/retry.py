@@ -8,19 +8,46 @@ round: later it worked once, and what is missing may come back.
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
-import traceback
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rollview.errors import InputError, RollviewError, is_retryable
 from rollview.events import Events, Failed, Retry
+from rollview.service.faults import error_fields
 
 POLL_SECONDS = 0.5
 PAUSE_SECONDS = (0.5, 1, 2, 5, 10, 30)
 PROGRAMMING_ERROR_ATTEMPTS = 3
+
+
+class Backoff:
+    """When to try again, for each of several things by name; what only `setup` can mend waits for that."""
+
+    def __init__(self) -> None:
+        self._attempts: dict[str, int] = {}
+        self._due: dict[str, float] = {}
+
+    def is_due(self, name: str) -> bool:
+        """Whether it is time for this one."""
+        return time.monotonic() >= self._due.get(name, 0.0)
+
+    def failed(self, name: str, error: Exception) -> None:
+        """It failed: the next time is later."""
+        attempt = self._attempts[name] = self._attempts.get(name, 0) + 1
+        pause = PAUSE_SECONDS[min(attempt, len(PAUSE_SECONDS)) - 1]
+        for_ever = is_programming_error(error) and attempt >= PROGRAMMING_ERROR_ATTEMPTS
+        if for_ever or getattr(error, "waits_for_setup", False):
+            pause = math.inf
+        self._due[name] = time.monotonic() + pause
+
+    def only(self, failing: Container[str]) -> None:
+        """All others went well, or `setup` has taken care of them."""
+        for name in [name for name in self._due if name not in failing]:
+            del self._due[name], self._attempts[name]
 
 
 class Stop:
@@ -64,11 +91,11 @@ def keep_trying(
             return action()
         except Exception as error:
             attempt += 1
-            unexpected = unexpected + 1 if _is_programming_error(error) else 0
+            unexpected = unexpected + 1 if is_programming_error(error) else 0
             if stop.asked() or not _may_pass(error, unexpected, first):
                 raise
             pause = PAUSE_SECONDS[min(attempt, len(PAUSE_SECONDS)) - 1]
-            events.emit(Retry(what, attempt, pause, **_error_fields(error)))
+            events.emit(Retry(what, attempt, pause, **error_fields(error)))
         stop.wait(pause)
         if stop.asked():
             return False
@@ -90,7 +117,7 @@ def reporting_failure(what: str, events: Events) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        events.emit(Failed(what, **_error_fields(error)))
+        events.emit(Failed(what, **error_fields(error)))
         raise
 
 
@@ -100,13 +127,6 @@ def _may_pass(error: Exception, unexpected: int, first: bool) -> bool:
     return is_retryable(error) or 0 < unexpected < PROGRAMMING_ERROR_ATTEMPTS
 
 
-def _is_programming_error(error: Exception) -> bool:
+def is_programming_error(error: Exception) -> bool:
+    """Whether an error is a defect of rollview, which no pause will mend."""
     return not isinstance(error, RollviewError) and not is_retryable(error)
-
-
-def _error_fields(error: Exception) -> dict[str, Any]:
-    kind = type(error).__name__
-    if isinstance(error, RollviewError):
-        return {"message": error.message, "kind": kind, "subject": error.subject, "hint": error.hint}
-    trace = "".join(traceback.format_exception(error)) if _is_programming_error(error) else ""
-    return {"message": str(error).strip() or kind, "kind": kind, "trace": trace}

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rollview.catalog import Catalog
-from rollview.errors import HistoryBroken, InputError, LeaseHeld
+from rollview.errors import HistoryBroken, InputError, LeaseHeld, SourceChanged
 from rollview.events import Events, Failed, Started, Stopped
 from rollview.service.apply import ApplyDriver
 from rollview.service.attached import check_attached, detached
-from rollview.service.capture import CaptureDriver
+from rollview.service.capture import CaptureDriver, Taken
 from rollview.service.definitions import is_full
+from rollview.service.faults import Faults, concerns_all
 from rollview.service.maintenance import MaintainDriver
 from rollview.service.points_in_time import newest_uncondensed
 from rollview.service.propagate import PropagateDriver
-from rollview.service.retry import Stop, follow, reporting_failure
+from rollview.service.retry import Backoff, Stop, follow, reporting_failure
 from rollview.service.views import Views
 
 MAINTAIN_SECONDS = 60.0
@@ -24,53 +26,109 @@ ONCE_PATIENCE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class Round:
-    """One round through everything."""
+class Rounded:
+    """Whether a round found anything to do, and what failed in it: sites and views by name."""
 
-    catalog: Catalog
-    views: Views
+    busy: bool
+    failed: Mapping[str, Exception]
+
+    def check(self) -> None:
+        """Raises the first error, if there was any."""
+        for error in self.failed.values():
+            raise error
+
+    def check_input(self) -> None:
+        """Raises a mistake that somebody made who may still be watching."""
+        for error in self.failed.values():
+            if isinstance(error, InputError):
+                raise error
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round through everything. What fails is tried again later and later, each thing for itself."""
+
+    faults: Faults
     capture: CaptureDriver
     propagate: PropagateDriver
     apply: ApplyDriver
+    sites_due: Backoff = field(default_factory=Backoff)
+    views_due: Backoff = field(default_factory=Backoff)
 
-    def run(self) -> bool:
-        """Captures, propagates and applies; whether there was anything to do."""
-        try:
-            busy = self.capture.run() > 0
-        except LeaseHeld:
-            busy = False
+    @property
+    def catalog(self) -> Catalog:
+        """Where everything stands."""
+        return self.faults.catalog
+
+    def run(self) -> Rounded:
+        """Captures, propagates and applies."""
+        busy, failed = False, dict[str, Exception]()
+        with suppress(LeaseHeld):
+            taken = self._capture()
+            busy, failed = taken.units > 0, dict(taken.failed)
         # Not further, or a view could be propagated for as long as writers write, while the others wait.
         upto = self.catalog.last_csn()
-        with suppress(
-            LeaseHeld
-        ):  # Somebody else propagates one of them; the next round sees what came of it.
-            busy = any(self.propagate.run_all(self._names(), upto, 0.0).values()) or busy
-        return self._apply_all() or busy
+        names = [name for name in self._names() if self.views_due.is_due(name)]
+        done = self.propagate.run_all(names, upto, 0.0)
+        # Somebody else propagates a view whose lease is held; the next round sees what came of it.
+        stopped = {name: error for name, error in done.failed.items() if not isinstance(error, LeaseHeld)}
+        names = [name for name in names if name not in done.failed]
+        applied = self._apply_all(names, stopped)
+        self._note(stopped, names)
+        return Rounded(applied or busy or any(done.steps.values()), failed | stopped)
 
-    def _apply_all(self) -> bool:
-        """Rolls all views to one csn: the least of their high-water marks that all of them can show."""
-        catalog, names = self.catalog, self._names()
-        if not names:
-            return False
-        csn = min(catalog.high_water(name) for name in names)
-        csn = newest_uncondensed(catalog, names, csn)
-        if all(catalog.views()[name].materialized_csn >= csn for name in names):
+    def _capture(self) -> Taken:
+        self.sites_due.only(self.catalog.faults("site"))
+        taken = self.capture.take_all(trying=self.sites_due.is_due)
+        for site, error in taken.failed.items():
+            self.sites_due.failed(site, error)
+        return taken
+
+    def _note(self, stopped: Mapping[str, Exception], names: Sequence[str]) -> None:
+        """Writes down which views cannot go on, and which do again."""
+        for name, error in stopped.items():
+            if concerns_all(error):
+                raise error
+            self.faults.halt("view", name, error, self.catalog.high_water(name) + 1)
+        self.views_due.only(self.catalog.faults("view"))
+        for name, error in stopped.items():
+            self.views_due.failed(name, error)
+        self.faults.resume("view", [name for name in names if name not in stopped])
+
+    def _apply_all(self, names: Sequence[str], stopped: dict[str, Exception]) -> bool:
+        """Rolls all views to one csn: the least of their high-water marks that all of them can show.
+
+        A view that cannot go on shows its last csn, and the others do not wait for it.
+        """
+        catalog = self.catalog
+        halted = self.faults.stopped()
+        running = [name for name in names if name not in halted]
+        csn = min((catalog.high_water(name) for name in running), default=0)
+        targets = dict.fromkeys(running, newest_uncondensed(catalog, running, csn))
+        for name in names:
+            if name in halted:
+                targets[name] = newest_uncondensed(catalog, [name], catalog.high_water(name))
+        shown = {name: record.materialized_csn for name, record in catalog.views().items()}
+        if all(shown[name] >= csn for name, csn in targets.items()):
             return False
         try:
-            self.apply.run(dict.fromkeys(names, csn), "run", 1.0)
+            stopped |= self.apply.run_all(targets, "run", 1.0).failed
         except LeaseHeld:
             return False
         return True
 
     def _names(self) -> list[str]:
         """The views that are maintained by deltas, and can go on from where they stand."""
-        views = self.views.all().items()
+        views = self.faults.views.all().items()
         return [name for name, view in views if not is_full(view) and not detached(self.catalog, view)]
 
     def check_attached(self) -> None:
         """Refuses views that cannot go on; the others have been served."""
-        for view in self.views.all().values():
+        for view in self.faults.views.all().values():
             check_attached(self.catalog, view)
+        lost = self.catalog.faults("table")
+        for fault in lost.values():
+            raise SourceChanged(fault.message, subject=fault.name, hint=fault.hint)
 
 
 @dataclass(frozen=True)
@@ -93,8 +151,9 @@ class RunDriver:
             self.events.emit(Started(views))
             if once:
                 with reporting_failure("run", self.events):
-                    self.round.run()
+                    done = self.round.run()
                     self.maintain_lake()
+                    done.check()
                     self.round.check_attached()
             else:
                 follow(stop or Stop(), "run", _Rounds(self), self.events)
@@ -111,6 +170,7 @@ class _Rounds:
     def __init__(self, driver: RunDriver) -> None:
         self._driver = driver
         self._maintained = time.monotonic()
+        self._is_first = True
         self._told = ""
 
     def __call__(self) -> bool:
@@ -119,7 +179,11 @@ class _Rounds:
             # Also if it fails, it is not due again at once: the views go first.
             self._maintained = time.monotonic()
             self._driver.maintain_lake()
-        return self._driver.round.run()
+        done = self._driver.round.run()
+        if self._is_first:
+            done.check_input()
+            self._is_first = False
+        return done.busy
 
     def _tell_of_detached(self) -> None:
         """A view that cannot go on keeps the others from nothing; it is told once."""

@@ -62,6 +62,10 @@ class SetupDriver:
         # Last: whatever failed before, nobody misses them.
         for dropped in plan.all(DropView):
             self.drop.with_readers(dropped.view)
+        # Whoever runs may try again what only this could mend.
+        for scope in ("site", "view"):
+            for name in self.catalog.faults(scope):
+                self.catalog.clear_fault(scope, name)
         report.dropped += [each.view for each in plan.all(DropView) if each in plan.shown]
         report.loaded |= {each.view: each.reason for each in plan.all(LoadView) if each in plan.shown}
         report.unchanged += [each.view for each in plan.all(KeepView) if each in plan.shown]

@@ -86,6 +86,20 @@ class RestartHistory:
 
 
 @dataclass(frozen=True)
+class RestartTable:
+    """The history of one table begins again, that of the others at its site goes on."""
+
+    action: ClassVar[str] = "restart_table"
+    table: str
+    reason: str
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """For people."""
+        return (f"table {self.table}: its history will begin again ({self.reason})",)
+
+
+@dataclass(frozen=True)
 class StopCapture:
     """A source stops capturing tables that no view reads any more."""
 
@@ -147,6 +161,7 @@ Action = (
     | GiveUpStep
     | DropView
     | RestartHistory
+    | RestartTable
     | StopCapture
     | BeginHistory
     | LoadView

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from rollview.algebra.history import Seen
+from rollview.algebra.relation import Table
 from rollview.catalog import Catalog
 from rollview.errors import CaptureStalled, HistoryPruned, LeaseHeld, ReadPointLost, UnitSplit
 from rollview.service.capture import CaptureDriver
+from rollview.service.faults import Faults
 from rollview.service.sites import Sites
 from rollview.sources.source import ReadResult, Source
 
@@ -30,17 +32,23 @@ class SiteReader:
     catalog: Catalog
     sites: Sites
     capture: CaptureDriver
+    faults: Faults
 
     def side_by_side(self, action: Callable[[T], R], items: Iterable[T]) -> tuple[R, ...]:
         """What an action that reads from a site returns for each item; several run at once."""
         return tuple(self.sites.lookup_pool.map(action, items))
 
-    def read_and_resolve(self, site: str, action: Callable[[Source], ReadResult]) -> tuple[ReadResult, Seen]:
-        """Reads from a site until capture can tell what was seen; that, in csn."""
+    def read_and_resolve(
+        self, site: str, tables: Sequence[Table], action: Callable[[Source], ReadResult]
+    ) -> tuple[ReadResult, Seen]:
+        """Reads tables of a site until capture can tell what was seen; that, in csn."""
         for _ in range(_LOOKS):
             found = action(self.sites.source_at(site))
             with suppress(ReadPointLost):
-                return found, self._wait_for_read_point(site, found.read_point)
+                seen = self._wait_for_read_point(site, found.read_point)
+                # Not before: capture may only now have noticed that changes are missing.
+                self.faults.check_complete(tables)
+                return found, seen
         message = f"{site}: what was read could not be matched to a csn, {_LOOKS} times in a row"
         raise CaptureStalled(message, subject=site, hint="is the source captured by two warehouses?")
 
@@ -51,7 +59,7 @@ class SiteReader:
         while (seen := source.seen(site, read_point, catalog.source_txids(site))) is None:
             hint = "is the source captured by another process?"
             try:
-                if self.capture.run():
+                if self.capture.run(needed=(site,)):
                     continue
                 if waiting := [each for each in catalog.waiting() if site in each.present]:
                     hint = (

@@ -72,7 +72,9 @@ class SnapshotReader:
 
         def read(site: str) -> None:
             columns: Mapping[Table, Sequence[str]] = {table: table.columns for table in sites[site]}
-            found, saw = self.reader.read_and_resolve(site, lambda source: source.read(columns, folder))
+            found, saw = self.reader.read_and_resolve(
+                site, sites[site], lambda source: source.read(columns, folder)
+            )
             for table, rows in zip(sites[site], found.rows, strict=True):
                 bag = SparkBag.of_rows(self.session.spark, rows).project(keep(table.columns))
                 readings[table.qualified] = Reading(table, bag, saw)
@@ -81,11 +83,11 @@ class SnapshotReader:
         return readings
 
     def _check_reaches(self, table: Table, csn: int) -> None:
-        """Refuses to go back behind the beginning of a site's history."""
-        began = self.catalog.sites()[table.site].origin_csn
+        """Refuses to go back behind the beginning of a table's history."""
+        began = self.catalog.histories()[table.qualified].origin_csn
         if csn < began:
             raise HistoryBroken(
-                f"the history of {table.site} began again at csn {began}, after csn {csn}",
+                f"the history of {table.qualified} began again at csn {began}, after csn {csn}",
                 subject=table.qualified,
                 hint="`rollview setup` loads the views that stand before that",
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rollview.algebra.view import View
@@ -11,6 +11,7 @@ from rollview.catalog import (
     ApplyStep,
     CaptureStep,
     Catalog,
+    Fault,
     LoadStep,
     PropagateStep,
     Refresh,
@@ -21,6 +22,7 @@ from rollview.catalog import (
 from rollview.errors import RollviewError
 from rollview.service.attached import detached
 from rollview.service.definitions import ViewText, policy_of, read_view_files
+from rollview.service.faults import Faults
 from rollview.service.mistakes import Mistakes
 from rollview.service.points_in_time import iso
 from rollview.service.project_file import ProjectFile
@@ -38,6 +40,7 @@ class SourceStatus:
     captured_at: str
     how: dict[str, str]
     problem: str = ""
+    halted: HaltStatus | None = None
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,27 @@ class RelationStatus:
 
 
 @dataclass(frozen=True)
+class HaltStatus:
+    """Why something cannot go on, since when, from which csn on (0 if not known), and the way out."""
+
+    reason: str
+    kind: str
+    hint: str
+    csn: int
+    since: str
+
+
+@dataclass(frozen=True)
 class ViewStatus:
-    """A view: what it shows, the interval in which that is valid, what can be read."""
+    """A view: what it shows, the interval in which that is valid, what can be read.
+
+    `state` is `running`, `catching up` or `stopped`; a view that is stopped has `halted`.
+    """
 
     name: str
     policy: str
+    state: str
+    halted: HaltStatus | None
     materialized: int
     high_water: int
     oldest: int
@@ -101,17 +120,24 @@ class Status:
     """Views that have a file and are not set up."""
 
 
-def status(project: ProjectFile, catalog: Catalog, views: Views, sites: Sites) -> Status:
+def status(project: ProjectFile, catalog: Catalog, faults: Faults, sites: Sites) -> Status:
     """Reads the catalog; asks sources only how they are captured."""
-    last = catalog.last_csn()
+    last, views = catalog.last_csn(), faults.views
     records = catalog.views()
     notes = _file_notes(project, records)
+    stopped = faults.stopped()
+    halted = {name: _halt(stopped, views.named(name)) for name in views.names}
     return Status(
         name=project.name,
         last_csn=last,
         last_commit_time=iso(catalog.commit_time(last)),
-        sources=tuple(_source(project, sites, site) for site in catalog.sites().values()),
-        views=tuple(_view(catalog, views, records[name], last, notes.get(name, "")) for name in views.names),
+        sources=tuple(
+            _source(project, sites, site, catalog.faults("site")) for site in catalog.sites().values()
+        ),
+        views=tuple(
+            _view(catalog, views, records[name], last, halted[name], notes.get(name, ""))
+            for name in views.names
+        ),
         unfinished=tuple(_unfinished(catalog)),
         missing=tuple(name for name in _defined(project) if name not in records),
         waiting=tuple(
@@ -130,7 +156,18 @@ def _unfinished(catalog: Catalog) -> Iterator[UnfinishedStatus]:
             yield UnfinishedStatus(name)
 
 
-def _source(project: ProjectFile, sites: Sites, site: Site) -> SourceStatus:
+def _halt(stopped: Mapping[str, Fault], view: View) -> HaltStatus | None:
+    """What keeps a view, or a part of it, from going on."""
+    found = [stopped[part.name] for part in view.stored_parts if part.name in stopped]
+    return _halt_status(found[0]) if found else None
+
+
+def _halt_status(fault: Fault) -> HaltStatus:
+    return HaltStatus(fault.message, fault.kind, fault.hint, fault.csn, iso(fault.since))
+
+
+def _source(project: ProjectFile, sites: Sites, site: Site, faults: Mapping[str, Fault]) -> SourceStatus:
+    fault = faults.get(site.name)
     how: dict[str, str] = {}
     problem, kind = "", ""
     try:
@@ -138,15 +175,18 @@ def _source(project: ProjectFile, sites: Sites, site: Site) -> SourceStatus:
         kind, how = source.kind, dict(source.describe())
     except Exception as error:  # Whatever keeps a source from answering is what the reader wants to see.
         problem = project.secrets.hide(str(error).splitlines()[0])
-    return SourceStatus(site.name, kind, site.version, iso(site.captured_at), how, problem)
+    halted = None if fault is None else _halt_status(fault)
+    return SourceStatus(site.name, kind, site.version, iso(site.captured_at), how, problem, halted)
 
 
-def _view(catalog: Catalog, views: Views, record: ViewRecord, last: int, note: str) -> ViewStatus:
+def _view(
+    catalog: Catalog, views: Views, record: ViewRecord, last: int, halted: HaltStatus | None, note: str
+) -> ViewStatus:
     view = views.named(record.name)
     shown, high_water = record.materialized_csn, catalog.high_water(view.name)
-    reason = detached(catalog, view)
-    note = f"{reason}: `rollview setup` loads it" if reason else note
-    next_change = None if reason else _next_change(catalog, _base_tables(views, view), shown, last)
+    is_attached = not detached(catalog, view)
+    next_change = _next_change(catalog, _base_tables(views, view), shown, last) if is_attached else None
+    state = "catching up" if next_change else "running"
     changed_at = catalog.commit_time(next_change) if next_change else None
     relations = tuple(
         RelationStatus(
@@ -160,6 +200,8 @@ def _view(catalog: Catalog, views: Views, record: ViewRecord, last: int, note: s
     return ViewStatus(
         name=view.name,
         policy=policy_of(view),
+        state="stopped" if halted else state,
+        halted=halted,
         materialized=shown,
         high_water=high_water,
         oldest=record.oldest_csn,

@@ -34,6 +34,7 @@ __all__ = [
     "FileScan",
     "ForeignKey",
     "Lookup",
+    "Loss",
     "ReadResult",
     "Rows",
     "ScanFile",
@@ -54,11 +55,21 @@ __all__ = [
 
 
 @dataclass(frozen=True)
+class Loss:
+    """Why changes of a table are missing, or may be: what happened to it, and the way out."""
+
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
 class CapturedTransaction:
     """One transaction of a site. `rows` holds, by `source.table`, the changed rows with `_count`.
 
     A source whose transactions may be parts of global ones gives each its own `log_position`, from which
-    capture goes on right behind it: a part may have to wait for the others.
+    capture goes on right behind it: a part may have to wait for the others. `lost` names tables of which
+    changed rows of this transaction are not there: from here on they are of no use to a view, until `setup`
+    takes the table anew. The other tables go on.
     """
 
     source_txid: int
@@ -68,14 +79,20 @@ class CapturedTransaction:
     transaction_id: str = ""
     global_id: str = ""
     participants: tuple[str, ...] = ()
+    lost: Mapping[str, Loss] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Transactions in commit order, and where the next batch begins. Both may stand still."""
+    """Transactions in commit order, and where the next batch begins. Both may stand still.
+
+    `lost` names tables of which changes may be missing anywhere in the batch, before it, or behind it:
+    something that capture relies on is not what it was.
+    """
 
     transactions: tuple[CapturedTransaction, ...]
     log_position: str
+    lost: Mapping[str, Loss] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,153 @@
+"""What has stopped, and why. One fault stops one thing: the views that need it, and no others.
+
+A site that cannot be captured, a table that has lost changes, a view that cannot be computed: each is written
+down in the catalog, where `status` finds it, and told once as an event. Everybody else goes on, and what goes
+on again is told, too.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View, owner
+from rollview.catalog import Catalog, Fault
+from rollview.errors import (
+    CatalogError,
+    JavaMissing,
+    LakeDamaged,
+    LakeMisfit,
+    LakeUnavailable,
+    NotRegistered,
+    RollviewError,
+    SourceChanged,
+    SparkFailed,
+    is_retryable,
+)
+from rollview.events import Events, Halted, Resumed
+from rollview.service.attached import WAY_ON, detached
+from rollview.service.views import Views
+from rollview.sources.source import Loss
+
+Scope = Literal["site", "table", "view"]
+
+
+@dataclass(frozen=True)
+class Faults:
+    """The faults of a project."""
+
+    catalog: Catalog
+    views: Views
+    events: Events
+
+    def halt(self, scope: Scope, name: str, error: Exception, csn: int = 0) -> None:
+        """Something cannot go on; `csn` is the first that it cannot have, if that is known."""
+        told = error_fields(error)
+        message, hint = self.events.hide(told["message"]), self.events.hide(told.get("hint", ""))
+        fault = Fault(scope, name, told["kind"], message, hint, csn)
+        if self.catalog.note_fault(fault):
+            self._tell(fault, told.get("trace", ""))
+
+    def lose(self, losses: Mapping[str, Loss], csn: int) -> None:
+        """Changes of tables are missing from a csn on."""
+        known = self.catalog.faults("table")
+        new = as_faults(losses, csn, self.catalog.tables())
+        if any(each.name not in known or each.csn < known[each.name].csn for each in new):
+            self.catalog.note_losses(new)
+            self.tell_losses(known)
+
+    def tell_losses(self, known: Mapping[str, Fault]) -> None:
+        """Tells of tables that have lost changes since these were known."""
+        for name, fault in self.catalog.faults("table").items():
+            if name not in known:
+                self._tell(fault)
+
+    def resume(self, scope: Scope, names: Iterable[str]) -> None:
+        """These go on; what had stopped among them is told."""
+        stopped = self.catalog.faults(scope)
+        for name in names:
+            if name in stopped and self.catalog.clear_fault(scope, name):
+                self.events.emit(Resumed(scope, owner(name)))
+
+    def stopped(self) -> dict[str, Fault]:
+        """The views that cannot go on, stages included, each with what keeps it, its own or another's."""
+        tables, own = self.catalog.faults("table"), self.catalog.faults("view")
+        found: dict[str, Fault] = {}
+        for name, view in self.views.all().items():
+            if fault := self._fault_of(view, own, tables, found):
+                found[name] = fault
+        return found
+
+    def _fault_of(
+        self, view: View, own: Mapping[str, Fault], tables: Mapping[str, Fault], found: Mapping[str, Fault]
+    ) -> Fault | None:
+        if reason := detached(self.catalog, view):
+            return Fault("view", view.name, "HistoryBroken", reason, WAY_ON)
+        for table in view.tables:
+            if table.source and table.qualified in tables:
+                return tables[table.qualified]
+        if view.name in own:
+            return own[view.name]
+        inputs = [table.name for table in view.tables if not table.source]
+        return next((found[name] for name in inputs if name in found), None)
+
+    def check_complete(self, tables: Iterable[Table]) -> None:
+        """Refuses tables that have lost changes: what is read from them cannot be rolled any more."""
+        lost = self.catalog.faults("table")
+        for table in tables:
+            if fault := lost.get(table.qualified):
+                raise SourceChanged(fault.message, subject=table.qualified, hint=fault.hint)
+
+    def check_reaches(self, view: View, csn: int) -> None:
+        """Refuses a csn that a view can never have, because a table of it has lost changes before."""
+        limit = self.limit(view)
+        if limit is not None and limit < csn:
+            self.check_complete(table for table in view.tables if table.source)
+
+    def limit(self, view: View) -> int | None:
+        """The last csn that a view can have, because a table of it has lost changes; None without limit."""
+        lost = self.catalog.faults("table")
+        names = [table.qualified for table in view.tables if table.source]
+        return min((lost[name].csn - 1 for name in names if name in lost), default=None)
+
+    def _tell(self, fault: Fault, trace: str = "") -> None:
+        told = Halted(
+            fault.scope, owner(fault.name), fault.message, fault.kind, fault.hint, fault.csn, trace=trace
+        )
+        self.events.emit(told)
+
+
+def as_faults(losses: Mapping[str, Loss], csn: int, tables: Iterable[str]) -> tuple[Fault, ...]:
+    """The losses of captured tables, as faults."""
+    captured = set(tables)
+    return tuple(
+        Fault("table", name, SourceChanged.__name__, loss.message, loss.hint, csn)
+        for name, loss in losses.items()
+        if name in captured
+    )
+
+
+def concerns_all(error: Exception) -> bool:
+    """Whether an error is about what all views share: catalog, disk, Spark."""
+    if isinstance(error, NotRegistered):
+        return False
+    return isinstance(error, CatalogError | LakeMisfit | LakeUnavailable | JavaMissing | SparkFailed)
+
+
+def is_lasting(error: Exception) -> bool:
+    """Whether the same work would fail again, however often it is tried, until somebody acts."""
+    if isinstance(error, LakeDamaged):
+        return True
+    return not is_retryable(error) or getattr(error, "waits_for_setup", False)
+
+
+def error_fields(error: Exception) -> dict[str, Any]:
+    """What an event says of an error."""
+    kind = type(error).__name__
+    if isinstance(error, RollviewError):
+        return {"message": error.message, "kind": kind, "subject": error.subject, "hint": error.hint}
+    trace = "" if is_retryable(error) else "".join(traceback.format_exception(error))
+    return {"message": str(error).strip() or kind, "kind": kind, "trace": trace}

@@ -1,0 +1,153 @@
+"""One fault stops one thing: the views that need it stop and say why, all others go on, none is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from shop import MORE_VIEWS, VIEWS, Shop, check_all, shown, transact
+
+from rollview.errors import RollviewError, SourceChanged, SourceError
+from rollview.events import Event, Halted, Resumed
+from rollview.service.project import Project
+from rollview.sources.source import Batch, Loss
+from rollview.sources.sqlite import SQLiteSource
+
+pytestmark = pytest.mark.slow
+
+_VIEWS = {
+    "sales_by_state": VIEWS["sales_by_state"],
+    "sold": VIEWS["sold"],
+    "grand_total": MORE_VIEWS["grand_total"],
+    "families": MORE_VIEWS["families"],
+    "states_of_size": MORE_VIEWS["states_of_size"],
+}
+_ON_CRM = {"sales_by_state", "sold", "states_of_size"}
+
+
+@contextmanager
+def _opened(folder: Path, spark: SparkSession) -> Iterator[tuple[Shop, Project, list[Event]]]:
+    shop = Shop(folder, _VIEWS)
+    transact(shop, 12)
+    with Project.open(folder, spark) as project:
+        told: list[Event] = []
+        project.subscribe(told.append)
+        shop.begin()
+        project.setup()
+        transact(shop)
+        check_all(shop, project)
+        yield shop, project, told
+    shop.close()
+
+
+def _states(project: Project) -> dict[str, str]:
+    return {view.name: view.state for view in project.status().views}
+
+
+def _insert_sale(shop: Shop, number: int) -> None:
+    connection = shop.connections["shop"]
+    connection.execute("INSERT INTO sales VALUES (?, 1, 1, 5)", (number,))
+    shop.states["shop"].append(shop.copy("shop"))
+
+
+def test_oracle_a_source_that_is_away_stops_only_its_views(tmp_path: Path, spark: SparkSession) -> None:
+    with _opened(tmp_path / "shop", spark) as (shop, project, told):
+        before = {name: shown(project, name) for name in _ON_CRM}
+        file = tmp_path / "shop" / "crm.db"
+        hidden = [file.with_name(f"{file.name}{end}") for end in ("", "-wal", "-shm")]
+        project._warehouse.sites.sources["crm"].close()
+        for each in hidden:
+            if each.exists():
+                each.rename(each.with_name(f"away-{each.name}"))
+        for number in (1001, 1002):
+            _insert_sale(shop, number)
+            with pytest.raises(SourceError) as caught:
+                project.run(once=True)
+            assert "crm" in str(caught.value)
+        for name in ("grand_total", "families"):
+            assert shown(project, name) == shop.answer(
+                name, {"crm": shop.states["crm"][-1], "shop": shop.copy("shop")}
+            )
+        assert {name: shown(project, name) for name in _ON_CRM} == before
+        states = _states(project)
+        assert {name for name, state in states.items() if state == "stopped"} == _ON_CRM
+        status = {view.name: view for view in project.status().views}
+        halted = status["sold"].halted
+        assert halted is not None
+        assert "crm" in halted.reason
+        assert halted.since
+        assert halted.csn == status["sold"].high_water + 1
+        assert [site.site for site in project.status().sources if site.halted] == ["crm"]
+        for each in hidden:
+            away = each.with_name(f"away-{each.name}")
+            if away.exists():
+                away.rename(each)
+        transact(shop)
+        check_all(shop, project)
+        assert set(_states(project).values()) == {"running"}
+        assert {each.subject for each in told if isinstance(each, Resumed)} >= {
+            "crm",
+            "sales_by_state",
+            "sold",
+        }
+        # Each is told once, however often it fails.
+        halts = [(each.scope, each.subject) for each in told if isinstance(each, Halted)]
+        assert sorted(halts) == sorted(set(halts))
+
+
+@pytest.mark.parametrize("where", ["batch", "transaction"])
+def test_oracle_a_table_that_loses_changes_stops_only_its_views(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Until `setup`, its views stay right at the last csn before the loss; nothing else is loaded."""
+    with _opened(tmp_path / "shop", spark) as (shop, project, told):
+        loss = {"shop.product": Loss("table product is not what it was", "`rollview setup` loads its views")}
+        real = SQLiteSource.capture
+
+        def losing(source: SQLiteSource, site: str, after: str, limit: int) -> Batch:
+            batch = real(source, site, after, limit)
+            if source.name != "shop" or not batch.transactions:
+                return batch
+            first: Any = batch.transactions[0]
+            rows = {name: rows for name, rows in first.rows.items() if name != "shop.product"}
+            if where == "batch":
+                return Batch(batch.transactions, batch.log_position, loss)
+            lost = type(first)(**{**first.__dict__, "rows": rows, "lost": loss})
+            return Batch((lost, *batch.transactions[1:]), batch.log_position)
+
+        last = project.status().last_csn
+        with monkeypatch.context() as patch:
+            patch.setattr(SQLiteSource, "capture", losing)
+            connection = shop.connections["shop"]
+            connection.execute("INSERT OR REPLACE INTO product VALUES (1, 'lost', 2)")
+            shop.states["shop"].append(shop.copy("shop"))
+            with pytest.raises(SourceChanged, match="not what it was"):
+                project.run(once=True)
+        _insert_sale(shop, 1001)
+        with pytest.raises(SourceChanged, match="not what it was"):
+            project.run(once=True)
+        stopped = {name for name, state in _states(project).items() if state == "stopped"}
+        assert stopped == {"sold", "families"}
+        for name in _VIEWS:
+            view = next(each for each in project.status().views if each.name == name)
+            assert shown(project, name) == shop.expected(project, name, view.materialized), name
+            assert view.materialized == (last if name in stopped else project.status().last_csn), name
+        for call in (
+            lambda: project.propagate("sold"),
+            lambda: project.verify("families"),
+            lambda: project.refresh("families"),
+        ):
+            with pytest.raises(RollviewError, match="not what it was"):
+                call()
+        report = project.setup()
+        assert set(report.loaded) == {"sold", "families"}
+        transact(shop)
+        project.run(once=True)
+        for name in _VIEWS:
+            assert shown(project, name) == shop.expected_now(name), name
+        assert all(verdict.is_right for verdict in project.verify())
+        assert ("table", "shop.product") in {(e.scope, e.subject) for e in told if isinstance(e, Halted)}
