@@ -33,6 +33,7 @@ from rollview.catalog import Catalog
 
 WRITERS = 8
 PATIENCE_SECONDS = 300.0
+WRITERS_REST_AFTER_SECONDS = 20.0
 
 
 class Stress:
@@ -65,7 +66,7 @@ class Stress:
         daemon = self._start_daemon()
         writers.start()
         try:
-            daemon = self._disturb(daemon)
+            daemon = self._disturb(daemon, writers)
         finally:
             writers.stop()
             daemon.terminate()
@@ -77,7 +78,7 @@ class Stress:
         with Project.open(self.folder) as project:
             return self._judge(project, writers.committed)
 
-    def _disturb(self, daemon: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    def _disturb(self, daemon: subprocess.Popen[bytes], writers: Writers) -> subprocess.Popen[bytes]:
         """Lets the time pass, with kills and restarts spread over it."""
         ends = time.monotonic() + self.options.seconds
         disturbances = ["kill"] * self.options.kills
@@ -88,7 +89,7 @@ class Stress:
             time.sleep(gap * (0.5 + self.chance.random()))
             tell(f"  {what}")
             if what == "kill":
-                self._wait_for_work(daemon)
+                self._wait_for_work(daemon, writers)
                 daemon.kill()
                 daemon.wait()
                 daemon = self._start_daemon()
@@ -105,12 +106,18 @@ class Stress:
             time.sleep(0.2)
         return daemon
 
-    def _wait_for_work(self, daemon: subprocess.Popen[bytes]) -> None:
-        """A process that is killed while Spark is still starting has nothing to lose."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while self._applied() == self.applied_at_start and time.monotonic() < deadline:
+    def _wait_for_work(self, daemon: subprocess.Popen[bytes], writers: Writers) -> None:
+        """A process that is killed while Spark is still starting has nothing to lose.
+
+        On a slow machine that takes long. Writers rest then, or the backlog would grow with every kill.
+        """
+        began = time.monotonic()
+        while self._applied() == self.applied_at_start and time.monotonic() < began + PATIENCE_SECONDS:
+            if time.monotonic() > began + WRITERS_REST_AFTER_SECONDS:
+                writers.rest()
             self._check_alive(daemon)
             time.sleep(0.2)
+        writers.go_on()
 
     def _applied(self) -> dict[str, int]:
         """The csn that each view shows."""

@@ -81,6 +81,8 @@ class Writers:
         self.committed = 0
         self._pause = pause_seconds
         self._stopped = threading.Event()
+        self._at_work = threading.Event()
+        self._at_work.set()
         self._troubles: list[BaseException] = []
         self._threads = [threading.Thread(target=self._repeat, args=(work,)) for work in works]
 
@@ -89,9 +91,18 @@ class Writers:
         for thread in self._threads:
             thread.start()
 
+    def rest(self) -> None:
+        """Lets all pause, until `go_on`."""
+        self._at_work.clear()
+
+    def go_on(self) -> None:
+        """Ends the pause."""
+        self._at_work.set()
+
     def stop(self) -> None:
         """Ends all; trouble that was none of a server's restarts comes out here."""
         self._stopped.set()
+        self.go_on()
         for thread in self._threads:
             thread.join()
         if self._troubles:
@@ -99,6 +110,7 @@ class Writers:
 
     def _repeat(self, work: Callable[[], None]) -> None:
         while not self._stopped.wait(random.random() * 2 * self._pause):
+            self._at_work.wait()
             try:
                 work()
                 self.committed += 1

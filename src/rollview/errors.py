@@ -355,6 +355,9 @@ class ConflictError(LakeError):
 class EvaluationError(RollviewError):
     """An expression has no value for a row, such as a division by zero."""
 
+    # `rollview run` loads the view by itself once the row is corrected; the same work would fail again.
+    waits_for_setup = True
+
 
 class CorruptView(RollviewError):
     """A stored view and its delta contradict each other."""

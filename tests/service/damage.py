@@ -285,4 +285,6 @@ class Damaged:
 
     def _newest_entries(self) -> list[Path]:
         logs = [path for path in self.lake.rglob("_delta_log") if "set-aside" not in path.parts]
-        return sorted(max(log.glob("[0-9]*.json")) for log in logs)
+        entries = [list(log.glob("[0-9]*.json")) for log in logs]
+        # A table that a reload has replaced may have lost all of them before.
+        return sorted(max(each) for each in entries if each)

@@ -179,7 +179,7 @@ def test_a_copy_beside_the_state_is_not_ours(tmp_path: Path, spark: SparkSession
         project.setup([])
         project.run(once=True)
         tables = project._warehouse.tables
-        tables.drop_generations("sales_by_state", except_for=2)
+        tables.drop_generations("sales_by_state", except_for=[2])
         assert not (world.lake / "state" / "sales_by_state").exists()
     assert all(copy.is_dir() for copy in copies)
     world.shop.close()

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from shop import MORE_VIEWS, VIEWS, Shop, check_all, shown, transact
 
-from rollview.errors import RollviewError, SourceChanged, SourceError
+from rollview.errors import EvaluationError, PointError, RollviewError, SourceChanged, SourceError
 from rollview.events import Event, Halted, Resumed
 from rollview.service.project import Project
 from rollview.sources.source import Batch, Loss
@@ -151,3 +151,73 @@ def test_oracle_a_table_that_loses_changes_stops_only_its_views(
             assert shown(project, name) == shop.expected_now(name), name
         assert all(verdict.is_right for verdict in project.verify())
         assert ("table", "shop.product") in {(e.scope, e.subject) for e in told if isinstance(e, Halted)}
+
+
+_RATIOS = {
+    "ratios": "SELECT sale_id, 10 % amount AS ratio FROM shop.sales WHERE amount IS NOT NULL",
+    "by_product": """SELECT p.kind, sum(10 % s.amount) AS total FROM shop.sales s
+        JOIN shop.product p ON s.product_id = p.product_id GROUP BY p.kind""",
+    "on_top": "SELECT count(*) AS n, sum(ratio) AS total FROM ratios",
+    "grand_total": MORE_VIEWS["grand_total"],
+}
+
+
+def test_oracle_a_row_that_cannot_be_computed_stops_only_its_views(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """They stop at the last good csn and say why; once the row is corrected, they go on by themselves."""
+    shop = Shop(tmp_path / "shop", _RATIOS)
+    connection = shop.connections["shop"]
+    connection.execute("INSERT INTO product VALUES (1, 'a', NULL)")
+    connection.execute("INSERT INTO sales VALUES (1, 1, 1, 5)")
+    with Project.open(shop.folder, spark) as project:
+        shop.begin()
+        project.setup()
+
+        def commit(statement: str) -> int:
+            connection.execute(statement)
+            shop.states["shop"].append(shop.copy("shop"))
+            return len(shop.states["shop"]) - 1
+
+        last_good = [commit(f"INSERT INTO sales VALUES ({n}, 1, 1, {n})") for n in (2, 3, 4)][-1]
+        bad = commit("INSERT INTO sales VALUES (77, 1, 1, 0)")
+        commit("INSERT INTO sales VALUES (8, 1, 1, 8)")
+        with pytest.raises(EvaluationError, match="cannot be computed at csn"):
+            project.run(once=True)
+        status = {view.name: view for view in project.status().views}
+        assert {name for name, each in status.items() if each.state == "stopped"} == {
+            "ratios",
+            "by_product",
+            "on_top",
+        }
+        for name, each in status.items():
+            at = last_good if name != "grand_total" else len(shop.states["shop"]) - 1
+            assert shown(project, name) == shop.answer(
+                name, {"crm": shop.copy("crm"), "shop": shop.states["shop"][at]}
+            )
+            if each.halted is not None and name != "on_top":
+                assert f"view {name}" in each.halted.reason
+                assert each.halted.csn == each.high_water + 1
+                assert "sale_id=77" in each.halted.reason
+                assert "amount" in each.halted.reason and "BY_ZERO" in each.halted.reason
+        bad_csn = status["ratios"].high_water + 1
+        # What does not correct the row does not help.
+        commit("INSERT INTO sales VALUES (9, 1, 1, 9)")
+        with pytest.raises(EvaluationError):
+            project.run(once=True)
+        corrected = commit("UPDATE sales SET amount = 2 WHERE sale_id = 77")
+        commit("INSERT INTO sales VALUES (10, 1, 1, 10)")
+        project.run(once=True)
+        assert set(_states(project).values()) == {"running"}
+        for name in _RATIOS:
+            assert shown(project, name) == shop.expected_now(name), name
+        good_again = bad_csn + corrected - bad
+        for name in ("ratios", "by_product"):
+            assert shown(project, name, good_again) == shop.expected(project, name, good_again)
+            for csn in range(bad_csn, good_again):
+                with pytest.raises(PointError, match="could not be computed"):
+                    project.read(name, csn)
+            for csn in range(bad_csn):
+                assert shown(project, name, csn) == shop.expected(project, name, csn), (name, csn)
+        assert all(verdict.is_right for verdict in project.verify())
+    shop.close()

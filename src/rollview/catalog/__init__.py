@@ -8,13 +8,14 @@ from rollview.catalog.effects import (
     Refreshed,
     Retained,
     Sequenced,
+    SpanEnded,
     StepEffect,
     ViewAdded,
     ViewDropped,
 )
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease
-from rollview.catalog.records import Fault, Part, Refresh, Site, TableHistory, Unit, ViewRecord, Waiting
+from rollview.catalog.records import Fault, Part, Refresh, Site, Span, TableHistory, Unit, ViewRecord, Waiting
 from rollview.catalog.step_bounds import (
     ApplyStep,
     CaptureStep,
@@ -60,6 +61,8 @@ __all__ = [
     "Site",
     "SiteBatch",
     "SiteTxids",
+    "Span",
+    "SpanEnded",
     "Step",
     "StepBounds",
     "StepEffect",

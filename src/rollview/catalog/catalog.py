@@ -18,7 +18,7 @@ from rollview.catalog import captured, faults, global_transactions, history, sch
 from rollview.catalog.database import Database
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease, Leases, fence
-from rollview.catalog.records import Fault, Refresh, Site, TableHistory, ViewRecord, Waiting
+from rollview.catalog.records import Fault, Refresh, Site, Span, TableHistory, ViewRecord, Waiting
 from rollview.catalog.step_bounds import B, E, Step, StepBounds
 from rollview.catalog.steps import UnreadableStep
 
@@ -134,12 +134,17 @@ class Catalog:
     def restart(
         self, gone: Sequence[str], tables: Sequence[Table], origins: Mapping[str, tuple[str, str]]
     ) -> None:
-        """Lets the history of whole sites begin again, at once: their tables go, these ones come.
+        """Lets the history of tables begin again, at once: some go, these come.
 
-        Views that stand before that csn can still be read, but not be propagated any more.
+        It begins at a csn of its own, since what was committed in between has none: no csn may stand for two
+        states. Views that stand before that csn can still be read, but not be propagated any more.
         """
         with self._database.writing() as connection:
             captured.unregister(connection, gone)
+            if gone:
+                last = history.last_csn(connection)
+                when = max(self._clock(), history.commit_time(connection, last) or 0.0)
+                connection.execute(insert(schema.unit_of_work).values(csn=last + 1, commit_time=when))
             captured.register(connection, tables, origins)
 
     def tables(self) -> dict[str, Table]:
@@ -293,6 +298,16 @@ class Catalog:
         """The loaded views by name."""
         with self._database.reading() as connection:
             return views.read_views(connection)
+
+    def spans(self, view: str) -> list[Span]:
+        """What a view was before it was loaded anew, the newest first."""
+        with self._database.reading() as connection:
+            return views.read_spans(connection, view)
+
+    def forget_spans(self, view: str, before: float) -> None:
+        """Forgets what a view was, of spans that ended before a time."""
+        with self._database.writing() as connection:
+            views.forget_spans(connection, view, before)
 
     def positions(self, view: str) -> dict[ForwardQuery, int]:
         """How far each forward query of a view has come."""

@@ -39,6 +39,14 @@ class ViewDropped:
 
 
 @dataclass(frozen=True)
+class SpanEnded:
+    """A view begins anew, for this reason; what it was up to now can still be read."""
+
+    view: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Moved:
     """Forward queries of a view have come so far. They never go back.
 
@@ -84,4 +92,6 @@ class Condensed:
     upto: int
 
 
-StepEffect = Sequenced | ViewAdded | ViewDropped | Moved | Materialized | Refreshed | Retained | Condensed
+StepEffect = (
+    Sequenced | ViewAdded | ViewDropped | SpanEnded | Moved | Materialized | Refreshed | Retained | Condensed
+)

@@ -130,6 +130,18 @@ _FAULTS = (
         PRIMARY KEY (scope, name))""",
 )
 
+# A view that is loaded anew can still be read as it was before.
+_SPANS = (
+    """CREATE TABLE span (
+        name TEXT NOT NULL, sql_text TEXT NOT NULL, digest TEXT NOT NULL, shown_columns TEXT NOT NULL,
+        stored_columns TEXT NOT NULL, loaded_csn BIGINT NOT NULL, oldest_csn BIGINT NOT NULL,
+        materialized_csn BIGINT NOT NULL, lake_version BIGINT NOT NULL, state_version BIGINT NOT NULL,
+        generation BIGINT NOT NULL, delta_version BIGINT NOT NULL, read_tables TEXT NOT NULL,
+        histories TEXT NOT NULL, policy TEXT NOT NULL, expression_types TEXT NOT NULL,
+        upto_csn BIGINT NOT NULL, reason TEXT NOT NULL, ended_at DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (name, generation))""",
+)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -176,6 +188,10 @@ def _faults(connection: Connection) -> None:
     _run(connection, _FAULTS)
 
 
+def _spans(connection: Connection) -> None:
+    _run(connection, _SPANS)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -193,6 +209,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (9, _state_tables),
     (10, _lake_versions),
     (11, _faults),
+    (12, _spans),
 )
 NEWEST = MIGRATIONS[-1][0]
 

@@ -111,6 +111,16 @@ class ViewRecord:
 
 
 @dataclass(frozen=True)
+class Span:
+    """What a view was before it was loaded anew, for `reason`; readable from its oldest csn to `upto_csn`."""
+
+    record: ViewRecord
+    upto_csn: int
+    reason: str
+    ended_at: float
+
+
+@dataclass(frozen=True)
 class Refresh:
     """One refresh of a view: what it did, how long it took, and why it was done this way."""
 

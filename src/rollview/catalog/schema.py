@@ -62,25 +62,27 @@ waiting = _table("waiting", global_id=Text, present=Text, missing=Text, since=Do
 released = _table("released", global_id=Text, released_at=Double)
 
 # Views. A forward query of a whole block has relation −1.
-view = _table(
-    "materialized_view",
-    name=Text,
-    sql_text=Text,
-    digest=Text,
-    shown_columns=Text,
-    stored_columns=Text,
-    loaded_csn=BigInteger,
-    oldest_csn=BigInteger,
-    materialized_csn=BigInteger,
-    lake_version=BigInteger,
-    state_version=BigInteger,
-    generation=BigInteger,
-    delta_version=BigInteger,
-    read_tables=Text,
-    histories=Text,
-    policy=Text,
-    expression_types=Text,
-)
+_RECORD: dict[str, type[TypeEngine[Any]]] = {
+    "name": Text,
+    "sql_text": Text,
+    "digest": Text,
+    "shown_columns": Text,
+    "stored_columns": Text,
+    "loaded_csn": BigInteger,
+    "oldest_csn": BigInteger,
+    "materialized_csn": BigInteger,
+    "lake_version": BigInteger,
+    "state_version": BigInteger,
+    "generation": BigInteger,
+    "delta_version": BigInteger,
+    "read_tables": Text,
+    "histories": Text,
+    "policy": Text,
+    "expression_types": Text,
+}
+view = _table("materialized_view", **_RECORD)
+# What a view was before it was loaded anew: it can still be read, up to a csn.
+span = _table("span", **_RECORD, upto_csn=BigInteger, reason=Text, ended_at=Double)
 position = _table("forward_position", view_name=Text, block=BigInteger, relation=BigInteger, csn=BigInteger)
 refresh = _table(
     "refresh",

@@ -17,6 +17,7 @@ from rollview.catalog.effects import (
     Refreshed,
     Retained,
     Sequenced,
+    SpanEnded,
     StepEffect,
     ViewAdded,
     ViewDropped,
@@ -138,7 +139,7 @@ class ApplyStep(StepBounds[Materialized | Refreshed]):
 
 
 @dataclass(frozen=True)
-class LoadStep(StepBounds[ViewDropped | ViewAdded | Refreshed]):
+class LoadStep(StepBounds[ViewDropped | SpanEnded | ViewAdded | Refreshed]):
     """A view is loaded from scratch. It has no bounds: a load that was interrupted is simply redone."""
 
     kind = "load"

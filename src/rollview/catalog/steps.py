@@ -23,6 +23,7 @@ from rollview.catalog.effects import (
     Refreshed,
     Retained,
     Sequenced,
+    SpanEnded,
     StepEffect,
     ViewAdded,
     ViewDropped,
@@ -153,6 +154,8 @@ def _make_true(connection: Connection, step: int, ordinal: int, effect: StepEffe
             views.add_view(connection, effect)
         case ViewDropped():
             views.drop_view(connection, effect)
+        case SpanEnded():
+            views.end_span(connection, effect, now)
         case Moved():
             views.move(connection, effect)
         case Materialized():

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+from math import inf
+from typing import Any
 
-from sqlalchemy import Connection, Update, delete, insert, select, update
+from sqlalchemy import Connection, Row, Update, delete, insert, select, update
 
 from rollview.algebra.net_effect import Range
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import schema
 from rollview.catalog.captured import decode_table, encode_table
-from rollview.catalog.effects import Condensed, Materialized, Moved, Retained, ViewAdded, ViewDropped
+from rollview.catalog.effects import (
+    Condensed,
+    Materialized,
+    Moved,
+    Retained,
+    SpanEnded,
+    ViewAdded,
+    ViewDropped,
+)
 from rollview.catalog.faults import clear_fault
-from rollview.catalog.records import Refresh, ViewRecord
+from rollview.catalog.records import Refresh, Span, ViewRecord
 from rollview.errors import CatalogError, NotRegistered
 
 _view, _position, _refresh = schema.view.c, schema.position.c, schema.refresh.c
@@ -26,27 +36,41 @@ _REFRESHES_KEPT = 1000
 
 def read_views(connection: Connection) -> dict[str, ViewRecord]:
     """All views by name."""
-    return {
-        row.name: ViewRecord(
-            name=row.name,
-            sql=row.sql_text,
-            digest=row.digest,
-            columns=_columns(row.shown_columns),
-            stored=_columns(row.stored_columns),
-            loaded_csn=row.loaded_csn,
-            oldest_csn=row.oldest_csn,
-            materialized_csn=row.materialized_csn,
-            lake_version=row.lake_version,
-            state_version=row.state_version,
-            generation=row.generation,
-            delta_version=row.delta_version,
-            tables=tuple(map(decode_table, json.loads(row.read_tables))),
-            histories=json.loads(row.histories),
-            policy=row.policy,
-            types=json.loads(row.expression_types),
-        )
-        for row in connection.execute(select(schema.view).order_by(_view.name))
-    }
+    return {row.name: _record(row) for row in connection.execute(select(schema.view).order_by(_view.name))}
+
+
+def read_spans(connection: Connection, view: str) -> list[Span]:
+    """What a view was before it was loaded anew, the newest first."""
+    own = select(schema.span).where(schema.span.c.name == view).order_by(schema.span.c.generation.desc())
+    rows = connection.execute(own)
+    return [Span(_record(row), row.upto_csn, row.reason, row.ended_at) for row in rows]
+
+
+def forget_spans(connection: Connection, view: str, before: float) -> None:
+    """Forgets what a view was, of spans that ended before a time."""
+    old = delete(schema.span).where(schema.span.c.name == view, schema.span.c.ended_at < before)
+    connection.execute(old)
+
+
+def _record(row: Row[Any]) -> ViewRecord:
+    return ViewRecord(
+        name=row.name,
+        sql=row.sql_text,
+        digest=row.digest,
+        columns=_columns(row.shown_columns),
+        stored=_columns(row.stored_columns),
+        loaded_csn=row.loaded_csn,
+        oldest_csn=row.oldest_csn,
+        materialized_csn=row.materialized_csn,
+        lake_version=row.lake_version,
+        state_version=row.state_version,
+        generation=row.generation,
+        delta_version=row.delta_version,
+        tables=tuple(map(decode_table, json.loads(row.read_tables))),
+        histories=json.loads(row.histories),
+        policy=row.policy,
+        types=json.loads(row.expression_types),
+    )
 
 
 def read_positions(connection: Connection, view: str) -> dict[ForwardQuery, int]:
@@ -120,11 +144,25 @@ def add_view(connection: Connection, effect: ViewAdded) -> None:
 
 def drop_view(connection: Connection, effect: ViewDropped) -> None:
     """Forgets a view and all that belongs to it."""
-    if connection.execute(delete(schema.view).where(_view.name == effect.name)).rowcount == 0:
-        raise _unknown(effect.name)
-    for table in (schema.position, schema.refresh, schema.condensed):
+    _take_away(connection, effect.name)
+    for table in (schema.refresh, schema.condensed):
         connection.execute(delete(table).where(table.c.view_name == effect.name))
-    clear_fault(connection, "view", effect.name)
+    forget_spans(connection, effect.name, inf)
+
+
+def end_span(connection: Connection, effect: SpanEnded, now: float) -> None:
+    """Sets aside what is known of a view, which is going to be added anew."""
+    ended = {"upto_csn": high_water(connection, effect.view), "reason": effect.reason, "ended_at": now}
+    row = connection.execute(select(schema.view).where(_view.name == effect.view)).one()
+    connection.execute(insert(schema.span).values(**row._mapping, **ended))
+    _take_away(connection, effect.view)
+
+
+def _take_away(connection: Connection, name: str) -> None:
+    if connection.execute(delete(schema.view).where(_view.name == name)).rowcount == 0:
+        raise _unknown(name)
+    connection.execute(delete(schema.position).where(_position.view_name == name))
+    clear_fault(connection, "view", name)
 
 
 def move(connection: Connection, effect: Moved) -> None:

@@ -113,7 +113,13 @@ def _print_views(console: Console, views: tuple[ViewStatus, ...]) -> None:
             f"{view.high_water}",
             Text(f"{view.behind_csn:,}", style="" if view.behind_csn else "green"),
             f"{view.lag_seconds:,.1f} s",
-            f"csn {view.oldest} to {view.high_water}",
+            ", ".join(
+                f"csn {oldest} to {newest}"
+                for oldest, newest in (
+                    *((span.oldest, span.newest) for span in reversed(view.spans)),
+                    (view.oldest, view.high_water),
+                )
+            ),
         )
     console.print(table, "")
 

@@ -7,6 +7,7 @@ however often it is tried, and readers of any kind see all of it or nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -313,8 +314,11 @@ class LakeTable:
         version = self._commit((), old, commit, data_change=True)
         return 0 if version is None else sum(file.rows for file in old)
 
-    def vacuum(self, keep_seconds: float, now: float) -> None:
-        """Deletes files that no version of the last `keep_seconds` needs, and what failed writes left."""
+    def vacuum(self, keep_seconds: float, now: float, versions: Iterable[int] = ()) -> None:
+        """Deletes files that no version of the last `keep_seconds` needs, and what failed writes left.
+
+        What these `versions` need stays, however old it is.
+        """
         if keep_seconds > REMEMBERED_SECONDS:
             raise LakeError(
                 f"{self.folder.name}: removed files cannot be kept for {keep_seconds:.0f} seconds",
@@ -322,7 +326,10 @@ class LakeTable:
                 hint=f"keep them for {REMEMBERED_SECONDS:.0f} seconds at most",
             )
         found = list(self.folder.glob("*.parquet"))
-        present, removals = self._log.files(), dict(self._log.removals())
+        present, removals = dict(self._log.files()), dict(self._log.removals())
+        for version in versions:
+            with suppress(LakeError):  # One that is lost already cannot lose anything.
+                present |= {Path(file.path).name: file for file in self.files(version=version)}
         delete_files(list(needless_files(found, present, removals, now, keep_seconds)))
         clear_staging(self.folder, now)
 

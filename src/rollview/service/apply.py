@@ -21,6 +21,7 @@ from rollview.service.lake_tables import LakeTables
 from rollview.service.session import Session
 from rollview.service.step_timer import StepTimer, timed_step
 from rollview.service.stored_view import StoredViews
+from rollview.service.uncomputable import naming
 
 LEASE = "apply"
 
@@ -90,7 +91,8 @@ class ApplyDriver:
         def one(name: str) -> tuple[Versions, int] | None:
             after, upto = step.bounds.views[name]
             try:
-                return self._roll(name, step.id, after, upto, timer)
+                with naming(self.stored.views.named(name), upto):
+                    return self._roll(name, step.id, after, upto, timer)
             except Exception as error:
                 # What may pass is tried again as it is: the step stays, and with it what was written.
                 if concerns_all(error) or not is_lasting(error):

@@ -22,6 +22,7 @@ from rollview.service.propagate import PropagateDriver
 from rollview.service.query import QueryDriver
 from rollview.service.refresh import RefreshDriver
 from rollview.service.relations import Relations
+from rollview.service.reload import ReloadDriver
 from rollview.service.run import Round, RunDriver
 from rollview.service.setup import SetupDriver
 from rollview.service.site_reader import SiteReader
@@ -125,7 +126,8 @@ class Drivers:
     def run(self) -> RunDriver:
         """Does all of it by policy."""
         parts = self._parts
-        each = Round(self.faults, self.capture, self.propagate, self.apply)
+        reload = ReloadDriver(self.faults, self._load)
+        each = Round(self.faults, self.capture, self.propagate, self.apply, reload)
         return RunDriver(parts.catalog, parts.views, each, self.maintain, parts.events)
 
     @cached_property

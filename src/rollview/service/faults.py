@@ -31,6 +31,7 @@ from rollview.events import Events, Halted, Resumed
 from rollview.service.attached import WAY_ON, detached
 from rollview.service.views import Views
 from rollview.sources.source import Loss
+from rollview.spark.data_errors import is_data_error
 
 Scope = Literal["site", "table", "view"]
 
@@ -139,7 +140,7 @@ def concerns_all(error: Exception) -> bool:
 
 def is_lasting(error: Exception) -> bool:
     """Whether the same work would fail again, however often it is tried, until somebody acts."""
-    if isinstance(error, LakeDamaged):
+    if isinstance(error, LakeDamaged) or is_data_error(error):
         return True
     return not is_retryable(error) or getattr(error, "waits_for_setup", False)
 

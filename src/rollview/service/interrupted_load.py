@@ -11,7 +11,8 @@ from rollview.service.lake_tables import LakeTables
 def take_back(catalog: Catalog, tables: LakeTables, lease: Lease, name: str) -> None:
     """Ends a load of a view that was begun by somebody who is gone; `lease` is that of the view.
 
-    If it had replaced the rows already, they are those of before again.
+    If it had replaced the rows already, they are those of before again. The tables that it made for state and
+    delta nobody knows; the next load, or maintenance, removes them.
     """
     for step in catalog.pending(LoadStep, name):
         record = catalog.views().get(name)
@@ -24,7 +25,6 @@ def take_back(catalog: Catalog, tables: LakeTables, lease: Lease, name: str) -> 
             ):
                 shown, reason = record.materialized_csn, "take back a load that died"
                 rows.restore(record.lake_version, tables.signed(f"take back:{name}", step.id, shown, reason))
-            tables.drop_generations(name, except_for=record.generation)
         catalog.abandon(lease, step)
 
 

@@ -61,13 +61,13 @@ class LakeTables:
         self.drop(self.of_view(name, 1).rows)
         self.drop_generations(name)
 
-    def drop_generations(self, name: str, except_for: int = 0, before: float = math.inf) -> None:
-        """Removes tables for state and delta that loads have left, complete or not, but those of one load.
+    def drop_generations(self, name: str, except_for: Iterable[int] = (), before: float = math.inf) -> None:
+        """Removes tables for state and delta that loads have left, complete or not, but those of some loads.
 
         Of those only such as nobody has written to since `before`: somebody may still read them.
         """
         own = folder_name(name)
-        kept = self.of_view(name, except_for) if except_for else ()
+        kept = [table for generation in except_for for table in self.of_view(name, generation)]
         for kind in ("state", "deltas"):
             for folder in (self.lake / kind).glob(f"{glob.escape(own)}*"):
                 # Others may have put a copy there, under a name like this one.

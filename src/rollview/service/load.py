@@ -8,6 +8,8 @@ content, the old one and its delta stay as they were, or the view is not there a
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,10 +22,12 @@ from rollview.catalog import (
     PropagateStep,
     Refresh,
     Refreshed,
+    SpanEnded,
     ViewAdded,
     ViewDropped,
     ViewRecord,
 )
+from rollview.errors import EvaluationError
 from rollview.events import Events
 from rollview.lake import Commit
 from rollview.service.apply import LEASE as APPLY
@@ -38,10 +42,13 @@ from rollview.service.session import Session
 from rollview.service.snapshot import Reading, SnapshotReader
 from rollview.service.step_timer import timed_step
 from rollview.service.stored_bag import rows_bag, state_bag
+from rollview.service.uncomputable import naming
 from rollview.service.views import Views
 from rollview.spark import SparkBag
 
 PATIENCE_SECONDS = 120.0
+_MOST_CANDIDATES = 16
+"""How many csn are tried, one by one, until a view can be computed; after that the newest is taken."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +80,13 @@ class LoadDriver:
         reason: str,
         wait_seconds: float = 0.0,
         at: int | None = None,
+        since: int | None = None,
     ) -> ViewRecord:
-        """Loads a view at a csn, by default at the newest one that all its relations reach."""
+        """Loads a view at a csn, by default at the newest one that all its relations reach.
+
+        `since` is a csn at which it could not be computed: it is loaded at the first one behind it at which
+        it can be.
+        """
         catalog, name = self.catalog, view.name
         with catalog.lease(f"propagate:{name}", wait_seconds) as lease, self.snapshots.scratch() as folder:
             take_back(catalog, self.tables, lease, name)
@@ -85,17 +97,18 @@ class LoadDriver:
             with timed_step(self.events, "load", name, step.id) as timer:
                 with timer.phase("lookups"):
                     readings = self.snapshots.read(view.tables, folder)
-                if at is None:
-                    with timer.phase("check"):
+                if at is None and since is None:
+                    with timer.phase("check"), naming(view, catalog.last_csn()):
                         self._check_meaning(view, layout, readings, folder)
                 csn = self._common_csn(view) if at is None else at
                 with timer.phase("compute"):
-                    contents = layout.contents(self._state_at(view, readings, csn))
+                    csn, state = self._computed(view, readings, csn, since)
+                    contents = layout.contents(state)
                 commit = self.tables.signed(f"load:{name}", step.id, csn, f"load: {reason}")
                 # Nobody may roll the view's table while its content is replaced.
                 with catalog.lease(APPLY, PATIENCE_SECONDS):
                     generation = self._next_generation(name)
-                    with timer.phase("write"):
+                    with timer.phase("write"), naming(view, csn):
                         versions = self._store(layout, generation, contents, commit)
                     record = replace(
                         _record(view, layout, csn, versions),
@@ -106,7 +119,7 @@ class LoadDriver:
                     number = self._rows_of(record, layout)
                     seconds, timer.rows = timer.seconds, number
                     done = Refreshed(Refresh(name, "full", csn, csn, number, seconds, reason, time.time()))
-                    former = [ViewDropped(name)] if name in catalog.views() else []
+                    former = _former(view, reason) if name in catalog.views() else ()
                     with timer.phase("commit"):
                         catalog.finish(lease, step, *former, ViewAdded(record, positions), done)
         self.events.emit(events.Refreshed(name, "full", csn, number, seconds, reason))
@@ -115,6 +128,27 @@ class LoadDriver:
     def _next_generation(self, name: str) -> int:
         record = self.catalog.views().get(name)
         return 1 if record is None else record.generation + 1
+
+    def _computed(
+        self, view: View, readings: dict[str, Reading], csn: int, since: int | None
+    ) -> tuple[int, SparkBag]:
+        """The view's state at a csn, or at the first one after `since` at which it can be computed."""
+        if since is None:
+            return csn, self._state_at(view, readings, csn)
+        for candidate in self._changes_of(view, since, csn):
+            with suppress(EvaluationError), naming(view, candidate):
+                return candidate, self._state_at(view, readings, candidate).computed()
+        with naming(view, csn):
+            return csn, self._state_at(view, readings, csn).computed()
+
+    def _changes_of(self, view: View, after: int, upto: int) -> Iterator[int]:
+        """The first csn of a range at which what the view reads has changed."""
+        names = [table.qualified for table in view.tables if table.source]
+        for _ in range(_MOST_CANDIDATES):
+            if not any(self.catalog.touched(name, after, upto) for name in names):
+                return
+            after = self.catalog.next_csn_touching(names, after, 1)
+            yield after
 
     def _state_at(self, view: View, readings: dict[str, Reading], csn: int) -> SparkBag:
         """The view's state at a csn, computed from its relations."""
@@ -164,6 +198,11 @@ class LoadDriver:
         if layout.has_rows:
             return sum(file.rows for file in tables.rows.files(version=record.lake_version))
         return sum(file.rows for file in tables.state.files(version=record.state_version))
+
+
+def _former(view: View, reason: str) -> tuple[ViewDropped | SpanEnded, ...]:
+    """What becomes of the content that is replaced; without a delta it is of no use to readers."""
+    return (ViewDropped(view.name),) if is_full(view) else (SpanEnded(view.name, reason),)
 
 
 def _record(view: View, layout: Layout, csn: int, versions: tuple[int, int]) -> ViewRecord:

@@ -54,7 +54,9 @@ class MaintainDriver:
                 done |= self._shrink(log, f"changes/{name}", upto, commit)
                 log.vacuum(self.retention.files, now)
             catalog.finish(lease, step)
-            oldest = [record.oldest_csn for record in catalog.views().values()]
+            records = catalog.views()
+            oldest = [record.oldest_csn for record in records.values()]
+            oldest += [span.record.oldest_csn for name in records for span in catalog.spans(name)]
             catalog.prune_history(min([upto, *oldest]))
         return done
 
@@ -77,11 +79,21 @@ class MaintainDriver:
             done = {}
             if tables.deltas.exists():
                 done = self._shrink(tables.deltas, f"deltas/{name}", oldest, commit)
-            for table in tables:
-                if table.exists():
-                    table.vacuum(self.retention.files, now)
-            self.tables.drop_generations(name, record.generation, before=now - self.retention.files)
+            self._clear(name, record.generation, now)
         return done
+
+    def _clear(self, name: str, generation: int, now: float) -> None:
+        """Deletes files and tables that no version needs which can be read, of now or of an earlier span."""
+        self.catalog.forget_spans(name, now - self.retention.deltas)
+        spans = self.catalog.spans(name)
+        rows, *others = self.tables.of_view(name, generation)
+        if rows.exists():
+            rows.vacuum(self.retention.files, now, [span.record.lake_version for span in spans])
+        for table in others:
+            if table.exists():
+                table.vacuum(self.retention.files, now)
+        kept = [generation, *(span.record.generation for span in spans)]
+        self.tables.drop_generations(name, kept, before=now - self.retention.files)
 
     def _shrink(self, table: LakeTable, name: str, upto: int, pruning: Commit) -> dict[str, int]:
         """Prunes a log up to a csn, and compacts it if it has many files; what was done."""

@@ -245,19 +245,23 @@ class Project:
 
     def read_as_of(self, view: str, as_of: str | int | None = None) -> ViewAsOf:
         """The same as `read`, with the csn that the time means and its commit time."""
-        stored = self._drivers.stored.open(view)
         if as_of is None:
+            stored = self._drivers.stored.open(view)
             csn, rows = stored.record.materialized_csn, stored.shown_rows()
         else:
-            csn = self._covered_csn(stored, as_of, "read as of")
+            stored, csn = self._covering(view, as_of, "read as of")
             rows = stored.rows_at(csn)
         return ViewAsOf(view, csn, self._commit_time(csn), rows.expanded_frame())
 
     def deltas(self, view: str, start: str | int | None = None, to: str | int = "latest") -> DataFrame:
         """What each transaction did to the view after one time up to another: columns, `_count`, `_csn`."""
-        stored = self._drivers.stored.open(view)
-        first = stored.record.oldest_csn if start is None else self._covered_csn(stored, start, "read from")
-        last = self._covered_csn(stored, to, "read to")
+        if start is None:
+            stored = self._drivers.stored.open(view)
+            first = stored.record.oldest_csn
+        else:
+            stored, first = self._covering(view, start, "read from")
+        last = resolve(self._warehouse.catalog, to, stored.covered.newest)
+        check_covered(self._warehouse.catalog, view, last, stored.covered, "read to")
         changed = stored.row_delta(first, last).frame
         names = [name for name, _ in stored.layout.columns]
         return changed.select(*map(named, (*names, COUNT, CSN))).orderBy(CSN)
@@ -282,9 +286,11 @@ class Project:
 
     def condense(self, view: str, start: str | int, to: str | int) -> int:
         """Replaces a range of the view delta by its net effect; returns how many rows that saved."""
-        stored = self._drivers.stored.open(view)
-        first = self._covered_csn(stored, start, "condensed from")
-        return self._drivers.condense.run(view, first, self._covered_csn(stored, to, "condensed to"))
+        catalog, covered = self._warehouse.catalog, self._drivers.stored.open(view).covered
+        first, last = (resolve(catalog, point, covered.newest) for point in (start, to))
+        check_covered(catalog, view, first, covered, "condensed from")
+        check_covered(catalog, view, last, covered, "condensed to")
+        return self._drivers.condense.run(view, first, last)
 
     def release(self, global_id: str) -> tuple[str, ...]:
         """Ends the wait for a global transaction; returns the sites of which no part had come."""
@@ -310,9 +316,10 @@ class Project:
     def _commit_time(self, csn: int) -> str:
         return iso(self._warehouse.catalog.commit_time(csn))
 
-    def _covered_csn(self, stored: StoredView, point: str | int, what: str) -> int:
-        catalog, name = self._warehouse.catalog, stored.view.name
-        possible = self._drivers.stored.covered(name)
-        csn = resolve(catalog, point, possible.newest)
-        check_covered(catalog, name, csn, possible, what)
-        return csn
+    def _covering(self, view: str, point: str | int, what: str) -> tuple[StoredView, int]:
+        """The view, as it is or was, where it has a point in time; and the csn of that."""
+        catalog, name = self._warehouse.catalog, self._warehouse.views.named(view).name
+        csn = resolve(catalog, point, self._drivers.stored.covered(name).newest)
+        stored = self._drivers.stored.open_at(name, csn)
+        check_covered(catalog, name, csn, stored.covered, what)
+        return stored, csn

@@ -28,8 +28,10 @@ from rollview.service.lake_tables import LakeTables
 from rollview.service.layout import Layout
 from rollview.service.processes import Processes
 from rollview.service.step_timer import StepTimer, timed_step
+from rollview.service.uncomputable import Uncomputable, explain, last_before
 from rollview.service.views import Views
 from rollview.spark import SparkBag
+from rollview.spark.data_errors import is_data_error
 
 
 @dataclass(frozen=True)
@@ -93,15 +95,36 @@ class PropagateDriver:
             self.recover(lease, view)
             check_attached(self.catalog, view)
             limits = [each for each in (upto, self.faults.limit(view)) if each is not None]
-            while self._step(lease, view, min(limits, default=None)):
-                steps += 1
+            limit = min(limits, default=None)
+            try:
+                while self._step(lease, view, limit):
+                    steps += 1
+            except Uncomputable as found:
+                self._stop_before(lease, view, found)
         return steps
+
+    def _stop_before(self, lease: Lease, view: View, found: Uncomputable) -> None:
+        """Propagates as far as the view can be computed, and says why not further."""
+
+        def reach(csn: int) -> None:
+            while self._step(lease, view, csn):
+                pass
+
+        good = self.catalog.high_water(view.name)
+        first = last_before(good, found, reach)
+        raise explain(self.processes.relations, view, first) from first.error
 
     def recover(self, lease: Lease, view: View) -> None:
         """Finishes a step that was begun; takes a load back that was not finished."""
         take_back(self.catalog, self.tables, lease, view.name)
         for step in self.catalog.pending(PropagateStep, view.name):
-            self._run(lease, view, step)
+            try:
+                self._run(lease, view, step)
+            except Exception as error:
+                if not is_data_error(error):
+                    raise
+                # A shorter one finds out how far it can go.
+                self.catalog.abandon(lease, step)
 
     def _step(self, lease: Lease, view: View, upto: int | None) -> bool:
         """One step, not beyond a csn; whether there was anything to do."""
@@ -114,7 +137,15 @@ class PropagateDriver:
             tuple(QuerySkip(query.block, query.relation, to) for query, to in skipped.items()),
         )
         started = time.monotonic()
-        self._run(lease, view, self.catalog.begin(lease, view.name, bounds))
+        step = self.catalog.begin(lease, view.name, bounds)
+        try:
+            self._run(lease, view, step)
+        except Exception as error:
+            if not is_data_error(error):
+                raise
+            # Nothing of it has been written: rows are computed before.
+            self.catalog.abandon(lease, step)
+            raise Uncomputable(max(i.upto for i in intervals.values()), error) from error
         self.interval_sizing.took(intervals, time.monotonic() - started)
         return True
 

@@ -12,7 +12,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Hashable, Iterator
 from contextlib import contextmanager
 
 from rollview.errors import InputError, RollviewError, is_retryable
@@ -25,17 +25,17 @@ PROGRAMMING_ERROR_ATTEMPTS = 3
 
 
 class Backoff:
-    """When to try again, for each of several things by name; what only `setup` can mend waits for that."""
+    """When to try again, for each of several things; what only `setup` can mend waits for that."""
 
     def __init__(self) -> None:
-        self._attempts: dict[str, int] = {}
-        self._due: dict[str, float] = {}
+        self._attempts: dict[Hashable, int] = {}
+        self._due: dict[Hashable, float] = {}
 
-    def is_due(self, name: str) -> bool:
+    def is_due(self, name: Hashable) -> bool:
         """Whether it is time for this one."""
         return time.monotonic() >= self._due.get(name, 0.0)
 
-    def failed(self, name: str, error: Exception) -> None:
+    def failed(self, name: Hashable, error: Exception) -> None:
         """It failed: the next time is later."""
         attempt = self._attempts[name] = self._attempts.get(name, 0) + 1
         pause = PAUSE_SECONDS[min(attempt, len(PAUSE_SECONDS)) - 1]
@@ -44,7 +44,7 @@ class Backoff:
             pause = math.inf
         self._due[name] = time.monotonic() + pause
 
-    def only(self, failing: Container[str]) -> None:
+    def only(self, failing: Container[Hashable]) -> None:
         """All others went well, or `setup` has taken care of them."""
         for name in [name for name in self._due if name not in failing]:
             del self._due[name], self._attempts[name]

@@ -12,12 +12,13 @@ from rollview.errors import HistoryBroken, InputError, LeaseHeld, SourceChanged
 from rollview.events import Events, Failed, Started, Stopped
 from rollview.service.apply import ApplyDriver
 from rollview.service.attached import check_attached, detached
-from rollview.service.capture import CaptureDriver, Taken
+from rollview.service.capture import CaptureDriver
 from rollview.service.definitions import is_full
 from rollview.service.faults import Faults, concerns_all
 from rollview.service.maintenance import MaintainDriver
 from rollview.service.points_in_time import newest_uncondensed
 from rollview.service.propagate import PropagateDriver
+from rollview.service.reload import ReloadDriver
 from rollview.service.retry import Backoff, Stop, follow, reporting_failure
 from rollview.service.views import Views
 
@@ -52,8 +53,8 @@ class Round:
     capture: CaptureDriver
     propagate: PropagateDriver
     apply: ApplyDriver
-    sites_due: Backoff = field(default_factory=Backoff)
-    views_due: Backoff = field(default_factory=Backoff)
+    reload: ReloadDriver
+    due: Backoff = field(default_factory=Backoff)
 
     @property
     def catalog(self) -> Catalog:
@@ -62,60 +63,53 @@ class Round:
 
     def run(self) -> Rounded:
         """Captures, propagates and applies."""
+        self.due.only({(scope, name) for scope in ("site", "view") for name in self.catalog.faults(scope)})
         busy, failed = False, dict[str, Exception]()
         with suppress(LeaseHeld):
-            taken = self._capture()
+            taken = self.capture.take_all(trying=lambda site: self.due.is_due(("site", site)))
             busy, failed = taken.units > 0, dict(taken.failed)
+        for site, error in failed.items():
+            self.due.failed(("site", site), error)
+        self.reload.repair()
         # Not further, or a view could be propagated for as long as writers write, while the others wait.
         upto = self.catalog.last_csn()
-        names = [name for name in self._names() if self.views_due.is_due(name)]
+        names = [name for name in self._names() if self.due.is_due(("view", name))]
         done = self.propagate.run_all(names, upto, 0.0)
         # Somebody else propagates a view whose lease is held; the next round sees what came of it.
         stopped = {name: error for name, error in done.failed.items() if not isinstance(error, LeaseHeld)}
-        names = [name for name in names if name not in done.failed]
-        applied = self._apply_all(names, stopped)
-        self._note(stopped, names)
-        return Rounded(applied or busy or any(done.steps.values()), failed | stopped)
+        self._halt(stopped)
+        going = [name for name in names if name not in done.failed]
+        not_applied = self._apply_all(going)
+        self._halt(not_applied)
+        self.faults.resume("view", [name for name in going if name not in not_applied])
+        return Rounded(busy or any(done.steps.values()), {**failed, **stopped, **not_applied})
 
-    def _capture(self) -> Taken:
-        self.sites_due.only(self.catalog.faults("site"))
-        taken = self.capture.take_all(trying=self.sites_due.is_due)
-        for site, error in taken.failed.items():
-            self.sites_due.failed(site, error)
-        return taken
-
-    def _note(self, stopped: Mapping[str, Exception], names: Sequence[str]) -> None:
-        """Writes down which views cannot go on, and which do again."""
+    def _halt(self, stopped: Mapping[str, Exception]) -> None:
+        """Writes down which views cannot go on."""
         for name, error in stopped.items():
             if concerns_all(error):
                 raise error
             self.faults.halt("view", name, error, self.catalog.high_water(name) + 1)
-        self.views_due.only(self.catalog.faults("view"))
-        for name, error in stopped.items():
-            self.views_due.failed(name, error)
-        self.faults.resume("view", [name for name in names if name not in stopped])
+            self.due.failed(("view", name), error)
 
-    def _apply_all(self, names: Sequence[str], stopped: dict[str, Exception]) -> bool:
+    def _apply_all(self, names: Sequence[str]) -> Mapping[str, Exception]:
         """Rolls all views to one csn: the least of their high-water marks that all of them can show.
 
         A view that cannot go on shows its last csn, and the others do not wait for it.
         """
-        catalog = self.catalog
-        halted = self.faults.stopped()
+        catalog, halted = self.catalog, self.faults.stopped()
         running = [name for name in names if name not in halted]
         csn = min((catalog.high_water(name) for name in running), default=0)
         targets = dict.fromkeys(running, newest_uncondensed(catalog, running, csn))
-        for name in names:
-            if name in halted:
-                targets[name] = newest_uncondensed(catalog, [name], catalog.high_water(name))
+        for name in halted.keys() & catalog.views().keys():
+            targets[name] = newest_uncondensed(catalog, [name], catalog.high_water(name))
         shown = {name: record.materialized_csn for name, record in catalog.views().items()}
         if all(shown[name] >= csn for name, csn in targets.items()):
-            return False
+            return {}
         try:
-            stopped |= self.apply.run_all(targets, "run", 1.0).failed
+            return self.apply.run_all(targets, "run", 1.0).failed
         except LeaseHeld:
-            return False
-        return True
+            return {}
 
     def _names(self) -> list[str]:
         """The views that are maintained by deltas, and can go on from where they stand."""
@@ -149,6 +143,8 @@ class RunDriver:
         # Whoever else runs now is done soon, or does the same work; one round can wait for its turn.
         with self.catalog.lease("run", ONCE_PATIENCE_SECONDS if once else 0.0):
             self.events.emit(Started(views))
+            # Whoever starts it may have mended something.
+            self.round.due.only(())
             if once:
                 with reporting_failure("run", self.events):
                     done = self.round.run()

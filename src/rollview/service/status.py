@@ -52,6 +52,15 @@ class RelationStatus:
 
 
 @dataclass(frozen=True)
+class SpanStatus:
+    """What a view was, from one csn to another, before it was loaded anew, and why it was."""
+
+    oldest: int
+    newest: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class HaltStatus:
     """Why something cannot go on, since when, from which csn on (0 if not known), and the way out."""
 
@@ -84,6 +93,8 @@ class ViewStatus:
     relations: tuple[RelationStatus, ...]
     last_refresh: Refresh | None
     note: str = ""
+    spans: tuple[SpanStatus, ...] = ()
+    """What can be read from before it was loaded anew, the newest first."""
 
 
 @dataclass(frozen=True)
@@ -213,6 +224,10 @@ def _view(
         relations=relations,
         last_refresh=refreshes[0] if refreshes else None,
         note=note,
+        spans=tuple(
+            SpanStatus(span.record.oldest_csn, span.upto_csn, span.reason)
+            for span in catalog.spans(view.name)
+        ),
     )
 
 

@@ -17,13 +17,13 @@ from rollview.algebra.expression import Column
 from rollview.algebra.history import CSN
 from rollview.algebra.view import View
 from rollview.catalog import Catalog, ViewRecord
-from rollview.errors import LakeDamaged
+from rollview.errors import LakeDamaged, PointError
 from rollview.lake import LakeFile, LakeTable
 from rollview.service.definitions import is_full
 from rollview.service.lake_rows import read_files, read_range
 from rollview.service.lake_tables import LakeTables, ViewTables
 from rollview.service.layout import Layout, Stored
-from rollview.service.points_in_time import Covered, check_covered
+from rollview.service.points_in_time import Covered, check_covered, show
 from rollview.service.session import Session
 from rollview.service.stored_bag import StoredBag, rows_bag, state_bag
 from rollview.service.views import Views
@@ -42,9 +42,31 @@ class StoredViews:
     def open(self, name: str) -> StoredView:
         """The view as it is stored now."""
         view, record = self.views.named(name), self.views.record(name)
-        stored = StoredView(self, view, record, Layout.of_record(view, record))
+        stored = StoredView(self, view, record, Layout.of_record(view, record), self.covered(name))
         stored.check_tables()
         return stored
+
+    def open_at(self, name: str, csn: int) -> StoredView:
+        """The view as it is stored now, or as it was before it was loaded anew: whichever has this csn."""
+        covered, spans = self.covered(name), self.catalog.spans(name)
+        if csn >= covered.oldest:
+            return self.open(name)
+        for span in spans:
+            if span.record.oldest_csn <= csn <= span.upto_csn:
+                view = self.views.former(span.record)
+                reach = Covered(span.record.oldest_csn, span.upto_csn)
+                return StoredView(self, view, span.record, Layout.of_record(view, span.record), reach)
+        later = [covered.oldest, *(span.record.oldest_csn for span in spans)]
+        for begins, span in zip(later, spans, strict=False):
+            if span.upto_csn < csn < begins:
+                raise PointError(
+                    f"view {name} cannot be had at csn {csn}: it was loaded anew at csn {begins}"
+                    f" ({span.reason}), and maintained before that up to csn {span.upto_csn}",
+                    subject=name,
+                    hint=f"possible nearby: {show(self.catalog, span.upto_csn)} and"
+                    f" {show(self.catalog, begins)}",
+                )
+        return self.open(name)
 
     def covered(self, name: str) -> Covered:
         """The csn that a view can be read at; a view without a delta only at the one it shows."""
@@ -62,6 +84,7 @@ class StoredView:
     view: View
     record: ViewRecord
     layout: Layout
+    covered: Covered
 
     def check_tables(self) -> None:
         """Refuses tables that somebody else changed, or that an older release wrote."""
@@ -150,7 +173,7 @@ class StoredView:
     def check_covered(self, csn: int) -> None:
         """Refuses a csn that the view cannot be rolled to: whatever came out would not be a state of it."""
         name = self.view.name
-        check_covered(self.stored.catalog, name, csn, self.stored.covered(name), "rolled to")
+        check_covered(self.stored.catalog, name, csn, self.covered, "rolled to")
 
     def rows_at(self, csn: int) -> SparkBag:
         """What a reader sees at a csn, as a bag."""

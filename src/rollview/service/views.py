@@ -47,6 +47,20 @@ class Views:
         """How a view is stored."""
         return Layout.of_record(self.named(name), self._definitions()[0][name])
 
+    def former(self, record: ViewRecord) -> View:
+        """A view as it was when its record was the catalog's."""
+        records = self._catalog.views()
+        of_then = [each.record for name in records for each in self._catalog.spans(name)]
+        alike = {each.name: each for each in (*records.values(), *of_then) if each.sql == record.sql}
+        types = _Recorded(alike | {record.name: record})
+        known = {
+            name: as_table(view, _Recorded(records).of_stage(view))
+            for name, view in self.all().items()
+            if name != record.name
+        }
+        base = {table.qualified: table for table in record.tables}
+        return parse_definition(record.sql, known | base, record.name, types)
+
     def _definitions(self) -> tuple[dict[str, ViewRecord], dict[str, View]]:
         records = self._catalog.views()
         definitions = {name: record.digest for name, record in records.items()}

@@ -1,0 +1,58 @@
+"""reload: views that cannot go on from where they stand are loaded anew, by `run` itself.
+
+A view that met a row that it cannot compute goes on once the row is corrected, at the first csn at which it
+can be computed again. What it was before can still be read; the gap in between cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from rollview.algebra.view import owner
+from rollview.catalog import Fault
+from rollview.errors import EvaluationError
+from rollview.service.faults import Faults
+from rollview.service.layout import layout_of
+from rollview.service.load import LoadDriver
+
+PATIENCE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class ReloadDriver:
+    """Loads views again, with those that read them. `_tried` is how far it was tried in vain, by view."""
+
+    faults: Faults
+    load: LoadDriver
+    _tried: dict[str, int] = field(default_factory=dict)
+
+    def repair(self) -> None:
+        """Loads views that could not be computed, where something has changed since."""
+        for name, fault in self.faults.catalog.faults("view").items():
+            if fault.kind == EvaluationError.__name__ and self._has_changed(name, fault):
+                self._tried[name] = self.faults.catalog.last_csn()
+                try:
+                    self.run([name], f"csn {fault.csn} could not be computed", fault.csn)
+                except EvaluationError:
+                    continue
+                del self._tried[name]
+                self.faults.resume("view", [name])
+
+    def run(self, names: Collection[str], reason: str, since: int | None = None) -> None:
+        """Loads views, dependencies first; those that read them have to begin there, too."""
+        loaded: set[str] = set()
+        for name, view in self.faults.views.all().items():
+            inputs = [table.name for table in view.tables if not table.source and table.name in loaded]
+            if name not in names and not inputs:
+                continue
+            why = reason if name in names else f"{owner(inputs[0])} was loaded"
+            layout = layout_of(self.load.session.spark, view)
+            self.load.run(view, layout, why, PATIENCE_SECONDS, since=since if name in names else None)
+            loaded.add(name)
+
+    def _has_changed(self, name: str, fault: Fault) -> bool:
+        catalog, view = self.faults.catalog, self.faults.views.named(name)
+        after, last = max(self._tried.get(name, 0), fault.csn), catalog.last_csn()
+        tables = [table for table in view.tables if table.source]
+        return any(catalog.touched(table.qualified, after, last) for table in tables)
