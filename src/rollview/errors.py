@@ -353,10 +353,14 @@ class ConflictError(LakeError):
 
 
 class EvaluationError(RollviewError):
-    """An expression has no value for a row, such as a division by zero."""
+    """An expression has no value for a row, such as a division by zero; `csn` is where, if that is known."""
 
     # `rollview run` loads the view by itself once the row is corrected; the same work would fail again.
     waits_for_setup = True
+
+    def __init__(self, message: str, *, subject: str = "", hint: str = "", csn: int = 0) -> None:
+        super().__init__(message, subject=subject, hint=hint)
+        self.csn = csn
 
 
 class CorruptView(RollviewError):

@@ -148,6 +148,20 @@ class Refreshed(Event):
 
 
 @dataclass(frozen=True)
+class Verified(Event):
+    """`run` has recomputed a view in the background; `different` rows were not as they should be.
+
+    `differences` has the first of them, as text.
+    """
+
+    view: str
+    csn: int
+    rows: int
+    different: int
+    differences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Maintained(Event):
     """A log of the lake got smaller: `what` is `rows pruned` or `files compacted`, `number` how many."""
 

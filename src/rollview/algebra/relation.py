@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 
@@ -48,6 +49,17 @@ class Table:
     def site(self) -> str:
         """What commits its changes in one order and answers sub-queries as one: mostly the source."""
         return self.qualified if self.own_log else self.source
+
+    def only(self, columns: Collection[str]) -> Table:
+        """The table with some of its columns, and what is declared about those alone."""
+        kept = [place for place, name in enumerate(self.columns) if name in columns]
+        return replace(
+            self,
+            columns=tuple(self.columns[place] for place in kept),
+            types=tuple(self.types[place] for place in kept) if self.types else (),
+            key=self.key if set(self.key) <= set(columns) else (),
+            foreign_keys=tuple(each for each in self.foreign_keys if set(each.columns) <= set(columns)),
+        )
 
 
 @dataclass(frozen=True)

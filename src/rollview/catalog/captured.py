@@ -18,7 +18,7 @@ from rollview.errors import CatalogError, NotRegistered, SourceChanged
 
 
 def register(connection: Connection, tables: Sequence[Table], origins: Mapping[str, tuple[str, str]]) -> None:
-    """Adds new tables and their sites. A known table may change its keys, but nothing else."""
+    """Adds new tables and their sites. A known table may get and lose columns; none may change its type."""
     known = read_tables(connection)
     sites = read_sites(connection)
     now = connection.scalar(select(func.max(schema.unit_of_work.c.csn))) or 0
@@ -127,7 +127,9 @@ def _reconciled(old: Table, new: Table) -> Table:
             hint=f"`rollview setup --reload {quote(new.source)}` loads the views that read it anew",
         )
     types = new.types or old.types
-    if old.columns != new.columns or (old.types and old.types != types):
+    before = dict(zip(old.columns, old.types or types, strict=False))
+    after = dict(zip(new.columns, types, strict=False))
+    if any(before[name] != after[name] for name in before.keys() & after.keys()):
         raise SourceChanged(
             f"table {new.qualified} has changed: it was ({_columns(old)}) and is now ({_columns(new)})",
             subject=new.qualified,

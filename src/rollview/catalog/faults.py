@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, fields, replace
 
 from sqlalchemy import Connection, delete, insert, select
@@ -14,7 +15,8 @@ def read_faults(connection: Connection, scope: str) -> dict[str, Fault]:
     """The faults of one scope by name."""
     fault = schema.fault.c
     statement = select(*(fault[each.name] for each in fields(Fault))).where(fault.scope == scope)
-    return {row.name: Fault(*row) for row in connection.execute(statement.order_by(fault.name))}
+    rows = connection.execute(statement.order_by(fault.name)).mappings()
+    return {row["name"]: Fault(**{**row, "columns": tuple(json.loads(row["columns"]))}) for row in rows}
 
 
 def note_fault(connection: Connection, fault: Fault, now: float) -> bool:
@@ -24,7 +26,8 @@ def note_fault(connection: Connection, fault: Fault, now: float) -> bool:
         return False
     since = now if known is None else known.since
     clear_fault(connection, fault.scope, fault.name)
-    connection.execute(insert(schema.fault).values(**asdict(replace(fault, since=since))))
+    row = asdict(replace(fault, since=since)) | {"columns": json.dumps(fault.columns)}
+    connection.execute(insert(schema.fault).values(**row))
     return True
 
 

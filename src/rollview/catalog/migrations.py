@@ -126,7 +126,7 @@ _FAULTS = (
     "ALTER TABLE site DROP COLUMN history",
     """CREATE TABLE fault (
         scope TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, message TEXT NOT NULL,
-        hint TEXT NOT NULL, csn BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL,
+        hint TEXT NOT NULL, csn BIGINT NOT NULL, since DOUBLE PRECISION NOT NULL, columns TEXT NOT NULL,
         PRIMARY KEY (scope, name))""",
 )
 

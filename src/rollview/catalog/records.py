@@ -67,7 +67,8 @@ class Waiting:
 class Fault:
     """What keeps a site, a table or a view (`scope`) from going on; `kind` is the class of the error.
 
-    Of a table, changes are missing from `csn` on. A view cannot be had at `csn`; 0 if that is not known.
+    Of a table, changes are missing from `csn` on, those of some `columns` or all. A view cannot be had at
+    `csn`; 0 if that is not known.
     """
 
     scope: Literal["site", "table", "view"]
@@ -77,6 +78,11 @@ class Fault:
     hint: str = ""
     csn: int = 0
     since: float = field(default=0.0, compare=False)
+    columns: tuple[str, ...] = ()
+
+    def concerns(self, table: Table) -> bool:
+        """Whether a view that uses these columns of the table is concerned."""
+        return not self.columns or not set(self.columns).isdisjoint(table.columns)
 
 
 @dataclass(frozen=True)

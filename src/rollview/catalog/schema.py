@@ -42,7 +42,15 @@ captured_table = _table(
 )
 # What keeps sites, tables and views from going on.
 fault = _table(
-    "fault", scope=Text, name=Text, kind=Text, message=Text, hint=Text, csn=BigInteger, since=Double
+    "fault",
+    scope=Text,
+    name=Text,
+    kind=Text,
+    message=Text,
+    hint=Text,
+    csn=BigInteger,
+    since=Double,
+    columns=Text,
 )
 
 # History. `total` adds up `changed` from the table's beginning, so that any range is a difference of two.

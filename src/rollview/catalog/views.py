@@ -153,8 +153,8 @@ def drop_view(connection: Connection, effect: ViewDropped) -> None:
 def end_span(connection: Connection, effect: SpanEnded, now: float) -> None:
     """Sets aside what is known of a view, which is going to be added anew."""
     ended = {"upto_csn": high_water(connection, effect.view), "reason": effect.reason, "ended_at": now}
-    row = connection.execute(select(schema.view).where(_view.name == effect.view)).one()
-    connection.execute(insert(schema.span).values(**row._mapping, **ended))
+    row = connection.execute(select(schema.view).where(_view.name == effect.view)).mappings().one()
+    connection.execute(insert(schema.span).values(**row, **ended))
     _take_away(connection, effect.view)
 
 

@@ -19,6 +19,7 @@ from rollview.events import (
     SparkStarting,
     StepBegun,
     StepFinished,
+    Verified,
     Waiting,
 )
 
@@ -37,6 +38,14 @@ def sentence(event: Event) -> str:
             return f"applied {', '.join(views)} to csn {csn}"
         case Refreshed(kind="full", view=view, csn=csn, reason=reason):
             return f"loaded {view} at csn {csn} ({reason})"
+        case Verified(view=view, csn=csn, rows=rows, different=0):
+            return f"verified {view} at csn {csn}: {rows:,} rows are right"
+        case Verified(view=view, csn=csn, different=different, differences=differences):
+            first = f", such as {differences[0]}" if differences else ""
+            return (
+                f"WRONG: {view} at csn {csn} differs from its sources in {different:,} rows{first}; "
+                f"`rollview setup --reload {view}` loads it anew"
+            )
         case Maintained(table=table, what=what, number=number):
             return f"maintained {table}: {number:,} {what}"
         case Waiting(global_id=name, present=present, missing=missing):

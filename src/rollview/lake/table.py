@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame
 
@@ -68,6 +68,18 @@ class LakeTable:
                 subject=self.folder.name,
                 hint="delete the table's folder, or give the new table another name",
             )
+
+    def add_columns(self, columns: Sequence[tuple[str, str]], commit: Commit) -> None:
+        """Adds those columns that the table does not have; rows that are there have NULL in them."""
+        known = dict(self.columns)
+        new = [(name, kind) for name, kind in columns if name not in known]
+        if not new:
+            return
+        fields = Schema.from_arrow(arrow_schema(new)).fields
+        with explained(self.folder.name, "adding columns"):
+            self._log.opened().alter.add_columns(fields, commit_properties=properties_of(commit))
+        self._log.forget()
+        settle(self._log, self.version())
 
     def create_if_missing(
         self, columns: Sequence[tuple[str, str]], properties: Mapping[str, str] | None = None

@@ -28,7 +28,6 @@ from numpy import repeat
 from pyspark.sql import functions as f
 
 from rollview import events
-from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN, Transaction, UnitOfWork
 from rollview.algebra.sequencer import Sequencer
 from rollview.catalog import (
@@ -49,6 +48,7 @@ from rollview.catalog import (
 from rollview.errors import NotRegistered
 from rollview.events import Events
 from rollview.rows import Rows, arrow_schema
+from rollview.service.comparison import named
 from rollview.service.faults import Faults, as_faults
 from rollview.service.lake_tables import LakeTables
 from rollview.service.session import Session
@@ -152,6 +152,11 @@ class CaptureDriver:
                 else:
                     units += self._write(lease, step, batches, timer)
         return units, failed
+
+    def take_back(self, lease: Lease) -> None:
+        """Undoes what was begun and not finished: a source may not have it any more."""
+        for step in self.catalog.pending(CaptureStep):
+            self._take_back(lease, step)
 
     def _take_back(self, lease: Lease, step: Step[CaptureStep]) -> None:
         """Undoes what a step has written, and ends it: its csn have not been made known."""
@@ -321,7 +326,7 @@ class CaptureDriver:
         for name, pieces in changed.items():
             log = self.tables.change_log(tables[name])
             with timer.phase("compute"):
-                timed = _timed(self.session, tables[name].columns, tables[name].types, pieces)
+                timed = _timed(self.session, log.columns, pieces)
             with timer.phase("write"):
                 written = log.append(timed, commit)
                 # Nobody else may have written between the last look and this.
@@ -378,23 +383,23 @@ def _collect(
         touched[table] = touched.get(table, 0) + (rows.num_rows if isinstance(rows, pa.Table) else 1)
 
 
-def _timed(
-    session: Session, names: Sequence[str], types: Sequence[str], pieces: Sequence[tuple[int, Rows]]
-) -> Any:
-    """The rows of all pieces, each with its csn: an Arrow table where all are, else a frame."""
-    schema = arrow_schema([*zip(names, types, strict=True), (COUNT, "bigint"), (CSN, "bigint")])
+def _timed(session: Session, columns: Sequence[tuple[str, str]], pieces: Sequence[tuple[int, Rows]]) -> Any:
+    """The rows of all pieces, each with its csn: an Arrow table where all are, else a frame.
+
+    They get all columns of the log, whatever columns the table still has.
+    """
+    schema = arrow_schema(columns)
     few = [(csn, rows) for csn, rows in pieces if isinstance(rows, pa.Table)]
     at_driver = _timed_at_driver(schema, few)
     if len(few) == len(pieces):
         return at_driver
-    frames = [
-        SparkBag.of_rows(session.spark, rows).net_effect().frame.withColumn(CSN, f.lit(csn).cast("bigint"))
-        for csn, rows in pieces
-        if not isinstance(rows, pa.Table)
-    ]
     whole = SparkBag.of_rows(session.spark, at_driver).frame
-    for frame in frames:
-        whole = whole.unionByName(frame)
+    for csn, rows in pieces:
+        if not isinstance(rows, pa.Table):
+            net = SparkBag.of_rows(session.spark, rows).net_effect().frame
+            frame = net.withColumn(CSN, f.lit(csn).cast("bigint"))
+            own = [name for name in frame.columns if name in schema.names]
+            whole = whole.unionByName(frame.select(*map(named, own)), allowMissingColumns=True)
     return whole
 
 
@@ -402,8 +407,12 @@ def _timed_at_driver(schema: pa.Schema, pieces: Sequence[tuple[int, pa.Table]]) 
     """The rows of many small pieces as one table: joined first, so that a piece costs next to nothing."""
     if not pieces:
         return schema.empty_table()
-    names = [name for name in schema.names if name != CSN]
-    rows = pa.concat_tables([rows.select(names) for _, rows in pieces], promote_options="permissive")
+    wanted = set(schema.names) - {CSN}
+    own = [[name for name in rows.column_names if name in wanted] for _, rows in pieces]
+    tables = [rows.select(names) for (_, rows), names in zip(pieces, own, strict=True)]
+    rows = pa.concat_tables(tables, promote_options="permissive")
+    for name in wanted - set(rows.column_names):
+        rows = rows.append_column(schema.field(name), pa.nulls(rows.num_rows, schema.field(name).type))
     csns = repeat([csn for csn, _ in pieces], [rows.num_rows for _, rows in pieces])
     timed = rows.append_column(CSN, pa.array(csns, pa.int64()))
     return timed.select(schema.names).cast(schema).combine_chunks()

@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException
 from rollview.algebra.expression import Column, Expression, to_sql
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
+from rollview.catalog import ViewRecord
 from rollview.errors import JavaMissing, RollviewError, UnsupportedError
 from rollview.service.definitions import ViewText, as_table, in_file, is_full, parse_text, read_view_files
 from rollview.service.layout import Layout, layout_of
@@ -21,6 +22,7 @@ from rollview.service.mistakes import Mistakes
 from rollview.service.project_file import ProjectFile
 from rollview.service.session import Session
 from rollview.service.sites import Sites
+from rollview.service.used_columns import as_set_up, used_tables
 from rollview.sources.source import Source
 
 
@@ -33,16 +35,25 @@ class Defined:
     path: Path
 
 
-def define(project: ProjectFile, sites: Sites, session: Session) -> dict[str, Defined]:
-    """All views of the project's files with their stages, dependencies first; all mistakes are told."""
+def define(
+    project: ProjectFile, sites: Sites, session: Session, records: Mapping[str, ViewRecord]
+) -> dict[str, Defined]:
+    """All views of the project's files with their stages, dependencies first; all mistakes are told.
+
+    `records` are the views as they were set up, if they were.
+    """
     mistakes = Mistakes(project.folder)
-    views = define_correct(project, sites, session, mistakes)
+    views = define_correct(project, sites, session, records, mistakes)
     mistakes.check()
     return views
 
 
 def define_correct(
-    project: ProjectFile, sites: Sites, session: Session, mistakes: Mistakes
+    project: ProjectFile,
+    sites: Sites,
+    session: Session,
+    records: Mapping[str, ViewRecord],
+    mistakes: Mistakes,
 ) -> dict[str, Defined]:
     """The views in which there is no mistake, and which read none that has one; mistakes are noted."""
     texts = read_view_files(project.view_files(), mistakes)
@@ -55,7 +66,10 @@ def define_correct(
             continue
         try:
             with mistakes.noted(text.name), in_file(text.path):
-                views |= _define_view(text, tables, views, session)
+                before = as_set_up(records.get(text.name), text.sql, tables)
+                parts, as_read = _define_view(text, tables | before, views, session)
+                views |= parts
+                tables[as_read.name] = as_read
         except JavaMissing as error:
             no_java = error
             mistakes.skip(text.name)
@@ -82,19 +96,21 @@ def _source_tables(sites: Sites, mistakes: Mistakes) -> dict[str, Table]:
 
 
 def _define_view(
-    text: ViewText, tables: dict[str, Table], views: Mapping[str, Defined], session: Session
-) -> dict[str, Defined]:
-    """A view with its stages; it becomes a table that others can read."""
+    text: ViewText, tables: Mapping[str, Table], views: Mapping[str, Defined], session: Session
+) -> tuple[dict[str, Defined], Table]:
+    """A view with its stages, over the columns that it uses; and as a table that others can read."""
     analysis = SparkTypes(session)
     view = parse_text(text, tables, analysis)
+    used = used_tables(view)
+    if any(used[table.qualified] != table for table in view.named_tables if table.source):
+        view = parse_text(text, {**tables, **used}, analysis)
     as_read = as_table(view, analysis.of_stage(view))
     parts: dict[str, Defined] = {}
     for part in view.stored_parts:
         inputs = [table.name for table in part.tables if not table.source]
         _check_inputs(part, {name: (parts.get(name) or views[name]).view for name in inputs})
         parts[part.name] = Defined(part, analysis.layouts[part.name], text.path)
-    tables[view.name] = as_read
-    return parts
+    return parts, as_read
 
 
 class SparkTypes:

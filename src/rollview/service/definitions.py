@@ -19,6 +19,7 @@ from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.errors import InputError, ProjectError, UnsupportedError, ViewError
 from rollview.planning import Types, parse_view, referenced_names, view_name
+from rollview.service.durations import seconds_of
 from rollview.service.mistakes import Mistakes
 from rollview.service.text_files import read_text
 
@@ -123,6 +124,17 @@ def consistency_of(view: View) -> str:
     return view.properties.get("rollview.consistency", DEFAULT_CONSISTENCY)
 
 
+def reloads_on_loss(view: View) -> bool:
+    """Whether `run` loads the view by itself where changes of what it reads were lost."""
+    return view.properties.get("rollview.on_loss", "stop") == "reload"
+
+
+def verify_seconds(view: View) -> float | None:
+    """How often `run` verifies the view by itself; None for never."""
+    setting = view.properties.get("rollview.verify")
+    return None if setting is None else seconds_of(setting.removeprefix("every").strip())
+
+
 def notices(view: View) -> list[str]:
     """What the view's author should know: settings that are right but have no effect."""
     level = consistency_of(view)
@@ -163,6 +175,14 @@ def _check_properties(view: View) -> None:
     if consistency not in CONSISTENCY:
         message = f"rollview.consistency is `{consistency}`"
         raise InputError(message, subject=consistency, hint=f"one of {', '.join(CONSISTENCY)}")
+    on_loss = view.properties.get("rollview.on_loss", "stop")
+    if on_loss not in ("stop", "reload"):
+        message = f"rollview.on_loss is `{on_loss}`"
+        raise InputError(message, subject=on_loss, hint="one of stop, reload")
+    verify = view.properties.get("rollview.verify")
+    if verify is not None and not (verify.startswith("every ") and verify_seconds(view)):
+        message = f"rollview.verify is `{verify}`"
+        raise InputError(message, subject=verify, hint="how often, such as: every 1h, every 30m")
     refresh = view.properties.get("rollview.refresh", "auto")
     if refresh not in ("auto", "incremental", "full"):
         message = f"rollview.refresh is `{refresh}`"

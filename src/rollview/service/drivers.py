@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from rollview.service.apply import ApplyDriver
+from rollview.service.background_verify import BackgroundVerify
 from rollview.service.capture import CaptureDriver
 from rollview.service.condense import CondenseDriver
 from rollview.service.drop import DropDriver
@@ -95,8 +96,12 @@ class Drivers:
         parts = self._parts
         catalog, tables, views = parts.catalog, parts.tables, parts.views
         drop = DropDriver(catalog, tables, views)
-        sources = SourcePreparation(catalog, tables, parts.sites, self.capture, parts.events)
-        return SetupDriver(catalog, views, sources, self.propagate, self._load, drop)
+        return SetupDriver(catalog, views, self._sources, self.propagate, self._load, drop)
+
+    @cached_property
+    def _sources(self) -> SourcePreparation:
+        parts = self._parts
+        return SourcePreparation(parts.catalog, parts.tables, parts.sites, self.capture, parts.events)
 
     @cached_property
     def refresh(self) -> RefreshDriver:
@@ -126,9 +131,10 @@ class Drivers:
     def run(self) -> RunDriver:
         """Does all of it by policy."""
         parts = self._parts
-        reload = ReloadDriver(self.faults, self._load)
+        reload = ReloadDriver(self.faults, self._load, self._sources)
         each = Round(self.faults, self.capture, self.propagate, self.apply, reload)
-        return RunDriver(parts.catalog, parts.views, each, self.maintain, parts.events)
+        verify = BackgroundVerify(parts.views, self.verify, parts.events)
+        return RunDriver(parts.catalog, each, self.maintain, verify, parts.events)
 
     @cached_property
     def query(self) -> QueryDriver:

@@ -34,6 +34,8 @@ from rollview.sources.source import Loss
 from rollview.spark.data_errors import is_data_error
 
 Scope = Literal["site", "table", "view"]
+TRUNCATED = "Truncated"
+"""The kind of fault of a table that was emptied by TRUNCATE."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,8 @@ class Faults:
         if reason := detached(self.catalog, view):
             return Fault("view", view.name, "HistoryBroken", reason, WAY_ON)
         for table in view.tables:
-            if table.source and table.qualified in tables:
-                return tables[table.qualified]
+            if table.source and (fault := tables.get(table.qualified)) and fault.concerns(table):
+                return fault
         if view.name in own:
             return own[view.name]
         inputs = [table.name for table in view.tables if not table.source]
@@ -99,7 +101,7 @@ class Faults:
         """Refuses tables that have lost changes: what is read from them cannot be rolled any more."""
         lost = self.catalog.faults("table")
         for table in tables:
-            if fault := lost.get(table.qualified):
+            if (fault := lost.get(table.qualified)) and fault.concerns(table):
                 raise SourceChanged(fault.message, subject=table.qualified, hint=fault.hint)
 
     def check_reaches(self, view: View, csn: int) -> None:
@@ -111,8 +113,9 @@ class Faults:
     def limit(self, view: View) -> int | None:
         """The last csn that a view can have, because a table of it has lost changes; None without limit."""
         lost = self.catalog.faults("table")
-        names = [table.qualified for table in view.tables if table.source]
-        return min((lost[name].csn - 1 for name in names if name in lost), default=None)
+        found = [(lost.get(table.qualified), table) for table in view.tables if table.source]
+        ends = [fault.csn - 1 for fault, table in found if fault and fault.concerns(table)]
+        return min(ends, default=None)
 
     def _tell(self, fault: Fault, trace: str = "") -> None:
         told = Halted(
@@ -125,7 +128,15 @@ def as_faults(losses: Mapping[str, Loss], csn: int, tables: Iterable[str]) -> tu
     """The losses of captured tables, as faults."""
     captured = set(tables)
     return tuple(
-        Fault("table", name, SourceChanged.__name__, loss.message, loss.hint, csn)
+        Fault(
+            "table",
+            name,
+            TRUNCATED if loss.is_truncate else SourceChanged.__name__,
+            loss.message,
+            loss.hint,
+            csn,
+            columns=loss.columns,
+        )
         for name, loss in losses.items()
         if name in captured
     )

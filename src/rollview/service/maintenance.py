@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rollview.catalog import Catalog, CondenseStep, MaintainStep, Retained
+from rollview.errors import RollviewError
 from rollview.events import Events, Maintained
 from rollview.lake import Commit, LakeTable
 from rollview.service.exclusive_access import ExclusiveAccess
+from rollview.service.faults import concerns_all
 from rollview.service.lake_tables import LakeTables
 from rollview.service.project_file import Retention
 from rollview.service.views import Views
@@ -31,11 +35,24 @@ class MaintainDriver:
     events: Events
 
     def run(self) -> dict[str, int]:
-        """Compacts and prunes whatever is due; returns what was done, by table."""
+        """Compacts and prunes whatever is due; returns what was done, by table.
+
+        What fails for one view keeps the others from nothing; the first error comes out at the end.
+        """
         now = self.catalog.watched_time()
-        done = self._maintain_changes(now)
-        for name in self.views.all():
-            done |= self._maintain_view(name, now)
+        done: dict[str, int] = {}
+        failed: list[RollviewError] = []
+        works: list[Callable[[float], dict[str, int]]]
+        works = [self._maintain_changes, *(partial(self._maintain_view, name) for name in self.views.all())]
+        for work in works:
+            try:
+                done |= work(now)
+            except RollviewError as error:
+                if concerns_all(error):
+                    raise
+                failed.append(error)
+        if failed:
+            raise failed[0]
         return done
 
     def _maintain_changes(self, now: float) -> dict[str, int]:

@@ -29,6 +29,7 @@ from rollview.service.setup_plan import (
     SetupPlan,
     StopCapture,
 )
+from rollview.service.used_columns import to_capture
 from rollview.sources.source import SetupResult, Source
 
 
@@ -69,6 +70,7 @@ class _Planning:
     left: dict[str, View] = field(init=False)
     forgotten: dict[str, str] = field(default_factory=dict)
     restarted: dict[str, str] = field(default_factory=dict)
+    present: dict[str, Table] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -90,7 +92,12 @@ class _Planning:
             *self._begun(),
             *self._loaded(),
         ]
-        return SetupPlan(tuple(actions), tuple(self.warnings))
+        return SetupPlan(tuple(actions), tuple(self.warnings), self._to_capture())
+
+    def _to_capture(self) -> dict[str, Table]:
+        """Every table as it will be captured."""
+        known = self._known_tables()
+        return {name: to_capture(table, known.get(name)) for name, table in self.present.items()}
 
     def _refuse_unreadable(self) -> None:
         """Refuses a step of another release unless all views that it may have changed go anyway."""
@@ -122,8 +129,11 @@ class _Planning:
                 self.forgotten |= dict.fromkeys(sorted(self.recorded.sites), reason)
 
     def _with_captured(self, source: Source, own: list[Table], present: Sequence[Table]) -> list[Table]:
-        there = {table.qualified for table in source.tables()} - {table.qualified for table in own}
-        return [*own, *(table for table in present if table.qualified in there)]
+        there = {table.qualified: table for table in source.tables()}
+        names = dict.fromkeys(table.qualified for table in (*own, *present))
+        found = {name: there[name] for name in names if name in there}
+        self.present |= found
+        return list(found.values())
 
     def _checked(self, source: Source, tables: Sequence[Table]) -> SetupResult:
         checked = source.check(tables)
@@ -175,19 +185,28 @@ class _Planning:
         return read - kept
 
     def _damaged(self) -> dict[str, str]:
-        """Tables that have lost changes, and how."""
+        """Tables that have lost changes of columns that a view uses, and how."""
         known = self._known_tables()
-        return {name: reason for name, reason in self.recorded.lost.items() if name in known}
+        return {
+            name: fault.message
+            for name, fault in self.recorded.lost.items()
+            if name in known and any(fault.concerns(table) for table in self._used(name))
+        }
 
     def _changed(self) -> dict[str, str]:
-        """Tables that have other columns than before."""
+        """Tables of which a column that a view uses has another type than before."""
         changed: dict[str, str] = {}
-        tables = {table.qualified: table for view in self.views.values() for table in view.tables}
         for name, old in self._known_tables().items():
-            new = tables.get(name)
-            if new is not None and (new.columns, new.types, new.site) != (old.columns, old.types, old.site):
-                changed[name] = "its columns have changed"
+            kinds = dict(zip(old.columns, old.types, strict=True))
+            for table in self._used(name):
+                pairs = zip(table.columns, table.types, strict=True)
+                if table.site != old.site or any(kinds.get(column, kind) != kind for column, kind in pairs):
+                    changed[name] = "its columns have changed"
         return changed
+
+    def _used(self, name: str) -> list[Table]:
+        """A table, as each view uses it."""
+        return [table for view in self.views.values() for table in view.tables if table.qualified == name]
 
     def _known_tables(self) -> dict[str, Table]:
         """The captured tables, less those that are forgotten."""

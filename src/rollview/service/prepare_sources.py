@@ -71,8 +71,9 @@ class SourcePreparation:
             captured = catalog.tables()
             gone = [name for name, each in captured.items() if each.site in again or name in restarted]
             known = {table.site for name, table in captured.items() if name not in gone}
-            for name, tables in tables_by_source(views).items():
+            for name, used in tables_by_source(views).items():
                 source = self.sites.sources[name]
+                tables = [plan.tables[table.qualified] for table in used]
                 if name in released:
                     report.sources[name] += source.setup(tables).done
                 new = {table.site for table in tables} - known
@@ -85,8 +86,30 @@ class SourcePreparation:
             self._create_change_logs(own)
         self.capture.run(PATIENCE_SECONDS)
         # What is lost of a table from before its history began is nobody's loss.
-        begun = {table.qualified for table in own} - (captured.keys() - set(gone))
-        self.capture.faults.resume("table", begun)
+        # Of the others, what is still lost concerns no view.
+        self.capture.faults.resume("table", {table.qualified for table in own})
+
+    def begin_again(self, names: Iterable[str]) -> None:
+        """Lets the history of captured tables begin again, as they are; whoever reads them must be loaded."""
+        catalog = self.catalog
+        with catalog.lease(CAPTURE, PATIENCE_SECONDS) as lease:
+            self.capture.take_back(lease)
+            captured = catalog.tables()
+            gone = [name for name in names if name in captured]
+            origins: dict[str, tuple[str, str]] = {}
+            for source in {captured[name].source for name in gone}:
+                own = [table for table in captured.values() if table.source == source]
+                done = self.sites.sources[source].setup(own)
+                if done.needed:
+                    raise needs_administrator(source, done.needed)
+                known = {table.site for table in own if table.qualified not in gone}
+                for site in sorted({table.site for table in own} - known):
+                    origins[site] = (source, self.sites.sources[source].current_position(site))
+            tables = [captured[name] for name in gone]
+            catalog.restart(gone, tables, origins)
+            self._create_change_logs(tables)
+        self.capture.run(PATIENCE_SECONDS, needed={table.site for table in tables})
+        self.capture.faults.resume("table", gone)
 
     def _create_change_logs(self, tables: Iterable[Table]) -> None:
         captured = self.catalog.lake_versions()
@@ -94,8 +117,12 @@ class SourcePreparation:
             if not captured[table.qualified]:
                 # Nothing has been captured in this history, so whatever is there belongs to another one.
                 self.tables.drop(self.tables.change_log(table))
-            columns = zip(table.columns, table.types, strict=True)
-            self.tables.change_log(table).create((*columns, (COUNT, "bigint"), (CSN, "bigint")))
+            columns = tuple(zip(table.columns, table.types, strict=True))
+            log = self.tables.change_log(table)
+            log.create_if_missing((*columns, (COUNT, "bigint"), (CSN, "bigint")))
+            log.add_columns(
+                columns, self.tables.signed("add columns", 0, self.catalog.last_csn(), "add columns")
+            )
 
     def _finish(self, lease: Lease, step: Step[CaptureStep], sites: Set[str]) -> None:
         known = self.catalog.sites().keys() & step.bounds.sites.keys()

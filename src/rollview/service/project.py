@@ -135,10 +135,10 @@ class Project:
     def _plan_setup(self, reload: Iterable[str] | None) -> tuple[SetupPlan, dict[str, Defined]]:
         parts = self._warehouse
         mistakes = Mistakes(parts.project.folder)
-        defined = define_correct(parts.project, parts.sites, parts.session, mistakes)
+        recorded = parts.recorded()
+        defined = define_correct(parts.project, parts.sites, parts.session, recorded.records, mistakes)
         # Where views are missing because of mistakes, a name that is not known may be one of theirs.
         reloading = set() if mistakes.found else to_reload(defined, parts.sites.sources, reload)
-        recorded = parts.recorded()
         changed = [each for each in defined.values() if not recorded.has(each.view)]
         check_all_by_invention(parts.session, changed, mistakes)
         mistakes.check()
@@ -150,7 +150,7 @@ class Project:
         parts = self._warehouse
         reason = why_recover(parts.project)
         # Bad input changes nothing.
-        define(parts.project, parts.sites, parts.session)
+        define(parts.project, parts.sites, parts.session, {})
         self._let_go()
         folder = set_aside(parts.project)
         parts.catalog.continue_from(*last_known(parts.project.lake))
@@ -275,7 +275,7 @@ class Project:
         parts = self._warehouse
         if not self.is_new and view in self.views:
             return explain(parts.views.named(view))
-        defined = define(parts.project, parts.sites, parts.session)
+        defined = define(parts.project, parts.sites, parts.session, {})
         if view not in defined:
             raise unknown_view(view, (name for name in defined if not is_stage(name)))
         return explain(defined[view].view)

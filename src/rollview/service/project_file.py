@@ -18,6 +18,7 @@ import yaml
 
 from rollview.errors import ProjectError
 from rollview.secrets import Secrets, passwords_in
+from rollview.service.durations import seconds_of
 from rollview.service.text_files import read_text
 from rollview.service.variables import expand, is_secret
 
@@ -26,8 +27,6 @@ DEFAULT_NAME = "rollview.yml"
 _KEYS = ("name", "lake", "catalog", "spark", "sources", "views", "retention", "step_seconds")
 _RETENTION_KEYS = ("changes", "deltas", "files")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|d|seconds?|minutes?|hours?|days?)\s*")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True)
@@ -229,9 +228,9 @@ class _Reading:
     def _duration(self, key: str, value: Any) -> float:
         if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
             return float(value)
-        match = _DURATION.fullmatch(str(value))
-        if match is None:
+        seconds = seconds_of(str(value))
+        if seconds is None:
             raise self.fail(
                 f"`{key}`: {value!r} is not a valid duration", key, "for example 90s, 15m, 2h, 7d"
             )
-        return float(match[1]) * _SECONDS[match[2][0]]
+        return seconds

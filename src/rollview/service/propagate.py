@@ -18,6 +18,7 @@ from rollview.algebra.history import CSN
 from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery, Interval
 from rollview.catalog import Catalog, Lease, Moved, PropagateStep, QueryInterval, QuerySkip, Step
+from rollview.errors import EvaluationError
 from rollview.events import Events, Propagated
 from rollview.lake import LakeTable
 from rollview.service.attached import check_attached
@@ -28,10 +29,9 @@ from rollview.service.lake_tables import LakeTables
 from rollview.service.layout import Layout
 from rollview.service.processes import Processes
 from rollview.service.step_timer import StepTimer, timed_step
-from rollview.service.uncomputable import Uncomputable, explain, last_before
+from rollview.service.uncomputable import first_uncomputable, naming, with_rows
 from rollview.service.views import Views
 from rollview.spark import SparkBag
-from rollview.spark.data_errors import is_data_error
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,11 @@ class PropagateDriver:
             try:
                 while self._step(lease, view, limit):
                     steps += 1
-            except Uncomputable as found:
+            except EvaluationError as found:
                 self._stop_before(lease, view, found)
         return steps
 
-    def _stop_before(self, lease: Lease, view: View, found: Uncomputable) -> None:
+    def _stop_before(self, lease: Lease, view: View, found: EvaluationError) -> None:
         """Propagates as far as the view can be computed, and says why not further."""
 
         def reach(csn: int) -> None:
@@ -111,18 +111,17 @@ class PropagateDriver:
                 pass
 
         good = self.catalog.high_water(view.name)
-        first = last_before(good, found, reach)
-        raise explain(self.processes.relations, view, first) from first.error
+        first = first_uncomputable(good, found, reach)
+        raise with_rows(self.processes.relations, view, first) from first.__cause__
 
     def recover(self, lease: Lease, view: View) -> None:
         """Finishes a step that was begun; takes a load back that was not finished."""
         take_back(self.catalog, self.tables, lease, view.name)
         for step in self.catalog.pending(PropagateStep, view.name):
             try:
-                self._run(lease, view, step)
-            except Exception as error:
-                if not is_data_error(error):
-                    raise
+                with naming(view, 0):
+                    self._run(lease, view, step)
+            except EvaluationError:
                 # A shorter one finds out how far it can go.
                 self.catalog.abandon(lease, step)
 
@@ -139,13 +138,12 @@ class PropagateDriver:
         started = time.monotonic()
         step = self.catalog.begin(lease, view.name, bounds)
         try:
-            self._run(lease, view, step)
-        except Exception as error:
-            if not is_data_error(error):
-                raise
+            with naming(view, max((i.upto for i in intervals.values()), default=0)):
+                self._run(lease, view, step)
+        except EvaluationError:
             # Nothing of it has been written: rows are computed before.
             self.catalog.abandon(lease, step)
-            raise Uncomputable(max(i.upto for i in intervals.values()), error) from error
+            raise
         self.interval_sizing.took(intervals, time.monotonic() - started)
         return True
 

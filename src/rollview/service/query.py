@@ -118,7 +118,11 @@ class QueryDriver:
     def _captured_since(self, table: Table) -> int:
         """A csn from which on all changes of a base table are known and kept."""
         records = self.catalog.views()
-        readers = [name for name, view in self.views.all().items() if table in view.tables]
+        readers = [
+            name
+            for name, view in self.views.all().items()
+            if any(each.qualified == table.qualified for each in view.tables)
+        ]
         return max(
             needed_by_views(self.catalog, self.views),
             min((records[name].loaded_csn for name in readers), default=0),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
-from rollview.catalog import CaptureStep, Catalog, UnreadableStep
+from rollview.catalog import CaptureStep, Catalog, Fault, UnreadableStep, ViewRecord
 from rollview.service.attached import detached
 from rollview.service.definitions import digest
 from rollview.service.views import Views
@@ -15,17 +15,17 @@ from rollview.service.views import Views
 
 @dataclass(frozen=True)
 class Recorded:
-    """Views with their digests, captured tables, sites; steps that cannot be read, captures that died.
+    """Views with their records, captured tables, sites; steps that cannot be read, captures that died.
 
     `detached` are views that cannot go on, `lost` tables of which changes are missing, and why.
     """
 
     views: Mapping[str, View] = field(default_factory=dict)
-    digests: Mapping[str, str] = field(default_factory=dict)
+    records: Mapping[str, ViewRecord] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
     sites: frozenset[str] = frozenset()
     detached: Mapping[str, str] = field(default_factory=dict)
-    lost: Mapping[str, str] = field(default_factory=dict)
+    lost: Mapping[str, Fault] = field(default_factory=dict)
     unreadable: tuple[UnreadableStep, ...] = ()
     interrupted: tuple[frozenset[str], ...] = ()
 
@@ -35,13 +35,13 @@ class Recorded:
         unfinished = catalog.unfinished()
         return cls(
             views=views.all(),
-            digests={name: record.digest for name, record in catalog.views().items()},
+            records=catalog.views(),
             tables=catalog.tables(),
             sites=frozenset(catalog.sites()),
             detached={
                 name: reason for name, view in views.all().items() if (reason := detached(catalog, view))
             },
-            lost={name: fault.message for name, fault in catalog.faults("table").items()},
+            lost=catalog.faults("table"),
             unreadable=tuple(step for step in unfinished if isinstance(step, UnreadableStep)),
             interrupted=tuple(
                 frozenset(step.bounds.sites)
@@ -52,4 +52,5 @@ class Recorded:
 
     def has(self, view: View) -> bool:
         """Whether the view was set up with this definition."""
-        return self.digests.get(view.name) == digest(view)
+        known = self.records.get(view.name)
+        return known is not None and known.digest == digest(view)

@@ -1,20 +1,24 @@
 """reload: views that cannot go on from where they stand are loaded anew, by `run` itself.
 
 A view that met a row that it cannot compute goes on once the row is corrected, at the first csn at which it
-can be computed again. What it was before can still be read; the gap in between cannot.
+can be computed again. Views over a table that was truncated, and those that ask for it (`rollview.on_loss`)
+over a table or a site that has lost changes, are loaded as soon as that is noticed. What they were before can
+still be read; the gap in between cannot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from rollview.algebra.view import owner
+from rollview.algebra.view import View, owner
 from rollview.catalog import Fault
-from rollview.errors import EvaluationError
-from rollview.service.faults import Faults
+from rollview.errors import EvaluationError, LogLost, SourceChanged
+from rollview.service.definitions import is_full, reloads_on_loss
+from rollview.service.faults import TRUNCATED, Faults
 from rollview.service.layout import layout_of
 from rollview.service.load import LoadDriver
+from rollview.service.prepare_sources import SourcePreparation
 
 PATIENCE_SECONDS = 30.0
 
@@ -25,6 +29,7 @@ class ReloadDriver:
 
     faults: Faults
     load: LoadDriver
+    sources: SourcePreparation
     _tried: dict[str, int] = field(default_factory=dict)
 
     def repair(self) -> None:
@@ -38,6 +43,29 @@ class ReloadDriver:
                     continue
                 del self._tried[name]
                 self.faults.resume("view", [name])
+
+    def after_losses(self) -> None:
+        """Loads views whose tables have lost changes, where it may be done without being asked."""
+        views = self.faults.views
+        for fault, tables in self._lost():
+            readers = [name for name, view in views.all().items() if _reads(view, tables)]
+            loaded = {
+                name
+                for name in readers
+                if fault.kind == TRUNCATED or reloads_on_loss(views.named(owner(name)))
+            }
+            if loaded:
+                self.sources.begin_again(tables)
+                self.run(loaded, fault.message)
+
+    def _lost(self) -> Iterator[tuple[Fault, set[str]]]:
+        """What has lost changes: tables, each for itself, or all of a site."""
+        catalog = self.faults.catalog
+        for name, fault in catalog.faults("table").items():
+            yield fault, {name}
+        for site, fault in catalog.faults("site").items():
+            if fault.kind in (LogLost.__name__, SourceChanged.__name__):
+                yield fault, {name for name, table in catalog.tables().items() if table.site == site}
 
     def run(self, names: Collection[str], reason: str, since: int | None = None) -> None:
         """Loads views, dependencies first; those that read them have to begin there, too."""
@@ -56,3 +84,7 @@ class ReloadDriver:
         after, last = max(self._tried.get(name, 0), fault.csn), catalog.last_csn()
         tables = [table for table in view.tables if table.source]
         return any(catalog.touched(table.qualified, after, last) for table in tables)
+
+
+def _reads(view: View, tables: Collection[str]) -> bool:
+    return not is_full(view) and any(table.qualified in tables for table in view.tables)

@@ -35,14 +35,15 @@ class Backoff:
         """Whether it is time for this one."""
         return time.monotonic() >= self._due.get(name, 0.0)
 
-    def failed(self, name: Hashable, error: Exception) -> None:
-        """It failed: the next time is later."""
+    def failed(self, name: Hashable, error: Exception) -> tuple[int, float]:
+        """It failed: the next time is later; how often it has failed, and the pause until then."""
         attempt = self._attempts[name] = self._attempts.get(name, 0) + 1
         pause = PAUSE_SECONDS[min(attempt, len(PAUSE_SECONDS)) - 1]
         for_ever = is_programming_error(error) and attempt >= PROGRAMMING_ERROR_ATTEMPTS
         if for_ever or getattr(error, "waits_for_setup", False):
             pause = math.inf
         self._due[name] = time.monotonic() + pause
+        return attempt, pause
 
     def only(self, failing: Container[Hashable]) -> None:
         """All others went well, or `setup` has taken care of them."""

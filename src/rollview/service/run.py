@@ -6,21 +6,23 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 
+from rollview.algebra.view import owner
 from rollview.catalog import Catalog
-from rollview.errors import HistoryBroken, InputError, LeaseHeld, SourceChanged
-from rollview.events import Events, Failed, Started, Stopped
+from rollview.errors import HistoryBroken, InputError, LeaseHeld, RollviewError, SourceChanged
+from rollview.events import Events, Failed, Retry, Started, Stopped
 from rollview.service.apply import ApplyDriver
 from rollview.service.attached import check_attached, detached
+from rollview.service.background_verify import BackgroundVerify
 from rollview.service.capture import CaptureDriver
 from rollview.service.definitions import is_full
-from rollview.service.faults import Faults, concerns_all
+from rollview.service.faults import Faults, concerns_all, error_fields
 from rollview.service.maintenance import MaintainDriver
 from rollview.service.points_in_time import newest_uncondensed
 from rollview.service.propagate import PropagateDriver
 from rollview.service.reload import ReloadDriver
 from rollview.service.retry import Backoff, Stop, follow, reporting_failure
-from rollview.service.views import Views
 
 MAINTAIN_SECONDS = 60.0
 ONCE_PATIENCE_SECONDS = 600.0
@@ -69,7 +71,8 @@ class Round:
             taken = self.capture.take_all(trying=lambda site: self.due.is_due(("site", site)))
             busy, failed = taken.units > 0, dict(taken.failed)
         for site, error in failed.items():
-            self.due.failed(("site", site), error)
+            self._retry_later(("site", site), f"capture {site}", error)
+        self.reload.after_losses()
         self.reload.repair()
         # Not further, or a view could be propagated for as long as writers write, while the others wait.
         upto = self.catalog.last_csn()
@@ -90,7 +93,12 @@ class Round:
             if concerns_all(error):
                 raise error
             self.faults.halt("view", name, error, self.catalog.high_water(name) + 1)
-            self.due.failed(("view", name), error)
+            self._retry_later(("view", name), owner(name), error)
+
+    def _retry_later(self, key: tuple[str, str], what: str, error: Exception) -> None:
+        attempt, pause = self.due.failed(key, error)
+        if pause < inf:
+            self.faults.events.emit(Retry(what, attempt, pause, **error_fields(error)))
 
     def _apply_all(self, names: Sequence[str]) -> Mapping[str, Exception]:
         """Rolls all views to one csn: the least of their high-water marks that all of them can show.
@@ -130,14 +138,14 @@ class RunDriver:
     """Round after round, with maintenance of the lake from time to time."""
 
     catalog: Catalog
-    views: Views
     round: Round
     maintain: MaintainDriver
+    verify: BackgroundVerify
     events: Events
 
     def run(self, once: bool = False, stop: Stop | None = None) -> None:
         """Does all by policy; `once` until nothing is left to do, and without retries."""
-        views = self.views.names
+        views = self.round.faults.views.names
         if not views:
             raise InputError("no view is set up", hint="run `rollview setup` first")
         # Whoever else runs now is done soon, or does the same work; one round can wait for its turn.
@@ -152,7 +160,10 @@ class RunDriver:
                     done.check()
                     self.round.check_attached()
             else:
-                follow(stop or Stop(), "run", _Rounds(self), self.events)
+                try:
+                    follow(stop or Stop(), "run", _Rounds(self), self.events)
+                finally:
+                    self.verify.close()
             self.events.emit(Stopped(self.catalog.last_csn()))
 
     def maintain_lake(self) -> dict[str, int]:
@@ -174,12 +185,23 @@ class _Rounds:
         if time.monotonic() - self._maintained > MAINTAIN_SECONDS:
             # Also if it fails, it is not due again at once: the views go first.
             self._maintained = time.monotonic()
-            self._driver.maintain_lake()
+            self._maintain()
         done = self._driver.round.run()
+        self._driver.verify.look()
         if self._is_first:
             done.check_input()
             self._is_first = False
         return done.busy
+
+    def _maintain(self) -> None:
+        """Maintenance that fails for one thing is no reason to stop."""
+        try:
+            self._driver.maintain_lake()
+        except RollviewError as error:
+            if concerns_all(error):
+                raise
+            retry = Retry("maintenance", 1, MAINTAIN_SECONDS, **error_fields(error))
+            self._driver.events.emit(retry)
 
     def _tell_of_detached(self) -> None:
         """A view that cannot go on keeps the others from nothing; it is told once."""

@@ -43,11 +43,9 @@ class SetupDriver:
         """Does what was planned. What can be refused comes first; until then, all that there was stays."""
         report = SetupReport(warnings=list(plan.warnings))
         views = [each.view for each in defined.values()]
-        both = [*self.views.all().values(), *views]
-        tables = {table.qualified: table for view in both for table in view.tables}
         self.sources.finish_interrupted()
         for source in plan.all(PrepareSource):
-            report.sources[source.source] = self.sources.prepare(source, tables)
+            report.sources[source.source] = self.sources.prepare(source, plan.tables)
         self._give_up_unreadable({view for step in plan.all(GiveUpStep) for view in step.views})
         self.sources.begin_history(plan, views, report)
         for action in plan.actions:

@@ -5,10 +5,11 @@ Stages are parts of views that nobody named. Their loads and drops are in the pl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, TypeVar
 
+from rollview.algebra.relation import Table
 from rollview.algebra.view import is_stage
 
 
@@ -172,10 +173,14 @@ A = TypeVar("A", bound=Action)
 
 @dataclass(frozen=True)
 class SetupPlan:
-    """The actions in the order in which they are done, and what people should know before."""
+    """The actions in the order in which they are done, and what people should know before.
+
+    `tables` are those that sources capture for them, as they are captured from then on.
+    """
 
     actions: tuple[Action, ...]
     warnings: tuple[str, ...]
+    tables: Mapping[str, Table] = field(default_factory=dict)
 
     def all(self, kind: type[A]) -> tuple[A, ...]:
         """The actions of one kind."""

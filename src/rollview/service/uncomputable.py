@@ -6,7 +6,7 @@ lies before it is propagated meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rollview.algebra.bag import COUNT
@@ -17,57 +17,45 @@ from rollview.service.relations import Relations
 from rollview.spark.data_errors import is_data_error, told
 
 _MOST_ROWS = 3
-
-
-class Uncomputable(Exception):
-    """A step that reached to csn `upto` could not be computed."""
-
-    def __init__(self, upto: int, error: Exception) -> None:
-        super().__init__(upto)
-        self.upto = upto
-        self.error = error
-
-
-def last_before(good: int, found: Uncomputable, reach: Callable[[int], None]) -> Uncomputable:
-    """The first csn that cannot be reached, behind one that can; all before it is reached on the way."""
-    while found.upto - good > 1:
-        middle = (good + found.upto) // 2
-        try:
-            reach(middle)
-            good = middle
-        except Uncomputable as earlier:
-            found = earlier
-    return found
+_HINT = "correct the row at its source: the view then goes on by itself; or change the view"
 
 
 @contextmanager
 def naming(view: View, csn: int) -> Iterator[None]:
-    """An error about data names the view."""
+    """An error of Spark about data becomes one that names the view, and the csn that was to be reached."""
     try:
         yield
     except Exception as error:
         if not is_data_error(error):
             raise
-        raise _error(view, csn, told(error)) from error
+        name = owner(view.name)
+        message = f"view {name} cannot be computed at csn {csn}: {told(error)}"
+        raise EvaluationError(message, subject=name, hint=_HINT, csn=csn) from error
 
 
-def explain(relations: Relations, view: View, found: Uncomputable) -> EvaluationError:
-    """The error that names the view, the expression, the csn and what it changed."""
-    rows = "; ".join(_changed_rows(relations, view, found.upto))
-    changed = f". It changed {rows}" if rows else ""
-    return _error(view, found.upto, f"{told(found.error)}{changed}")
+def first_uncomputable(good: int, found: EvaluationError, reach: Callable[[int], None]) -> EvaluationError:
+    """The error at the first csn that cannot be reached; all before it is reached on the way.
+
+    `good` has been reached; `found` says how far it failed to come.
+    """
+    while found.csn - good > 1:
+        middle = (good + found.csn) // 2
+        try:
+            reach(middle)
+            good = middle
+        except EvaluationError as earlier:
+            found = earlier
+    return found
 
 
-def _error(view: View, csn: int, reason: str) -> EvaluationError:
-    name = owner(view.name)
-    return EvaluationError(
-        f"view {name} cannot be computed at csn {csn}: {reason}",
-        subject=name,
-        hint="correct the row at its source: the view then goes on by itself; or change the view",
-    )
+def with_rows(relations: Relations, view: View, found: EvaluationError) -> EvaluationError:
+    """The error that says what the transaction changed, too."""
+    rows = "; ".join(_changed_rows(relations, view, found.csn))
+    message = f"{found.message}. It changed {rows}" if rows else found.message
+    return EvaluationError(message, subject=found.subject, hint=found.hint, csn=found.csn)
 
 
-def _changed_rows(relations: Relations, view: View, csn: int) -> Iterable[str]:
+def _changed_rows(relations: Relations, view: View, csn: int) -> Iterator[str]:
     for table in view.tables:
         if not table.source or not relations.touched(table, csn - 1, csn):
             continue

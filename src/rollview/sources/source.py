@@ -56,10 +56,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Loss:
-    """Why changes of a table are missing, or may be: what happened to it, and the way out."""
+    """Why changes of a table are missing, or may be: what happened to it, and the way out.
+
+    If only some `columns` are concerned, the rows go on without them: views that do not use them go on, too.
+    `is_truncate`: the table was emptied, and is otherwise as it was; its views can be loaded again at once.
+    """
 
     message: str
     hint: str = ""
+    columns: tuple[str, ...] = ()
+    is_truncate: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,60 @@
+"""verify in the background: views that ask for it are recomputed from time to time while `run` works.
+
+One at a time, in a thread of its own, so that maintenance of the views does not wait for it. What comes out
+is an event; a view that differs is told as such, and goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
+
+from rollview.errors import RollviewError
+from rollview.events import Events, Failed, Verified
+from rollview.service.definitions import verify_seconds
+from rollview.service.faults import error_fields
+from rollview.service.verify import VerifyDriver
+from rollview.service.views import Views
+
+
+class BackgroundVerify:
+    """Verifies each view when its time has come; nothing until the first time is over."""
+
+    def __init__(self, views: Views, verify: VerifyDriver, events: Events) -> None:
+        self._views, self._verify, self._events = views, verify, events
+        self._due: dict[str, float] = {}
+        self._running: Future[None] | None = None
+
+    def look(self) -> None:
+        """Begins with a view that is due, unless one is being verified."""
+        if self._running is not None and not self._running.done():
+            return
+        now = time.monotonic()
+        for name in self._views.names:
+            seconds = verify_seconds(self._views.named(name))
+            if seconds is None:
+                continue
+            if now >= self._due.setdefault(name, now + seconds):
+                self._due[name] = now + seconds
+                self._running = self._thread.submit(self._run, name)
+                return
+
+    def close(self) -> None:
+        """Waits for the one that is being verified."""
+        if "_thread" in self.__dict__:
+            self._thread.shutdown(wait=True)
+            del self.__dict__["_thread"]
+
+    @cached_property
+    def _thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(max_workers=1, thread_name_prefix="rollview-verify")
+
+    def _run(self, name: str) -> None:
+        try:
+            found = self._verify.run(name)
+        except RollviewError as error:
+            self._events.emit(Failed(f"verify {name}", **error_fields(error)))
+            return
+        examples = tuple(str(each) for each in found.differences)
+        self._events.emit(Verified(name, found.csn, found.rows, found.different, examples))
