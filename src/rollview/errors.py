@@ -4,6 +4,7 @@ RollviewError
   + InputError
       + OptionError
       + ProjectError
+      + ProjectMoved
       + PointError
       + ViewError
           + UnsupportedError
@@ -103,6 +104,10 @@ class OptionError(InputError):
 
 class ProjectError(InputError):
     """The project file cannot be used."""
+
+
+class ProjectMoved(InputError):
+    """The project was set up elsewhere: it was moved, or is a copy of one that may go on."""
 
 
 class PointError(InputError):

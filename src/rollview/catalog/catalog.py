@@ -93,6 +93,16 @@ class Catalog:
             epoch, following = connection.execute(select(known.epoch, known.next_epoch)).one()
             return epoch, following
 
+    def home(self) -> str:
+        """Where the project is that captures by this catalog; empty before it did."""
+        with self._database.reading() as connection:
+            return str(connection.scalars(select(schema.catalog.c.home)).one())
+
+    def set_home(self, place: str) -> None:
+        """Says where the project is."""
+        with self._database.writing() as connection:
+            connection.execute(update(schema.catalog).values(home=place))
+
     def announce_epoch(self, epoch: str) -> None:
         """Says that the lake is about to be told this epoch."""
         with self._database.writing() as connection:

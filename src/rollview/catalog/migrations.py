@@ -142,6 +142,9 @@ _SPANS = (
         PRIMARY KEY (name, generation))""",
 )
 
+# Where the project was when it captured.
+_HOME = ("ALTER TABLE catalog ADD COLUMN home TEXT NOT NULL DEFAULT ''",)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -192,6 +195,10 @@ def _spans(connection: Connection) -> None:
     _run(connection, _SPANS)
 
 
+def _home(connection: Connection) -> None:
+    _run(connection, _HOME)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -210,6 +217,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (10, _lake_versions),
     (11, _faults),
     (12, _spans),
+    (13, _home),
 )
 NEWEST = MIGRATIONS[-1][0]
 

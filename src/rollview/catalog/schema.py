@@ -18,7 +18,13 @@ def _table(name: str, /, **columns: type[TypeEngine[Any]]) -> Table:
 # next number from `last_step`, so that ids grow in the order of commits on any database.
 schema_version = _table("schema_version", version=BigInteger, applied_at=Double)
 catalog = _table(
-    "catalog", identity=Text, last_step=BigInteger, watched_until=Double, epoch=Text, next_epoch=Text
+    "catalog",
+    identity=Text,
+    last_step=BigInteger,
+    watched_until=Double,
+    epoch=Text,
+    next_epoch=Text,
+    home=Text,
 )
 
 # What is captured. `source_txids_grow` says that a greater version had a greater source txid so far.

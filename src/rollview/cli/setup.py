@@ -35,6 +35,12 @@ ALL = "all"
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the statements that an administrator must run, if any, to this file.",
 )
+@click.option("--moved", is_flag=True, help="The project was moved: let it capture from where it is now.")
+@click.option(
+    "--copy",
+    is_flag=True,
+    help="The project is a copy, and the original goes on: load all views, with capture of its own.",
+)
 @click.option(
     "--dry-run", is_flag=True, help="Say what setup would do, or why it would be refused. Change nothing."
 )
@@ -44,6 +50,8 @@ def setup(
     reload: tuple[str, ...],
     statements: Path | None,
     dry_run: bool,
+    moved: bool,
+    copy: bool,
     project_file: Path,
     as_json: bool,
 ) -> None:
@@ -64,9 +72,11 @@ def setup(
     rollview setup --statements for-the-administrator.sql
     rollview setup --remove
     """
-    for option, given in (("--reload", bool(reload)), ("--dry-run", dry_run)):
-        if remove and given:
-            raise OptionError(f"--remove and {option} contradict each other", hint="use one of them")
+    given = {"--moved": moved, "--copy": copy, "--remove": remove}
+    alone = [option for option, is_given in given.items() if is_given]
+    others = [*alone[1:], *(["--reload"] if reload else []), *(["--dry-run"] if dry_run else [])]
+    if alone and others:
+        raise OptionError(f"{alone[0]} and {others[0]} contradict each other", hint="use one of them")
     if remove:
         with opened(project_file, "removing capture", may_be_new=True) as at:
             removed = at.project.remove()
@@ -81,6 +91,8 @@ def setup(
         with opened(project_file, "reading the project", may_be_new=True) as at:
             if dry_run:
                 plan = at.project.plan_setup(names)
+            elif moved or copy:
+                report = at.project.settle(is_copy=copy)
             else:
                 report = at.project.setup(names)
     except (NeedsAdministrator, SeveralMistakes) as refusal:

@@ -50,6 +50,7 @@ from rollview.events import Events
 from rollview.rows import Rows, arrow_schema
 from rollview.service.comparison import named
 from rollview.service.faults import Faults, as_faults
+from rollview.service.home import check_home
 from rollview.service.lake_tables import LakeTables
 from rollview.service.session import Session
 from rollview.service.sites import Held, Sites
@@ -107,6 +108,7 @@ class CaptureDriver:
         began = time.time()
         with self.catalog.lease(LEASE, wait_seconds) as lease:
             self.tables.check_turn()
+            check_home(self.catalog, self.sites.project)
             captured, failed = self._recover(lease)
             tried = [site for site in self.catalog.sites() if trying(site) and site not in failed]
             deadline = time.monotonic() + LONGEST_CHASE_SECONDS

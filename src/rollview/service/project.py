@@ -20,6 +20,7 @@ from rollview.service.define import Defined, define, define_correct
 from rollview.service.drivers import Drivers
 from rollview.service.event_log import log_event
 from rollview.service.explain import Explanation, explain
+from rollview.service.home import check_home, check_own_capture
 from rollview.service.lake_fit import check_new_catalog
 from rollview.service.meaning import check_all_by_invention
 from rollview.service.mistakes import Mistakes
@@ -42,7 +43,7 @@ from rollview.service.results import (
 from rollview.service.retry import Stop, follow
 from rollview.service.session import Starting
 from rollview.service.setup import to_reload
-from rollview.service.setup_plan import SetupPlan
+from rollview.service.setup_plan import PrepareSource, SetupPlan
 from rollview.service.status import Status, status
 from rollview.service.stored_view import StoredView
 from rollview.service.verify import Verification
@@ -123,8 +124,24 @@ class Project:
         `reload` names views to load from scratch, or sources, for all views that read them; an empty list
         means all. What is going to be done is planned as a whole first: bad input changes nothing.
         """
+        if not self.is_new:
+            check_home(self._warehouse.catalog, self._warehouse.project)
         plan, defined = self._plan_setup(reload)
         return self._drivers.setup.run(plan, defined)
+
+    def settle(self, is_copy: bool = False) -> SetupReport:
+        """After the project was moved: it captures from here. A copy captures for itself, and is loaded anew.
+
+        The sources of a copy need capture of their own, such as another replication slot.
+        """
+        parts = self._warehouse
+        if is_copy:
+            plan = self.plan_setup([])
+            for source in plan.all(PrepareSource):
+                if parts.sites.sources[source.source].kind == "postgres":
+                    check_own_capture(parts.project, source.source, source.changes)
+        parts.catalog.set_home(str(parts.project.path.resolve()))
+        return self.setup([] if is_copy else None)
 
     def plan_setup(self, reload: Iterable[str] | None = None) -> SetupPlan:
         """What `setup` would do; refuses what it would refuse. Sources, lake and catalog are not changed."""

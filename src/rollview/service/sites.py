@@ -26,17 +26,17 @@ class Sites:
     """Every site of the project, through the source that it belongs to; opened when first needed."""
 
     def __init__(self, project: ProjectFile, session: Session) -> None:
-        self._project = project
+        self.project = project
         self._session = session
         self.held: dict[str, Held] = {}
 
     @cached_property
     def sources(self) -> dict[str, Source]:
         """All sources of the project file."""
-        folder, workers = self._project.folder, SparkWorkers(lambda: self._session.spark)
+        folder, workers = self.project.folder, SparkWorkers(lambda: self._session.spark)
         return {
             entry.name: open_source(entry.name, entry.kind, entry.settings, folder, workers)
-            for entry in self._project.sources
+            for entry in self.project.sources
         }
 
     def source_at(self, site: str) -> Source:
