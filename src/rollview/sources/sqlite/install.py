@@ -20,6 +20,7 @@ from rollview.sources.sqlite.captured import (
     SEAL,
     SHARED,
     TABLES_TABLE,
+    CapturedTable,
     captured_tables,
     is_installed,
 )
@@ -77,8 +78,8 @@ def plan_install(connection: sqlite3.Connection, source: str, tables: Sequence[T
         for table in tables
         if table.name in present
         and (
-            not present[table.name].types.keys() >= set(table.columns)
-            or damage(connection, present[table.name], schema)
+            damage(connection, present[table.name], schema)
+            or _lacks(connection, present[table.name], table.columns)
         )
     ]
     made = [table for table in tables if table.name not in present or table.name in broken]
@@ -116,6 +117,16 @@ def uninstall(connection: sqlite3.Connection) -> list[str]:
     return [f"table {name} is no longer captured" for name in tables]
 
 
+def _lacks(connection: sqlite3.Connection, captured: CapturedTable, columns: Sequence[str]) -> bool:
+    """Whether a column is wanted that the table has and that is not captured.
+
+    One that it no longer has is wanted by a view of which nobody knows yet that it goes.
+    """
+    structure = structure_of(connection, captured.name)
+    there = structure.types.keys() if structure is not None else set()
+    return not captured.types.keys() >= set(columns) & there
+
+
 def _capturable(connection: sqlite3.Connection, source: str, table: Table) -> Capturable:
     name = table.name
     structure = structure_of(connection, name, renewed=True)
@@ -129,13 +140,6 @@ def _capturable(connection: sqlite3.Connection, source: str, table: Table) -> Ca
             subject=f"{source}.{name}",
             hint="change the table at the source, or leave it out of the views",
         )
-    for column in table.columns:
-        if column not in structure.types:
-            raise CaptureRefused(
-                f"table {source}.{name} has no column {column}",
-                subject=f"{source}.{name}.{column}",
-                hint="check the views that use it",
-            )
     return Capturable(structure, tuple(column for column in structure.types if column in table.columns))
 
 
