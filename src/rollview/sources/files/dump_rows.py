@@ -111,7 +111,7 @@ def check_parquet(table: str, dump: Dump, columns: Columns) -> None:
 
 
 def check_columns(table: str, dump: Dump, names: list[str], columns: Columns) -> None:
-    """Refuses a dump without some of the columns; their order does not matter, and new ones concern nobody."""
+    """Refuses a dump without some of the columns, in any order; new ones concern nobody."""
     gone = [f"column {name} is gone" for name, _ in columns if name not in names]
     if gone:
         raise _changed(table, dump, "; ".join(gone))
