@@ -261,7 +261,7 @@ class Campaign:
         begun = [version for (version,) in found]
         source_txids = [source_txid for source_txid in self.writers.states[site] if source_txid]
         possible = {sum(source_txid > start for source_txid in source_txids) for start in begun}
-        if captured.version in possible and int(captured.log_position) == max(source_txids):
+        if captured.version in possible and int(captured.log_position.partition("@")[0]) == max(source_txids):
             return ""
         return f"{captured.version} transactions captured up to {captured.log_position}, possible: {possible}"
 

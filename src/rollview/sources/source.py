@@ -75,7 +75,8 @@ class CapturedTransaction:
     A source whose transactions may be parts of global ones gives each its own `log_position`, from which
     capture goes on right behind it: a part may have to wait for the others. `lost` names tables of which
     changed rows of this transaction are not there: from here on they are of no use to a view, until `setup`
-    takes the table anew. The other tables go on.
+    takes the table anew. The other tables go on. `merged` is how many transactions of the source this one
+    stands for; 0 if that is not known, but may be more than one.
     """
 
     source_txid: int
@@ -86,6 +87,7 @@ class CapturedTransaction:
     global_id: str = ""
     participants: tuple[str, ...] = ()
     lost: Mapping[str, Loss] = field(default_factory=dict)
+    merged: int = 1
 
 
 @dataclass(frozen=True)

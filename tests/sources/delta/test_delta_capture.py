@@ -13,6 +13,7 @@ from delta_tables import SITE, append, arrow, captured, counts, make_table
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
+from rollview.algebra.history import Seen
 from rollview.errors import CaptureRefused, LogLost, OptionError, SourceChanged, SourceMissing
 from rollview.rows import FileScan
 from rollview.sources.delta import DeltaSource, changes
@@ -135,21 +136,54 @@ def test_a_log_cleaned_up_behind_a_checkpoint(tmp_path: Path) -> None:
             each.capture(SITE, origin, 10)
 
 
-def test_a_new_column_is_named_after_all_before_it_was_handed_over(tmp_path: Path) -> None:
+def test_a_new_column_stops_nothing(tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
     source = DeltaSource("d", tmp_path)
     (table,) = source.tables()
     origin = source.current_position(SITE)
     append(tmp_path, [(2, "b")])
     DeltaTable(tmp_path / "orders").alter.add_columns([Field("extra", PrimitiveType("string"))])
+    rows = pa.table({"k": [3], "v": ["c"], "extra": ["x"], "place": [{"x": 1}]})
+    write_deltalake(str(tmp_path / "orders"), rows, mode="append", schema_mode="merge")
+    DeltaTable(tmp_path / "orders").delete("k = 1")
+    for each in (source, DeltaSource("d", tmp_path)):
+        found, log_position = captured(each, origin)
+        assert found == [{(2, "b"): 1}, {(3, "c"): 1}, {(1, "a"): -1}]
+        assert captured(each, log_position) == ([], log_position)
+        read = each.read({table: ("k", "v")}, tmp_path)
+        assert each.seen(SITE, read.read_point, _Marks(log_position)) == Seen(5)
+    assert "version 4" in source.setup([table]).done[0]
+    # Whoever begins now has the new column, as far as it can be captured.
+    assert "extra" in source.current_position(SITE)
+    assert "place" not in source.current_position(SITE)
+
+
+def test_other_partitions_stop_nothing(tmp_path: Path) -> None:
+    make_table(tmp_path, [(1, "a")])
+    source = DeltaSource("d", tmp_path)
+    origin = source.current_position(SITE)
+    rows = pa.table({"k": [1, 2], "v": ["a", "b"], "day": ["x", "y"]})
+    write_deltalake(
+        str(tmp_path / "orders"), rows, mode="overwrite", schema_mode="overwrite", partition_by=["v", "day"]
+    )
     found, log_position = captured(source, origin)
     assert found == [{(2, "b"): 1}]
-    with pytest.raises(SourceChanged, match="extra string is new"):
-        source.capture(SITE, log_position, 10)
-    with pytest.raises(SourceChanged, match="extra string is new"):
-        DeltaSource("d", tmp_path).capture(SITE, log_position, 10)
-    # Reading what views know of is still possible; nobody will ever have captured what it saw.
-    assert source.read({table: ("k",)}, tmp_path).rows
+    DeltaTable(tmp_path / "orders").delete("v = 'a'")
+    write_deltalake(
+        str(tmp_path / "orders"),
+        arrow([(2, "c")]),
+        mode="overwrite",
+        schema_mode="overwrite",
+        partition_by=[],
+    )
+    log = tmp_path / "orders" / "_delta_log" / f"{3:020d}.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    for action in actions:
+        if "remove" in action:
+            # A remove action may leave them out.
+            action["remove"].pop("partitionValues", None)
+    log.write_text("\n".join(map(json.dumps, actions)))
+    assert captured(source, log_position)[0] == [{(1, "a"): -1}, {(2, "b"): -1, (2, "c"): 1}]
 
 
 def test_a_column_of_another_type(tmp_path: Path) -> None:
@@ -157,12 +191,50 @@ def test_a_column_of_another_type(tmp_path: Path) -> None:
     source = DeltaSource("d", tmp_path)
     (table,) = source.tables()
     origin = source.current_position(SITE)
+    append(tmp_path, [(2, "b")])
     other = pa.table({"k": ["1"], "v": ["a"]})
     write_deltalake(str(tmp_path / "orders"), other, mode="overwrite", schema_mode="overwrite")
-    with pytest.raises(SourceChanged, match="k bigint is gone; k string is new"):
+    found, log_position = captured(source, origin)
+    assert found == [{(2, "b"): 1}]
+    for each in (source, DeltaSource("d", tmp_path)):
+        with pytest.raises(SourceChanged, match="at version 2: column k bigint has type string now"):
+            each.capture(SITE, log_position, 10)
+        with pytest.raises(SourceChanged, match=r"column k bigint of .* has type string now"):
+            each.read({table: ("k",)}, tmp_path)
+
+
+def test_a_column_that_is_gone(tmp_path: Path) -> None:
+    make_table(tmp_path, [(1, "a")])
+    source = DeltaSource("d", tmp_path)
+    (table,) = source.tables()
+    origin = source.current_position(SITE)
+    other = pa.table({"k": pa.array([1], pa.int64()), "w": ["a"]})
+    write_deltalake(str(tmp_path / "orders"), other, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(SourceChanged, match="at version 1: column v string is gone"):
         source.capture(SITE, origin, 10)
-    with pytest.raises(SourceChanged, match=r"column k bigint of .* has type string now"):
+    with pytest.raises(SourceChanged, match=r"column v string of d\.orders is gone"):
         source.read({table: ("k",)}, tmp_path)
+
+
+@pytest.mark.parametrize("commits", [0, 1, 2])
+def test_a_folder_restored_from_an_older_copy(tmp_path: Path, commits: int) -> None:
+    """The same table, the same versions, but other commits under them."""
+    make_table(tmp_path, [(1, "a")])
+    shutil.copytree(tmp_path / "orders", tmp_path / "backup")
+    append(tmp_path, [(2, "b")])
+    source = DeltaSource("d", tmp_path)
+    (table,) = (each for each in source.tables() if each.name == "orders")
+    origin = source.current_position(SITE)
+    read_point = source.read({table: ("k",)}, tmp_path).read_point
+    shutil.rmtree(tmp_path / "orders")
+    (tmp_path / "backup").rename(tmp_path / "orders")
+    for number in range(commits):
+        append(tmp_path, [(number + 10, "other")])
+    for each in (source, DeltaSource("d", tmp_path)):
+        with pytest.raises(SourceChanged, match="not the table that was captured up to version 1"):
+            each.capture(SITE, origin, 10)
+        with pytest.raises(SourceChanged, match="not the table that was captured up to version 1"):
+            each.seen(SITE, read_point, _Marks(origin))
 
 
 @pytest.mark.parametrize("commits", [0, 1, 4])

@@ -153,16 +153,97 @@ def test_types_are_inferred_once(dumps: Path) -> None:
         source.capture(SITE, source.capture(SITE, origin, 1).log_position, 1)
 
 
-@pytest.mark.parametrize(
-    ("header", "reason"), [("id,name,extra", "column extra is new"), ("id", "column name is gone")]
-)
-def test_other_columns(dumps: Path, header: str, reason: str) -> None:
+def test_a_column_that_is_missing(dumps: Path) -> None:
     csv(dumps, "d1.csv", "1,a")
     source = opened(dumps)
+    (table,) = source.tables()
     origin = source.current_position(SITE)
-    (dumps / "d2.csv").write_text(f"{header}\n{','.join('1' for _ in header.split(','))}\n")
-    with pytest.raises(SourceChanged, match=reason):
+    (dumps / "d2.csv").write_text("id,label\n1,a\n")
+    with pytest.raises(SourceChanged, match=r"dump d2\.csv of f\.customer .*: column name is gone"):
         source.capture(SITE, origin, 10)
+    with pytest.raises(SourceChanged, match="column name is gone"):
+        source.read({table: ("id",)}, dumps)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_new_column_stops_nothing(dumps: Path, kind: str) -> None:
+    if kind == "csv":
+        csv(dumps, "d1.csv", "1,a")
+    else:
+        parquet(dumps, "d1.parquet", [(1, "a")])
+    source = opened(dumps)
+    (table,) = source.tables()
+    origin = source.current_position(SITE)
+    if kind == "csv":
+        (dumps / "d2.csv").write_text("extra,id,name\nx,1,a\ny,2,b\n")
+    else:
+        rows = pa.table({"extra": ["x", "y"], "id": [1, 2], "name": ["a", "b"]})
+        pq.write_table(rows, dumps / "d2.parquet")
+    for each in (source, opened(dumps)):
+        assert changes(each, origin)[0] == {(2, "b"): 1}
+        (found,) = each.read({table: table.columns}, dumps).rows
+        if isinstance(found, FileScan):
+            assert [name for name, _ in found.schema] == ["id", "name", COUNT]
+        else:
+            assert {(row["id"], row["name"]) for row in found.to_pylist()} == {(1, "a"), (2, "b")}
+    csv(dumps, "d3.csv", "2,b")
+    assert changes(source, changes(source, origin)[1])[0] == {(1, "a"): -1}
+
+
+def test_a_dump_replaced_by_an_older_one_is_noticed_at_once(dumps: Path) -> None:
+    """Not only when the next dump comes: until then, look-ups would find what nobody has captured."""
+    csv(dumps, "d1.csv", "1,a")
+    source = opened(dumps)
+    (table,) = source.tables()
+    origin = source.current_position(SITE)
+    csv(dumps, "d2.csv", "1,b")
+    found, log_position = changes(source, origin)
+    assert found == {(1, "a"): -1, (1, "b"): 1}
+    (dumps / "d2.csv").write_bytes((dumps / "d1.csv").read_bytes())
+    os.utime(dumps / "d2.csv", (1, 1))
+    for each in (source, opened(dumps)):
+        with pytest.raises(SourceChanged, match=r"d2\.csv of f\.customer is not the one that was captured"):
+            each.capture(SITE, log_position, 10)
+        read_point = each.read({table: table.columns}, dumps).read_point
+        with pytest.raises(SourceChanged, match="not the one that was captured"):
+            each.seen(SITE, read_point, _Marks(log_position, {}))
+
+
+def test_dumps_that_are_all_gone_are_not_an_empty_table(dumps: Path) -> None:
+    first = csv(dumps, "d1.csv", "1,a")
+    source = opened(dumps)
+    (table,) = source.tables()
+    origin = source.current_position(SITE)
+    first.unlink()
+    read_point = source.read({table: table.columns}, dumps).read_point
+    with pytest.raises(SourceChanged, match=r"all dumps of f\.customer are gone"):
+        source.seen(SITE, read_point, _Marks(origin, {}))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_dump_that_vanishes_or_changes_while_it_is_read(
+    dumps: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    write = csv if kind == "csv" else lambda dumps, name, line: parquet(dumps, name, [(1, line)])
+    write(dumps, f"d1.{kind}", "1,a")
+    source = opened(dumps)
+    (table,) = source.tables()
+    origin = source.current_position(SITE)
+    dump = write(dumps, f"d2.{kind}", "1,b")
+    (listed,) = (each for each in complete_dumps(dumps, 0) if each.name == dump.name)
+    monkeypatch.setattr(
+        folder, "complete_dumps", lambda path, seconds: [*complete_dumps(path, seconds)[:1], listed]
+    )
+    dump.unlink()
+    with pytest.raises(DumpError, match=rf"dump d2\.{kind} of f\.customer vanished while it was read"):
+        opened(dumps).capture(SITE, origin, 10)
+    with pytest.raises(DumpError, match="vanished while it was read"):
+        opened(dumps).read({table: table.columns}, dumps)
+    write(dumps, f"d2.{kind}", "1,longer")
+    with pytest.raises(DumpError, match="changed while it was read"):
+        opened(dumps).capture(SITE, origin, 10)
+    with pytest.raises(DumpError, match="changed while it was read"):
+        opened(dumps).read({table: table.columns}, dumps)
 
 
 def test_a_parquet_dump_that_was_cut_off(dumps: Path) -> None:

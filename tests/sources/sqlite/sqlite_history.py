@@ -71,10 +71,12 @@ def same(one: Batch, other: Batch) -> None:
     assert one.log_position == other.log_position
     assert len(one.transactions) == len(other.transactions)
     for left, right in zip(one.transactions, other.transactions, strict=True):
-        assert (left.source_txid, left.commit_time, left.rows.keys()) == (
+        assert (left.source_txid, left.commit_time, left.rows.keys(), left.lost, left.merged) == (
             right.source_txid,
             right.commit_time,
             right.rows.keys(),
+            right.lost,
+            right.merged,
         )
         assert all(left.rows[name].equals(right.rows[name]) for name in left.rows)
 

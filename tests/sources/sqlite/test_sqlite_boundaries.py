@@ -41,6 +41,7 @@ def test_every_transaction_of_concurrent_writers_stands_alone(tmp_path: Path, ca
         captured += found
         assert len(captured) > 50
         check_against(connection, captured)
+        assert {each.merged for each in captured} == {1}
         source.close()
 
 
@@ -69,7 +70,7 @@ def test_the_wal_is_started_over_now_and_then_and_no_commit_is_overlooked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With small limits, both ways of letting the WAL start over are taken many times."""
-    monkeypatch.setattr(CommitWatch.__init__, "__defaults__", (60.0, 200, 600))
+    monkeypatch.setattr(CommitWatch.__init__, "__defaults__", (60.0, 10.0, 200, 600))
     path = tmp_path / "a.db"
     with closing(database(path, *sqlite_writer.TABLES)) as connection:
         source, log_position = ready(path)
@@ -85,6 +86,7 @@ def test_the_wal_is_started_over_now_and_then_and_no_commit_is_overlooked(
                     salts.append(int.from_bytes(wal.read(32)[16:20], "big"))
         found, log_position = drain(source, log_position, 1000)
         check_against(connection, captured + found)
+        assert {each.merged for each in captured + found} == {1}
         assert salts[-1] > salts[0], "the WAL was never started over"
         source.close()
 
@@ -93,7 +95,7 @@ def test_the_wal_is_started_over_now_and_then_and_no_commit_is_overlooked(
 def test_the_wal_does_not_grow_while_it_is_watched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(CommitWatch.__init__, "__defaults__", (60.0, *limits))
+    monkeypatch.setattr(CommitWatch.__init__, "__defaults__", (60.0, 10.0, *limits))
     path = tmp_path / "a.db"
     with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
         source, log_position = ready(path)
@@ -142,6 +144,7 @@ def test_checkpoints_between_polls_cost_no_boundary_while_watched(tmp_path: Path
                 connection.execute("INSERT INTO t VALUES (1), (2)")
                 connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
             found, log_position = drain(source, log_position)
+            assert [each.merged for each in found] == [1] * len(found)
             total += len(found)
         assert total == 15
         source.close()
@@ -159,9 +162,10 @@ def test_what_nobody_watched_becomes_one_true_composite(tmp_path: Path, mode: st
         connection.execute("INSERT INTO t VALUES (11)")
         found, log_position = drain(source, log_position)
         assert [sum(bag(each.rows["s.t"]).values()) for each in found] == [6, 1]
-        connection.execute("INSERT INTO t VALUES (12)")
+        assert [each.merged for each in found] == [0, 1]
+        connection.execute("INSERT INTO t VALUES (12), (13)")
         found, log_position = drain(source, log_position)
-        assert len(found) == 1
+        assert [each.merged for each in found] == [1]
         source.close()
 
 
@@ -170,10 +174,45 @@ def test_a_restarted_process_finds_the_boundaries_that_the_wal_still_has(tmp_pat
     with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
         source, log_position = ready(path)
         source.close()
-        connection.executemany("INSERT INTO t VALUES (?)", [(i,) for i in range(5)])
+        for number in range(5):
+            connection.execute("INSERT INTO t VALUES (?), (0)", (number,))
         again = SQLiteSource("s", path)
-        assert len(drain(again, log_position)[0]) == 5
+        found, _ = drain(again, log_position)
+        assert [each.merged for each in found] == [1] * 5
         again.close()
+
+
+def test_a_single_record_is_of_a_single_transaction(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(database(path, "CREATE TABLE t(a INTEGER)", wal=False)) as connection:
+        source, log_position = ready(path)
+        connection.execute("INSERT INTO t VALUES (1)")
+        found, log_position = drain(source, log_position)
+        assert [each.merged for each in found] == [1]
+        # Nothing tells one transaction of two records from two.
+        connection.execute("INSERT INTO t VALUES (1), (2)")
+        found, log_position = drain(source, log_position)
+        assert [each.merged for each in found] == [0]
+        source.close()
+
+
+def test_a_watch_that_nobody_uses_for_a_while_overlooks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while a view is loaded for minutes: the WAL starts over, and yet no transactions are merged."""
+    monkeypatch.setattr(CommitWatch.__init__, "__defaults__", (60.0, 0.02, 50, 10_000))
+    path = tmp_path / "a.db"
+    with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
+        source, log_position = ready(path)
+        for number in range(40):
+            for _ in range(10):
+                connection.execute("INSERT INTO t VALUES (?), (0)", (number,))
+            time.sleep(0.03)
+        # 400 transactions of four pages and more would take 6 MB without ever starting over.
+        assert Path(f"{path}-wal").stat().st_size < 2 << 20
+        found, _ = drain(source, log_position, 10_000)
+        assert [each.merged for each in found] == [1] * 400
+        source.close()
 
 
 def test_a_vacuum_moves_the_counter_but_loses_no_boundary_seen_before(tmp_path: Path) -> None:
@@ -187,9 +226,20 @@ def test_a_vacuum_moves_the_counter_but_loses_no_boundary_seen_before(tmp_path: 
         connection.execute("DROP TABLE big")
         connection.execute("VACUUM")
         connection.execute("INSERT INTO t VALUES (2)")
-        connection.execute("INSERT INTO t VALUES (3)")
+        connection.execute("INSERT INTO t VALUES (3), (4)")
         found, log_position = drain(source, log_position)
-        assert len(found) == 2
+        assert [each.merged for each in found] == [1, 1]
+        # What was committed between the last look and a VACUUM may be several transactions.
+        connection.execute("CREATE TABLE big(b BLOB)")
+        connection.execute("INSERT INTO t VALUES (5), (6)")
+        connection.execute("INSERT INTO big VALUES (zeroblob(100000))")
+        connection.execute("DROP TABLE big")
+        connection.execute("INSERT INTO t VALUES (7)")
+        connection.execute("VACUUM")
+        connection.execute("INSERT INTO t VALUES (8), (9)")
+        found, log_position = drain(source, log_position)
+        assert sum(sum(bag(each.rows["s.t"]).values()) for each in found) == 5
+        assert [each.merged for each in found] in ([0, 1], [1, 1, 1])
         source.close()
 
 
@@ -213,6 +263,7 @@ def test_rollback_mode_gives_composites_that_are_true_states(tmp_path: Path) -> 
         assert states[-1] == contents(connection, TABLES)
         # A true state holds each transaction wholly or not at all: item and mark were written together.
         assert any(len(ids(each)) > 1 for each in captured)
+        assert all(each.merged == 0 for each in captured if len(ids(each)) > 1)
         source.close()
 
 
@@ -268,11 +319,12 @@ def test_a_read_point_waits_for_capture_and_a_lost_one_is_said(tmp_path: Path) -
     with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
         source, log_position = ready(path)
         origin = source.read({}, tmp_path).read_point
-        assert json.loads(origin) == int(log_position)
+        assert json.loads(origin) == int(log_position.partition("@")[0])
         assert source.seen("s", origin, FakeMarks([], log_position)) is not None
         connection.execute("INSERT INTO t VALUES (1), (2)")
         read_point = source.read({}, tmp_path).read_point
         assert source.seen("s", read_point, FakeMarks([], log_position)) is None
+        connection.execute("INSERT INTO t VALUES (3), (4), (5), (6), (7)")
         passed_over = FakeMarks([json.loads(read_point) + 5], str(json.loads(read_point) + 5))
         with pytest.raises(ReadPointLost):
             source.seen("s", read_point, passed_over)
@@ -303,8 +355,8 @@ def test_what_an_unwatched_reading_saw_is_never_stepped_over(tmp_path: Path, wal
 
 
 def test_a_snapshot_that_nobody_follows_up_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert watching.HOLD_SECONDS <= 60
-    monkeypatch.setattr(CommitWatch.__init__, "__defaults__", (0.2, 4000, 32000))
+    assert watching.HOLD_SECONDS <= 600
+    monkeypatch.setattr(CommitWatch.__init__, "__defaults__", (0.2, 0.1, 4000, 32000))
     path = tmp_path / "a.db"
     with closing(database(path, "CREATE TABLE t(a INTEGER)")):
         source, _ = ready(path)

@@ -51,18 +51,18 @@ def test_what_writers_pay_and_how_fast_capture_is(tmp_path: Path, rows_per_trans
     path = tmp_path / "captured.db"
     with closing(database(path, TABLE)) as connection:
         source, log_position = ready(path)
-        first = int(log_position)
+        first = int(log_position.partition("@")[0])
         captured = microseconds_per_row(connection, rows_per_transaction)
         start = time.process_time()
         while (batch := source.capture("s", log_position, 50_000)).log_position != log_position:
             log_position = batch.log_position
         seconds = time.process_time() - start
         source.close()
-    assert int(log_position) - first == 5 * len(ROWS)
+    assert int(log_position.partition("@")[0]) - first == 5 * len(ROWS)
     lines = [f"\n{rows_per_transaction} rows per transaction, processor time per row:"]
     for name, before in plain.items():
         after = captured[name]
         lines.append(f"  {name:8} {before:6.1f} µs, captured {after:6.1f} µs, {after / before:4.1f} times")
-    lines.append(f"  capture: {(int(log_position) - first) / seconds:,.0f} changes per second")
+    lines.append(f"  capture: {(5 * len(ROWS)) / seconds:,.0f} changes per second")
     sys.stdout.write("\n".join(lines) + "\n")
     assert all(captured[name] < 30 * plain[name] for name in plain)

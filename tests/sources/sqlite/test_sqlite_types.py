@@ -102,14 +102,48 @@ def test_a_misfit_is_named_and_never_bent(tmp_path: Path, case: Any) -> None:
         connection.execute("INSERT INTO t VALUES (NULL)")
         connection.execute("INSERT INTO t VALUES (?)", (value,))
         (stored,) = connection.execute("SELECT a FROM t WHERE a IS NOT NULL").fetchone()
-        for attempt in (
-            lambda: source.capture("s", log_position, 10),
-            lambda: source.read({source.tables()[0]: ["a"]}, tmp_path),
-        ):
-            with pytest.raises(UnrepresentableValue) as caught:
-                attempt()
-            assert "s.t.a" in caught.value.message
-            assert repr(stored) in caught.value.message
+        with pytest.raises(UnrepresentableValue) as caught:
+            source.read({source.tables()[0]: ["a"]}, tmp_path)
+        (good, bad), _ = drain(source, log_position)
+        assert "s.t" in good.rows
+        assert not good.lost
+        assert "s.t" not in bad.rows
+        for message in (caught.value.message, bad.lost["s.t"].message):
+            assert "s.t.a" in message
+            assert repr(stored) in message
+        source.close()
+
+
+def test_a_row_without_an_equal_is_a_loss_of_its_table_in_its_transaction(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    tables = (
+        "CREATE TABLE sales(id INTEGER PRIMARY KEY, amount DECIMAL(10,2))",
+        "CREATE TABLE loose(a INTEGER, b TEXT)",
+        "CREATE TABLE other(a INTEGER)",
+    )
+    with closing(database(path, *tables)) as connection:
+        connection.execute("INSERT INTO sales VALUES (6, 1), (7, 99.99)")
+        source, log_position = ready(path)
+        connection.execute("INSERT INTO sales VALUES (8, 1)")
+        connection.execute("BEGIN")
+        connection.execute("UPDATE sales SET amount = amount + 1.1 WHERE id = 7")
+        connection.execute("INSERT INTO other VALUES (1)")
+        connection.execute("COMMIT")
+        connection.execute("INSERT INTO other VALUES (2)")
+        connection.execute("INSERT INTO loose VALUES ('many', 'x')")
+        connection.execute("INSERT INTO sales VALUES (9, 1)")
+        found, _ = drain(source, log_position)
+        changed = [set(each.rows) for each in found]
+        assert changed == [{"s.sales"}, {"s.other"}, {"s.other"}, set(), {"s.sales"}]
+        assert [set(each.lost) for each in found] == [set(), {"s.sales"}, set(), {"s.loose"}, set()]
+        loss = found[1].lost["s.sales"]
+        assert loss.message == (
+            "s.sales.amount is read as decimal(10,2), but holds 101.08999999999999, which is not a valid"
+            " decimal(10,2), in the row with id = 7"
+        )
+        assert "repair the value" in loss.hint
+        assert "`rollview setup` reloads" in loss.hint
+        assert found[3].lost["s.loose"].message.endswith("in the row with a = 'many', b = 'x'")
         source.close()
 
 
@@ -118,8 +152,8 @@ def test_a_null_in_a_key_is_named(tmp_path: Path) -> None:
     with closing(database(path, "CREATE TABLE t(a TEXT PRIMARY KEY)")) as connection:
         source, log_position = ready(path)
         connection.execute("INSERT INTO t VALUES (NULL)")
-        with pytest.raises(UnrepresentableValue, match=r"s\.t\.a belongs to the primary key but holds NULL"):
-            source.capture("s", log_position, 10)
+        ((each,), _) = drain(source, log_position)
+        assert "s.t.a belongs to the primary key but holds NULL" in each.lost["s.t"].message
         source.close()
 
 
@@ -127,9 +161,13 @@ def test_text_that_is_no_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, "CREATE TABLE t(a TEXT)")) as connection:
         source, log_position = ready(path)
+        connection.execute("INSERT INTO t VALUES ('fine')")
         connection.execute("INSERT INTO t VALUES (CAST(x'ff41' AS TEXT))")
+        found, _ = drain(source, log_position)
+        assert [len(each.rows) for each in found] == [1, 0]
+        assert r"holds b'\xffA', which is not a valid string" in found[1].lost["s.t"].message
         with pytest.raises(SourceFailed, match="not UTF-8"):
-            source.capture("s", log_position, 10)
+            source.read({source.tables()[0]: ["a"]}, tmp_path)
         source.close()
 
 

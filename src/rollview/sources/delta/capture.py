@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 
-from rollview.errors import CaptureRefused, LogLost, SourceChanged, SourceMissing
+from rollview.errors import LogLost, SourceChanged
 from rollview.sources.delta.changes import changes_of
-from rollview.sources.delta.definition import Definition, check_columns
+from rollview.sources.delta.definition import Definition
 from rollview.sources.delta.log import read_commit
 from rollview.sources.delta.snapshot import FollowedTable, TableSnapshot
 from rollview.sources.reload_hint import reload_hint
@@ -19,19 +20,29 @@ from rollview.sources.source import (
 
 @dataclass(frozen=True)
 class LogPosition:
-    """The last version that was looked at, and which table that was; before version 0 nobody knows."""
+    """The last version that was looked at, what its commit was, and the columns that are captured.
+
+    Its text is `VERSION:` and JSON; before version 0 there is no more to say.
+    """
 
     version: int
-    fingerprint: str
+    stamp: str = ""
+    defined: Definition | None = None
 
     def __str__(self) -> str:
-        return f"{self.version}:{self.fingerprint}"
+        fields = "" if self.defined is None else json.dumps({"stamp": self.stamp} | asdict(self.defined))
+        return f"{self.version}:{fields}"
 
     @classmethod
     def parse(cls, text: str) -> LogPosition:
         """The log position from its text."""
-        version, _, fingerprint = text.partition(":")
-        return cls(int(version), fingerprint)
+        version, _, said = text.partition(":")
+        if not said:
+            return cls(int(version))
+        fields = json.loads(said)
+        columns = tuple((name, kind) for name, kind in fields["columns"])
+        defined = Definition(fields["identity"], columns, tuple(fields["partitions"]))
+        return cls(int(version), fields["stamp"], defined)
 
 
 def capture_commits(
@@ -39,21 +50,25 @@ def capture_commits(
 ) -> Batch:
     """The transactions after a log position: about `limit` changed rows, or all until version `upto`."""
     newest = table.snapshot()
-    defined = _definition_at(table, after, newest)
+    check_history(table, after, newest)
+    defined = after.defined
     last = newest.version if upto is None else upto
-    version, rows = after.version, 0
+    version, stamp, rows = after.version, after.stamp, 0
     transactions: list[CapturedTransaction] = []
     while version < last and (limit is None or not transactions or rows < limit):
         commit = read_commit(table.folder, table.name, version + 1)
         if commit is None:
             raise _gone(table, version + 1)
-        if commit.definition is not None and commit.definition.fingerprint != after.fingerprint:
-            if transactions:
+        if commit.definition is not None:
+            new = commit.definition.capturable()
+            followed = new if defined is None else defined.followed_by(new)
+            if followed is None and transactions:
                 # What was committed before the change is handed over first.
                 break
-            if defined is not None:
+            if followed is None:
+                assert defined is not None
                 raise _changed(table, commit.version, defined, commit.definition)
-            defined = commit.definition
+            defined = followed
         if defined is None:
             raise _gone(table, version)
         found = changes_of(commit, defined, table)
@@ -65,8 +80,26 @@ def capture_commits(
                     commit.version + 1, commit.time, {table.name: changed}, str(commit.version)
                 )
             )
-        version = commit.version
-    return Batch(tuple(transactions), str(LogPosition(version, defined.fingerprint if defined else "")))
+        version, stamp = commit.version, commit.stamp
+    return Batch(tuple(transactions), str(LogPosition(version, stamp, defined)))
+
+
+def check_history(table: FollowedTable, reached: LogPosition, newest: TableSnapshot) -> None:
+    """Refuses a table that did not come by the place that a log position names.
+
+    Where the commit has been cleaned up, its table can only be told by its identity.
+    """
+    if reached.version <= newest.version:
+        stamp = table.stamp(reached.version)
+        is_same = reached.defined is None or reached.defined.identity == newest.definition.identity
+        if (stamp == reached.stamp and stamp) or (is_same and not (stamp and reached.stamp)):
+            return
+    raise SourceChanged(
+        f"{table.name} is not the table that was captured up to version {reached.version}: "
+        f"it is at version {newest.version} now",
+        subject=table.name,
+        hint=f"it was recreated or restored from a copy: {reload_hint(table.name)}",
+    )
 
 
 def check_same_table(table: Table, snapshot: TableSnapshot) -> None:
@@ -80,28 +113,6 @@ def check_same_table(table: Table, snapshot: TableSnapshot) -> None:
                 subject=table.qualified,
                 hint=reload_hint(table.qualified),
             )
-    check_columns(table.qualified, snapshot.definition.columns)
-
-
-def _definition_at(table: FollowedTable, after: LogPosition, newest: TableSnapshot) -> Definition | None:
-    """The table's definition at a log position, which must be a version of this very table."""
-    if after.version <= newest.version:
-        if not after.fingerprint:
-            return None
-        if after.fingerprint == newest.definition.fingerprint:
-            return newest.definition
-        try:
-            defined = table.at(after.version).definition
-        except (CaptureRefused, SourceMissing):
-            raise _gone(table, after.version) from None
-        if defined.fingerprint == after.fingerprint:
-            return defined
-    raise SourceChanged(
-        f"{table.name} is not the table that was captured up to version {after.version}: "
-        f"it is at version {newest.version} now",
-        subject=table.name,
-        hint=f"it was recreated or restored from a copy: {reload_hint(table.name)}",
-    )
 
 
 def _gone(table: FollowedTable, version: int) -> LogLost:
@@ -114,9 +125,12 @@ def _gone(table: FollowedTable, version: int) -> LogLost:
 
 def _changed(table: FollowedTable, version: int, before: Definition, now: Definition) -> SourceChanged:
     """What a commit changed in the table's definition."""
-    gone = [f"{name} {kind} is gone" for name, kind in before.columns if now.types.get(name) != kind]
-    new = [f"{name} {kind} is new" for name, kind in now.columns if before.types.get(name) != kind]
-    what = "; ".join([*gone, *new]) or "the table was replaced"
+    changed = [
+        f"column {name} {kind} {f'has type {now.types[name]} now' if name in now.types else 'is gone'}"
+        for name, kind in before.columns
+        if now.types.get(name) != kind
+    ]
+    what = "; ".join(changed) or "the table was replaced"
     return SourceChanged(
         f"{table.name} changed its definition at version {version}: {what}",
         subject=table.name,

@@ -87,20 +87,23 @@ def _from_change_files(
 def _constants(
     file: DataFile, defined: Definition, table: FollowedTable, commit: DeltaCommit
 ) -> Mapping[str, Any]:
-    if file.partition is None and defined.partitions:
+    if file.partition is None and (defined.partitions or commit.definition is not None):
         # A remove action need not repeat the partition values; the version before has the file.
         before = {each.path: each.constants for each in table.at(commit.version - 1).files}
-        return before[file.path]
+        return {name: value for name, value in before[file.path].items() if name in defined.types}
     return partition_values(file.partition or {}, defined)
 
 
 def partition_values(texts: Mapping[str, str | None], defined: Definition) -> dict[str, Any]:
-    """Partition values by their columns' types; an empty text is NULL, as the protocol has it."""
-    values: dict[str, Any] = {}
-    for name in defined.partitions:
-        text = texts.get(name)
-        values[name] = _partition_value(text, arrow_type(defined.types[name])) if text else None
-    return values
+    """Partition values by their columns' types; an empty text is NULL, as the protocol has it.
+
+    They are those of the file. One that was written when the table had other partitions has other ones.
+    """
+    return {
+        name: _partition_value(text, arrow_type(defined.types[name])) if text else None
+        for name, text in texts.items()
+        if name in defined.types
+    }
 
 
 def _partition_value(text: str, kind: pa.DataType) -> Any:

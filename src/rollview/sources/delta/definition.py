@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -41,11 +40,21 @@ class Definition:
         """The columns' Spark SQL types."""
         return dict(self.columns)
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Tells this table with these columns from any other; short, for log positions."""
-        text = json.dumps([self.identity, self.columns])
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+    def followed_by(self, new: Definition) -> Definition | None:
+        """The same columns after the table was altered; None if they are not all there, as they were.
+
+        A column that is new concerns nobody.
+        """
+        if new.identity != self.identity or any(new.types.get(name) != kind for name, kind in self.columns):
+            return None
+        partitions = tuple(name for name in new.partitions if name in self.types)
+        return Definition(self.identity, self.columns, partitions)
+
+    def capturable(self) -> Definition:
+        """Without columns that could not be captured."""
+        columns = tuple((name, kind) for name, kind in self.columns if _is_supported(kind))
+        names = [name for name, _ in columns]
+        return Definition(self.identity, columns, tuple(name for name in self.partitions if name in names))
 
 
 def definition(identity: str, schema: str, partitions: Iterable[str]) -> Definition:
@@ -66,14 +75,20 @@ def _type_name(field: Mapping[str, Any]) -> str:
 def check_columns(table: str, columns: Iterable[tuple[str, str]]) -> None:
     """Refuses a table with a column of a type that changes cannot be captured of."""
     for name, kind in columns:
-        try:
-            arrow_type(kind)
-        except UnsupportedError:
+        if not _is_supported(kind):
             raise CaptureRefused(
                 f"column {name} of {table} has type {kind}, which is not supported",
                 subject=f"{table}.{name}",
                 hint="leave the column out of the table, or keep its parts in columns of simple types",
-            ) from None
+            )
+
+
+def _is_supported(kind: str) -> bool:
+    try:
+        arrow_type(kind)
+    except UnsupportedError:
+        return False
+    return True
 
 
 def check_features(

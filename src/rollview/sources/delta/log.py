@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,9 +28,13 @@ class DataFile:
 
 @dataclass(frozen=True)
 class DeltaCommit:
-    """What one version did: files with data added and removed, change files, a new definition."""
+    """What one version did: files with data added and removed, change files, a new definition.
+
+    `stamp` tells it from any other commit of the same number.
+    """
 
     version: int
+    stamp: str
     time: float
     added: tuple[DataFile, ...]
     removed: tuple[DataFile, ...]
@@ -46,11 +51,11 @@ def read_commit(folder: Path, table: str, version: int) -> DeltaCommit | None:
     """A version's commit; None if its file is not there."""
     file = commit_file(folder, version)
     try:
-        text = file.read_text(encoding="utf-8")
+        raw = file.read_bytes()
         written = file.stat().st_mtime
     except FileNotFoundError:
         return None
-    actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+    actions = [json.loads(line) for line in raw.decode("utf-8").splitlines() if line.strip()]
     by_kind: dict[str, list[dict[str, Any]]] = {}
     for action in actions:
         for kind, content in action.items():
@@ -60,12 +65,18 @@ def read_commit(folder: Path, table: str, version: int) -> DeltaCommit | None:
         check_features(table, each.get("readerFeatures"), each.get("configuration") or {})
     return DeltaCommit(
         version,
+        stamp_of(raw),
         _time(by_kind.get("commitInfo", []), written),
         tuple(_data_file(folder, table, each) for each in by_kind.get("add", []) if each["dataChange"]),
         tuple(_data_file(folder, table, each) for each in by_kind.get("remove", []) if each["dataChange"]),
         tuple(_data_file(folder, table, each) for each in by_kind.get("cdc", [])),
         _definition(metadata[0]) if metadata else None,
     )
+
+
+def stamp_of(content: bytes) -> str:
+    """What tells a commit from another one."""
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def local_path(folder: Path, path: str) -> str:

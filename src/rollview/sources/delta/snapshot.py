@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from rollview.errors import CaptureRefused, SourceMissing
 from rollview.rows import ScanFile
 from rollview.sources.delta.definition import Definition, check_features, definition
-from rollview.sources.delta.log import commit_file, local_path
+from rollview.sources.delta.log import commit_file, local_path, stamp_of
 from rollview.sources.delta.prune import Bounds, bounds_of, may_match
 from rollview.sources.files.key_filter import KeyFilter
 from rollview.sources.files.state import FileState
@@ -93,6 +93,7 @@ class FollowedTable:
         self._table: DeltaTable | None = None
         self._mark: tuple[int, int] | None = None
         self._snapshot: TableSnapshot | None = None
+        self._stamp: tuple[tuple[int, int, int, int], str] | None = None
 
     def snapshot(self) -> TableSnapshot:
         """The table as it is now."""
@@ -105,6 +106,19 @@ class FollowedTable:
     def at(self, version: int) -> TableSnapshot:
         """The table as it was; for the rare cases in which the log says too little."""
         return take_snapshot(self.name, self.folder, open_table(self.name, self.folder, version))
+
+    def stamp(self, version: int) -> str:
+        """What tells the commit of a version from any other; empty if its file is not there."""
+        file = commit_file(self.folder, version)
+        try:
+            status = file.stat()
+            looks = (version, status.st_ino, status.st_mtime_ns, status.st_size)
+            with self._lock:
+                if self._stamp is None or self._stamp[0] != looks:
+                    self._stamp = looks, stamp_of(file.read_bytes())
+                return self._stamp[1]
+        except FileNotFoundError:
+            return ""
 
     def _follow(self) -> DeltaTable:
         if self._table is not None and self._mark == self._commit_mark(self._table):

@@ -4,9 +4,9 @@ Every table has its own log and is its own site. A version is a transaction if i
 txid is the version plus one, so that source txids begin at one. Compaction and changes of properties are no
 transactions. Reads are exact, because a version of a Delta table never changes.
 
-A log position is `VERSION:FINGERPRINT`; the fingerprint tells the table with its columns from any other, so
-that a table that was altered, or dropped and made again, is noticed however late capture looks. `-1:` is
-before the first version.
+A log position names the version, its commit, the table and the captured columns, so that a table that was
+altered, made again, or restored from a copy is noticed however late capture looks. A column that is added is
+not captured, and stops nothing.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from rollview.errors import SourceChanged, SourceMissing
-from rollview.sources.delta.capture import LogPosition, capture_commits, check_same_table
+from rollview.sources.delta.capture import LogPosition, capture_commits, check_history, check_same_table
 from rollview.sources.delta.definition import check_columns
-from rollview.sources.delta.snapshot import FollowedTable, defined_by, open_table
+from rollview.sources.delta.snapshot import FollowedTable, TableSnapshot, defined_by, open_table
 from rollview.sources.files.key_filter import comparable
 from rollview.sources.files.lookup import look_up_all
 from rollview.sources.files.options import check_options, declared_key
@@ -83,7 +83,7 @@ class DeltaSource:
         done, warnings = [], []
         for table in tables:
             snapshot = self._follow(table.site).snapshot()
-            check_columns(table.qualified, snapshot.definition.columns)
+            check_columns(table.qualified, zip(table.columns, table.types, strict=True))
             done.append(f"{table.qualified} is at version {snapshot.version}; nothing to install")
             if not snapshot.has_feed:
                 warnings.append(
@@ -102,8 +102,10 @@ class DeltaSource:
 
     def current_position(self, site: str) -> str:
         """The newest version."""
-        snapshot = self._follow(site).snapshot()
-        return str(LogPosition(snapshot.version, snapshot.definition.fingerprint))
+        table = self._follow(site)
+        snapshot = table.snapshot()
+        stamp = table.stamp(snapshot.version)
+        return str(LogPosition(snapshot.version, stamp, snapshot.definition.capturable()))
 
     def capture(self, site: str, after: str, limit: int) -> Batch:
         """The commits after a log position that changed rows."""
@@ -138,9 +140,7 @@ class DeltaSource:
         snapshot = self._follow(plan[0].table.site).snapshot()
         for lookup in plan:
             check_same_table(lookup.table, snapshot)
-        return ReadResult(
-            look_up_all(plan, snapshot.state), _read_point(snapshot.version, snapshot.definition.fingerprint)
-        )
+        return ReadResult(look_up_all(plan, snapshot.state), _read_point(snapshot))
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:  # noqa: ARG002
         """The files of the newest version; they are there to be read, so nothing goes to `scratch`."""
@@ -151,19 +151,21 @@ class DeltaSource:
             snapshot = self._follow(table.site).snapshot()
             check_same_table(table, snapshot)
             rows.append(snapshot.state.everything(columns))
-        return ReadResult(tuple(rows), _read_point(snapshot.version, snapshot.definition.fingerprint))
+        return ReadResult(tuple(rows), _read_point(snapshot))
 
     def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
         """All transactions up to the version that was read, once capture has looked at that."""
         seen, reached = json.loads(read_point), LogPosition.parse(source_txids.log_position)
         if seen["version"] > reached.version:
             return None
-        if seen["table"] != reached.fingerprint:
+        if reached.defined is not None and seen["table"] != reached.defined.identity:
             raise SourceChanged(
                 f"{site} was a different table when it was read than when it was captured",
                 subject=site,
-                hint=f"it was altered, or dropped and recreated: {reload_hint(site)}",
+                hint=f"it was dropped and recreated: {reload_hint(site)}",
             )
+        table = self._follow(site)
+        check_history(table, reached, table.snapshot())
         return Seen(source_txids.latest(seen["version"] + 1))
 
     def close(self) -> None:
@@ -181,5 +183,5 @@ class DeltaSource:
             return self._followed[table]
 
 
-def _read_point(version: int, fingerprint: str) -> str:
-    return json.dumps({"version": version, "table": fingerprint})
+def _read_point(snapshot: TableSnapshot) -> str:
+    return json.dumps({"version": snapshot.version, "table": snapshot.definition.identity})

@@ -75,7 +75,7 @@ def columns_of_dump(table: str, dump: Dump, how: CsvFormat) -> Columns:
 
 
 def read_dump(table: str, dump: Dump, columns: Columns, how: CsvFormat) -> pa.Table:
-    """All rows of a dump, with these columns and types; one with others is refused."""
+    """All rows of a dump, these columns in these types; a dump that has not got them is refused."""
     if dump.format == "csv":
         types = {name: arrow_type(kind) for name, kind in columns}
         rows = _read_csv(table, dump, how, types)
@@ -85,17 +85,22 @@ def read_dump(table: str, dump: Dump, columns: Columns, how: CsvFormat) -> pa.Ta
         check_parquet(table, dump, columns)
         with readable(table, dump):
             rows = read_files(FileScan(tuple(ScanFile(str(path)) for path in dump.files), columns))
+    check_unchanged(table, dump)
+    return rows
+
+
+def check_unchanged(table: str, dump: Dump) -> None:
+    """Refuses what was read from a dump that is not the same any more."""
     if not dump.is_unchanged():
         raise DumpError(
             f"dump {dump.name} of {table} changed while it was read",
             subject=f"{table}/{dump.name}",
             hint="write dumps under a name that ends in .tmp, and rename them when complete",
         )
-    return rows
 
 
 def check_parquet(table: str, dump: Dump, columns: Columns) -> None:
-    """Refuses a Parquet dump that has not exactly these columns and types."""
+    """Refuses a Parquet dump that has not these columns with these types."""
     for path in dump.files:
         with readable(table, dump):
             schema = pq.read_schema(path)
@@ -106,12 +111,10 @@ def check_parquet(table: str, dump: Dump, columns: Columns) -> None:
 
 
 def check_columns(table: str, dump: Dump, names: list[str], columns: Columns) -> None:
-    """Refuses a dump with other columns; their order does not matter."""
-    expected = [name for name, _ in columns]
-    gone = [f"column {name} is gone" for name in expected if name not in names]
-    new = [f"column {name} is new" for name in names if name not in expected]
-    if gone or new:
-        raise _changed(table, dump, "; ".join([*gone, *new]))
+    """Refuses a dump without some of the columns, in any order; new ones concern nobody."""
+    gone = [f"column {name} is gone" for name, _ in columns if name not in names]
+    if gone:
+        raise _changed(table, dump, "; ".join(gone))
 
 
 def _changed(table: str, dump: Dump, what: str) -> SourceChanged:
@@ -144,6 +147,12 @@ def readable(table: str, dump: Dump) -> Iterator[None]:
     """Turns what Arrow says about the content of a dump into an error of the dump."""
     try:
         yield
+    except FileNotFoundError as error:
+        raise DumpError(
+            f"dump {dump.name} of {table} vanished while it was read",
+            subject=f"{table}/{dump.name}",
+            hint="leave each dump in its place until the next one has been captured",
+        ) from error
     except pa.ArrowInvalid as error:
         hint = "replace the dump with a correct one"
         if dump.format == "csv":

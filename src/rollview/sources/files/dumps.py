@@ -55,11 +55,15 @@ def complete_dumps(folder: Path, settle_seconds: float) -> list[Dump]:
     for entry in sorted(folder.iterdir(), key=lambda entry: natural(entry.name)):
         if not _counts(entry):
             continue
-        files = _parts(entry) if entry.is_dir() else (entry,)
-        if not files and entry.is_dir() and not _is_unfinished(entry):
-            continue
-        signature = _signature(files)
-        if signature is None or _is_unfinished(entry) or not _has_settled(entry, files, settle_seconds):
+        try:
+            files = _parts(entry) if entry.is_dir() else (entry,)
+            if not files and entry.is_dir() and not _is_unfinished(entry):
+                continue
+            signature = _signature(files)
+            if signature is None or _is_unfinished(entry) or not _has_settled(entry, files, settle_seconds):
+                break
+        except FileNotFoundError:
+            # Somebody is at work here; the next look will tell what comes of it.
             break
         found.append(Dump(entry.name, files, signature))
     return found

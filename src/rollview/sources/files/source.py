@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rollview.errors import CaptureRefused, LogLost, SourceChanged, SourceMissing
-from rollview.sources.files.dump_rows import Columns
+from rollview.sources.files.dump_rows import Columns, check_unchanged, readable
 from rollview.sources.files.dumps import Dump, natural
 from rollview.sources.files.folder import TableFolder, table_folders
 from rollview.sources.files.key_filter import comparable
@@ -136,6 +137,9 @@ class FileSource:
         reached = LogPosition.parse(after)
         folder = self._folder(site)
         for dump in folder.dumps():
+            if dump.name == reached.name and dump.signature != reached.signature:
+                # As soon as it is known, not only when the next dump comes.
+                raise _rewritten(site, dump.name)
             if reached.name is None or natural(dump.name) > natural(reached.name):
                 return self._compare(folder, reached, dump)
         return Batch((), after)
@@ -151,8 +155,12 @@ class FileSource:
 
     def _compare(self, folder: TableFolder, reached: LogPosition, dump: Dump) -> Batch:
         before = _taken(folder, reached.name, reached.signature)
-        rows = folder.changes(before, dump, reached.columns)
-        written = max(path.stat().st_mtime for path in dump.files)
+        with readable(folder.site, dump):
+            rows = folder.changes(before, dump, reached.columns)
+            written = max(path.stat().st_mtime for path in dump.files)
+        for each in (before, dump):
+            if each is not None:
+                check_unchanged(folder.site, each)
         transaction = CapturedTransaction(dump.source_txid, written, {folder.site: rows}, dump.name)
         moved = replace(reached, name=dump.name, signature=dump.signature)
         return Batch((transaction,), str(moved))
@@ -173,18 +181,28 @@ class FileSource:
         table = plan[0].table
         folder = self._folder(table.site)
         dump = _newest(folder)
-        return ReadResult(look_up_all(plan, folder.state(dump, _columns(table))), _read_point(dump))
+        with _unchanged(folder, dump):
+            rows = look_up_all(plan, folder.state(dump, _columns(table)))
+        return ReadResult(rows, _read_point(dump))
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:  # noqa: ARG002
         """The newest dump as it lies there; nothing goes to `scratch`."""
         ((table, columns),) = tables.items()
         folder = self._folder(table.site)
         dump = _newest(folder)
-        return ReadResult((folder.state(dump, _columns(table)).everything(columns),), _read_point(dump))
+        with _unchanged(folder, dump):
+            rows = folder.state(dump, _columns(table)).everything(columns)
+        return ReadResult((rows,), _read_point(dump))
 
     def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
         """All transactions up to the dump that was read, once that has been captured."""
         saw, reached = json.loads(read_point), LogPosition.parse(source_txids.log_position)
+        if saw["name"] is None and reached.origin is not None:
+            raise SourceChanged(
+                f"all dumps of {site} are gone: it was read as an empty table, which it never was",
+                subject=site,
+                hint=f"put them back; {_KEEP}",
+            )
         if saw["name"] is None:
             return Seen(0)
         if reached.name is None or natural(saw["name"]) > natural(reached.name):
@@ -223,6 +241,17 @@ class FileSource:
 
 def _columns(table: Table) -> Columns:
     return tuple(zip(table.columns, table.types, strict=True))
+
+
+@contextmanager
+def _unchanged(folder: TableFolder, dump: Dump | None) -> Iterator[None]:
+    """What is read from a dump counts if it is still the same afterwards."""
+    if dump is None:
+        yield
+        return
+    with readable(folder.site, dump):
+        yield
+    check_unchanged(folder.site, dump)
 
 
 def _newest(folder: TableFolder) -> Dump | None:

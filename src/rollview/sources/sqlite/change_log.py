@@ -1,27 +1,35 @@
 """The change log as transactions: records of every captured table, split at given source txids.
 
 The result depends on nothing but the records and the source txids, so it can be had again after any crash.
+Every counter is the number of one record, so a record that somebody deleted leaves a gap that is noticed.
+
+A row that has no equal in Spark is a loss of its table in that transaction. All others go on.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
+from rollview.errors import LogLost, UnrepresentableValue
 from rollview.rows import Rows
+from rollview.sources.reload_hint import SETUP_HINT, reload_hint
 from rollview.sources.source import (
     COUNT,
     CapturedTransaction,
+    Loss,
 )
-from rollview.sources.sqlite.connection import quote
-from rollview.sources.sqlite.install import CapturedTable
+from rollview.sources.sqlite.captured import FORGOTTEN_TABLE, CapturedTable
+from rollview.sources.sqlite.connection import is_undecodable, quote
+from rollview.sources.sqlite.database import DatabaseSnapshot
 from rollview.sources.sqlite.triggers import DELETED, INSERTED, log_name
-from rollview.sources.sqlite.types import arrow_column
+from rollview.sources.sqlite.types import arrow_column, as_text, shown
 
 _UNIX_EPOCH_AS_JULIAN_DAY = 2440587.5
 _SECONDS_PER_DAY = 86_400
@@ -29,44 +37,64 @@ _SECONDS_PER_DAY = 86_400
 
 @dataclass(frozen=True)
 class _Changes:
-    """A table's changed rows in order; `versions` and `times` of their records, row by row."""
+    """A table's changed rows in order, with `numbers` and `times` of their records, row by row."""
 
-    versions: list[int]
+    table: CapturedTable
+    numbers: list[int]
     times: list[float]
-    rows: pa.Table
+    counts: list[int]
+    values: list[tuple[Any, ...]]
 
 
 def transactions(
-    connection: sqlite3.Connection,
-    source: str,
-    tables: Mapping[str, CapturedTable],
-    after: int,
-    source_txids: Sequence[int],
+    snapshot: DatabaseSnapshot, source: str, after: int, source_txids: Sequence[int]
 ) -> tuple[CapturedTransaction, ...]:
     """What was logged after a counter up to the last source txid, one transaction per source txid."""
     if not source_txids:
         return ()
-    changes = {
-        f"{source}.{table.name}": found
-        for table in tables.values()
-        if (found := _changes(connection, source, table, after, source_txids[-1])).versions
-    }
-    places = {
-        name: [bisect_right(found.versions, source_txid) for source_txid in source_txids]
-        for name, found in changes.items()
+    logged = [
+        _changes(snapshot.connection, table, after, source_txids[-1]) for table in snapshot.readable.values()
+    ]
+    if not snapshot.found.unreadable:
+        _check_gaps(snapshot.connection, source, logged, after, source_txids[-1])
+    split = [(found, list(_split(source, found, source_txids))) for found in logged]
+    gone = {
+        f"{source}.{name}": Loss(f"the change log of table {source}.{name} is gone", SETUP_HINT)
+        for name in sorted(snapshot.found.unreadable)
     }
     result = []
-    for i, source_txid in enumerate(source_txids):
+    for i, (start, end) in enumerate(pairwise((after, *source_txids))):
         rows: dict[str, Rows] = {}
+        lost = dict(gone)
         newest, julian_day = 0, None
-        for name, found in changes.items():
-            start, end = places[name][i - 1] if i else 0, places[name][i]
-            if start < end:
-                rows[name] = found.rows.slice(start, end - start)
-                if found.versions[end - 1] > newest:
-                    newest, julian_day = found.versions[end - 1], found.times[end - 1]
-        result.append(CapturedTransaction(source_txid, _commit_time(source_txid, julian_day), rows))
+        for found, parts in split:
+            name = f"{source}.{found.table.name}"
+            first, past, part = parts[i]
+            if start < found.table.since:
+                lost[name] = remade(name)
+            elif isinstance(part, Loss):
+                lost[name] = part
+            elif first < past:
+                rows[name] = part
+            if first < past and found.numbers[past - 1] > newest:
+                newest, julian_day = found.numbers[past - 1], found.times[past - 1]
+        result.append(CapturedTransaction(end, _commit_time(end, julian_day), rows, lost=lost))
     return tuple(result)
+
+
+def remade(name: str) -> Loss:
+    """The loss of a table whose log began again behind the place from which capture goes on."""
+    message = f"the capture of table {name} was set up again, and what changed before is not in its log"
+    return Loss(message, SETUP_HINT)
+
+
+def stamp_of(snapshot: DatabaseSnapshot, counter: int) -> str:
+    """By what a log position knows its counter again: the time of the record; empty if there is none."""
+    for name in snapshot.readable:
+        query = f"SELECT time FROM {quote(log_name(name))} WHERE version = ?"
+        if row := snapshot.connection.execute(query, (counter,)).fetchone():
+            return repr(row[0])
+    return ""
 
 
 def _commit_time(source_txid: int, julian_day: float | None) -> float:
@@ -76,34 +104,101 @@ def _commit_time(source_txid: int, julian_day: float | None) -> float:
     return round((julian_day - _UNIX_EPOCH_AS_JULIAN_DAY) * _SECONDS_PER_DAY, 3)
 
 
-def _changes(
-    connection: sqlite3.Connection, source: str, table: CapturedTable, after: int, upto: int
-) -> _Changes:
+def _check_gaps(
+    connection: sqlite3.Connection, source: str, logged: Sequence[_Changes], after: int, upto: int
+) -> None:
+    """Refuses a log in which numbers are missing, unless they went with the log of a table let go."""
+    (gaps,) = connection.execute(f"SELECT gaps FROM {FORGOTTEN_TABLE}").fetchone()
+    start = max(after, gaps)
+    numbers = {number for found in logged for number in found.numbers if number > start}
+    if len(numbers) != max(upto - start, 0):
+        raise LogLost(
+            f"source {source}: records after {after} are missing from its change logs; somebody deleted them",
+            subject=source,
+            hint=reload_hint(source),
+        )
+
+
+def _changes(connection: sqlite3.Connection, table: CapturedTable, after: int, upto: int) -> _Changes:
     width = len(table.types)
-    names = ", ".join((*(f"o{i}" for i in range(width)), *(f"n{i}" for i in range(width))))
-    records = connection.execute(
-        f"SELECT version, kind, time, {names} FROM {quote(log_name(table.name))}"
-        " WHERE version > ? AND version <= ? ORDER BY version",
-        (after, upto),
-    )
-    versions: list[int] = []
-    times: list[float] = []
-    counts: list[int] = []
-    values: list[tuple[Any, ...]] = []
+    found = _Changes(table, [], [], [], [])
     middle = 3 + width
-    for record in records:
+    for record in _records(connection, table, after, upto):
         kind = record[1]
         if kind != INSERTED:
-            versions.append(record[0])
-            times.append(record[2])
-            counts.append(-1)
-            values.append(record[3:middle])
+            found.numbers.append(record[0])
+            found.times.append(record[2])
+            found.counts.append(-1)
+            found.values.append(record[3:middle])
         if kind != DELETED:
-            versions.append(record[0])
-            times.append(record[2])
-            counts.append(1)
-            values.append(record[middle:])
-    return _Changes(versions, times, rows_of(source, table, tuple(table.types), values, counts))
+            found.numbers.append(record[0])
+            found.times.append(record[2])
+            found.counts.append(1)
+            found.values.append(record[middle:])
+    return found
+
+
+def _records(
+    connection: sqlite3.Connection, table: CapturedTable, after: int, upto: int
+) -> list[tuple[Any, ...]]:
+    width = len(table.types)
+    names = ["version", "kind", "time", *(f"o{i}" for i in range(width)), *(f"n{i}" for i in range(width))]
+    query = (
+        f"SELECT {', '.join(names)} FROM {quote(log_name(table.name))}"
+        " WHERE version > ? AND version <= ? ORDER BY version"
+    )
+    try:
+        return connection.execute(query, (after, upto)).fetchall()
+    except sqlite3.OperationalError as error:
+        if not is_undecodable(error):
+            raise
+    connection.text_factory = as_text
+    try:
+        return connection.execute(query, (after, upto)).fetchall()
+    finally:
+        connection.text_factory = str
+
+
+_Part = tuple[int, int, pa.Table | Loss]
+"""The first and the past-the-end row of a transaction's part, and its rows or why there are none."""
+
+
+def _split(source: str, found: _Changes, source_txids: Sequence[int]) -> Iterable[_Part]:
+    ends = [bisect_right(found.numbers, source_txid) for source_txid in source_txids]
+    columns = tuple(found.table.types)
+    try:
+        whole = rows_of(source, found.table, columns, found.values, found.counts)
+    except UnrepresentableValue:
+        for first, past in pairwise((0, *ends)):
+            yield first, past, _part(source, found, first, past)
+    else:
+        for first, past in pairwise((0, *ends)):
+            yield first, past, whole.slice(first, past - first)
+
+
+def _part(source: str, found: _Changes, first: int, past: int) -> pa.Table | Loss:
+    """One transaction's rows of a table, or the loss that one of them means."""
+    table, columns = found.table, tuple(found.table.types)
+    values = found.values[first:past]
+    try:
+        return rows_of(source, table, columns, values, found.counts[first:past])
+    except UnrepresentableValue:
+        pass
+    for row in values:
+        try:
+            rows_of(source, table, columns, [row])
+        except UnrepresentableValue as error:
+            return Loss(
+                f"{error.message}, in the row with {_named(table, row)}", f"{error.hint}; {SETUP_HINT}"
+            )
+    raise AssertionError("every row by itself has an equal in Spark, but not all together")
+
+
+def _named(table: CapturedTable, row: tuple[Any, ...]) -> str:
+    """A row by its key, or by all that is captured of it."""
+    values = dict(zip(table.types, row, strict=True))
+    names = table.key if table.key and values.keys() >= set(table.key) else tuple(values)
+    return ", ".join(f"{name} = {shown(values[name])}" for name in names)
 
 
 def rows_of(

@@ -67,6 +67,11 @@ def transaction(connection: sqlite3.Connection, kind: str = "DEFERRED") -> Itera
         raise
 
 
+def is_undecodable(error: sqlite3.Error) -> bool:
+    """Whether a text was read that is not UTF-8."""
+    return "Could not decode to UTF-8" in str(error)
+
+
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
     """Turns SQLite's errors into ours."""
@@ -88,7 +93,7 @@ def _explain(path: Path, error: sqlite3.Error) -> SourceError:
         return SourceMissing(
             f"{path} is not a SQLite database", subject=str(path), hint="check `path` of the source"
         )
-    if "Could not decode to UTF-8" in str(error):
+    if is_undecodable(error):
         return SourceFailed(
             f"{path} holds text that is not UTF-8: {error}",
             subject=str(path),

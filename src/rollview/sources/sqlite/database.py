@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from pathlib import Path
 
 from rollview.errors import SourceChanged, SourceUnavailable
 from rollview.sources.reload_hint import reload_hint
+from rollview.sources.sqlite.captured import CUTS_TABLE, CapturedTable, State, state_of
 from rollview.sources.sqlite.connection import connect, explained, opened, transaction
-from rollview.sources.sqlite.install import CUTS_TABLE, CapturedTable, State, check, state_of
+from rollview.sources.sqlite.fingerprint import Inspection, SchemaRow, inspect, schema_rows
 
 _CUT_TIMEOUT_SECONDS = 1.0
 
@@ -28,8 +30,13 @@ class DatabaseSnapshot:
 
     connection: sqlite3.Connection
     state: State
-    tables: dict[str, CapturedTable]
+    found: Inspection
     wal: bool
+
+    @property
+    def readable(self) -> dict[str, CapturedTable]:
+        """The captured tables whose logs can be read, damaged or not."""
+        return {name: table for name, table in self.found.tables.items() if name not in self.found.unreadable}
 
 
 class Database:
@@ -41,8 +48,7 @@ class Database:
         self.timeout = timeout
         self._lock = threading.Lock()
         self._identity: tuple[int, int] | None = None
-        self._checked: tuple[int, int] | None = None
-        self._tables: dict[str, CapturedTable] = {}
+        self._inspected: tuple[list[SchemaRow], Inspection] | None = None
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
@@ -61,7 +67,7 @@ class Database:
     def start_afresh(self) -> None:
         """Forgets what is known: setup and removal may do to the file what they like."""
         with self._lock:
-            self._identity = self._checked = None
+            self._identity = self._inspected = None
 
     def begin(self, connection: sqlite3.Connection) -> DatabaseSnapshot:
         """A read transaction, begun on an idle connection, with the capture checked."""
@@ -72,7 +78,7 @@ class Database:
         """What the transaction that a connection is in sees; it begins to see with this."""
         state = state_of(connection, self.source)
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-        return DatabaseSnapshot(connection, state, self._intact(connection, state), mode == "wal")
+        return DatabaseSnapshot(connection, state, self._inspect(connection), mode == "wal")
 
     @contextmanager
     def snapshot(self, watched: bool) -> Iterator[DatabaseSnapshot]:
@@ -103,16 +109,16 @@ class Database:
         except SourceUnavailable:
             return
 
-    def _intact(self, connection: sqlite3.Connection, state: State) -> dict[str, CapturedTable]:
-        (schema,) = connection.execute("PRAGMA schema_version").fetchone()
-        key = (schema, state.generation)
+    def _inspect(self, connection: sqlite3.Connection) -> Inspection:
+        """Looks closely only where the schema is not the one that was looked at before."""
+        rows = schema_rows(connection)
         with self._lock:
-            if self._checked == key:
-                return self._tables
-        tables = check(connection, self.source)
+            if self._inspected is not None and self._inspected[0] == rows:
+                return self._inspected[1]
+        found = inspect(connection, self.source, rows)
         with self._lock:
-            self._checked, self._tables = key, tables
-        return tables
+            self._inspected = (rows, found)
+        return found
 
     def _compare_file(self) -> None:
         status = self.path.stat()
@@ -128,8 +134,17 @@ class Database:
                 )
 
 
-def cut(connection: sqlite3.Connection, version: int, origin: bool = False) -> None:
+def cut(connection: sqlite3.Connection, version: int) -> None:
     """Records a committed counter that no captured transaction may span."""
-    connection.execute(f"INSERT OR IGNORE INTO {CUTS_TABLE} VALUES (?, ?)", (version, int(origin)))
-    if origin:
-        connection.execute(f"UPDATE {CUTS_TABLE} SET origin = 1 WHERE version = ?", (version,))
+    connection.execute(f"INSERT OR IGNORE INTO {CUTS_TABLE} VALUES (?, NULL)", (version,))
+
+
+def cut_origin(connection: sqlite3.Connection, version: int) -> str:
+    """The same for a counter from which a capture begins; returns the token that is kept with it."""
+    cut(connection, version)
+    connection.execute(
+        f"UPDATE {CUTS_TABLE} SET origin = ? WHERE version = ? AND origin IS NULL",
+        (uuid.uuid4().hex[:16], version),
+    )
+    (token,) = connection.execute(f"SELECT origin FROM {CUTS_TABLE} WHERE version = ?", (version,)).fetchone()
+    return str(token)

@@ -22,10 +22,10 @@ from pyarrow import parquet
 
 from rollview.rows import FileScan, Rows, ScanFile
 from rollview.sources.source import COUNT, Table
+from rollview.sources.sqlite.captured import CapturedTable
 from rollview.sources.sqlite.change_log import rows_of
 from rollview.sources.sqlite.connection import quote
 from rollview.sources.sqlite.database import Database, DatabaseSnapshot
-from rollview.sources.sqlite.install import CapturedTable
 from rollview.sources.sqlite.lookup import captured
 from rollview.sources.sqlite.structure import structure_of
 
@@ -54,7 +54,7 @@ def load(
     partitions: list[_Partition] = []
     results: list[Rows] = []
     for table, columns in tables.items():
-        known = captured(snapshot.tables, table.name, database.source)
+        known = captured(snapshot, table.name, database.source, columns)
         (size,) = snapshot.connection.execute(f"SELECT count(*) FROM main.{quote(known.name)}").fetchone()
         whole = _Partition(known, tuple(columns), "", None, None, scratch)
         if size <= LARGE_ROWS:

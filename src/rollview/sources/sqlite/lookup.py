@@ -8,16 +8,18 @@ collation, which finds equal texts always and others, perhaps, too. A semi-join 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from rollview.errors import NotSetUp
+from rollview.errors import NotSetUp, SourceChanged
+from rollview.sources.reload_hint import SETUP_HINT
 from rollview.sources.source import COMPARISONS, Comparison, Lookup, Rows, run_plan
+from rollview.sources.sqlite.captured import CapturedTable
 from rollview.sources.sqlite.change_log import rows_of
 from rollview.sources.sqlite.connection import quote
-from rollview.sources.sqlite.install import CapturedTable
+from rollview.sources.sqlite.database import DatabaseSnapshot
 
 _INTEGERS = {"tinyint", "smallint", "int", "bigint"}
 _STORED_ALIKE = {"string", "double", "binary", "boolean", "date"}
@@ -41,16 +43,12 @@ def can_push(comparison: Comparison, column_type: str) -> bool:
     return column_type == "string" and type(value) is str and comparison.operator == "="
 
 
-def look_up_all(
-    connection: sqlite3.Connection,
-    source: str,
-    tables: Mapping[str, CapturedTable],
-    plan: Sequence[Lookup],
-) -> tuple[Rows, ...]:
-    """The rows of every look-up, read in the connection's transaction."""
+def look_up_all(snapshot: DatabaseSnapshot, source: str, plan: Sequence[Lookup]) -> tuple[Rows, ...]:
+    """The rows of every look-up, as the snapshot sees them."""
+    connection = snapshot.connection
 
     def find(lookup: Lookup, keys: pa.Table | None) -> pa.Table:
-        table = captured(tables, lookup.table.name, source)
+        table = captured(snapshot, lookup.table.name, source, lookup.columns)
         conditions = [f"{quote(each.column)} {each.operator} ?" for each in lookup.conditions]
         parameters = [value for each in lookup.conditions for value in each.values]
         if keys is not None:
@@ -65,13 +63,20 @@ def look_up_all(
     return run_plan(plan, find)
 
 
-def captured(tables: Mapping[str, CapturedTable], name: str, source: str) -> CapturedTable:
-    """A captured table; only of those it is known what a reading saw."""
-    if name not in tables:
-        raise NotSetUp(
-            f"table {source}.{name} is not captured", subject=f"{source}.{name}", hint="run `rollview setup`"
-        )
-    return tables[name]
+def captured(snapshot: DatabaseSnapshot, name: str, source: str, columns: Sequence[str]) -> CapturedTable:
+    """A captured table without damage, with these columns; only of those it is known what a reading saw."""
+    found, subject = snapshot.found, f"{source}.{name}"
+    if name not in found.tables:
+        raise NotSetUp(f"table {subject} is not captured", subject=subject, hint="run `rollview setup`")
+    if name in found.damaged:
+        message = f"source {source}: {found.damaged[name]}"
+        raise SourceChanged(message, subject=subject, hint=SETUP_HINT)
+    table = found.tables[name]
+    for column in columns:
+        if column not in table.types:
+            message = f"column {column} of table {subject} is not captured"
+            raise NotSetUp(message, subject=f"{subject}.{column}", hint="run `rollview setup`")
+    return table
 
 
 def _semi_join(connection: sqlite3.Connection, name: str, table: CapturedTable, keys: pa.Table) -> str:

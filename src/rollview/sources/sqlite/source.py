@@ -1,7 +1,7 @@
 """A SQLite database as a source. The parts are in the modules beside this one; here they are put together.
 
 The source txid of a transaction is the counter at its commit, and a log position is the counter up to which
-capture has looked. A read point is the counter that a reading saw.
+capture has looked, with a stamp. A read point is the counter that a reading saw.
 """
 
 from __future__ import annotations
@@ -9,14 +9,18 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from rollview.errors import InputError, OptionError, ReadPointLost, SourceChanged
-from rollview.sources.reload_hint import reload_hint
+from rollview.sources.reload_hint import SETUP_HINT, reload_hint
 from rollview.sources.source import (
     Batch,
+    CapturedTransaction,
     Comparison,
     Lookup,
+    Loss,
     ReadResult,
     Seen,
     SetupResult,
@@ -24,23 +28,19 @@ from rollview.sources.source import (
     SourceTxids,
     Table,
 )
-from rollview.sources.sqlite.change_log import transactions
-from rollview.sources.sqlite.connection import opened, quote, transaction
-from rollview.sources.sqlite.database import Database, DatabaseSnapshot, cut
-from rollview.sources.sqlite.install import (
+from rollview.sources.sqlite.captured import (
     CUTS_TABLE,
     FORGOTTEN_TABLE,
-    InstallPlan,
-    State,
     captured_tables,
-    install,
     is_installed,
-    plan_install,
-    state_of,
-    uninstall,
 )
+from rollview.sources.sqlite.change_log import remade, stamp_of, transactions
+from rollview.sources.sqlite.connection import opened, quote, transaction
+from rollview.sources.sqlite.database import Database, DatabaseSnapshot, cut_origin
+from rollview.sources.sqlite.install import InstallPlan, install, plan_install, uninstall
 from rollview.sources.sqlite.load import load
 from rollview.sources.sqlite.lookup import can_push, comparable, look_up_all
+from rollview.sources.sqlite.position import LogPosition
 from rollview.sources.sqlite.structure import structure_of, table_names
 from rollview.sources.sqlite.triggers import log_name, old_name
 from rollview.sources.sqlite.watch import CommitWatch
@@ -51,6 +51,9 @@ _NO_WAL = (
     "the database is not in WAL mode: transactions between two polls are captured as one, and readers hold"
     " up writers; `PRAGMA journal_mode = WAL`, once, at the source changes that"
 )
+
+
+_RESTORED = "the database was restored to an earlier state, for example from a backup"
 
 
 class SQLiteSource:
@@ -79,7 +82,7 @@ class SQLiteSource:
         """Also that the file can be written: it is locked as for setup, for a moment."""
         with opened(self.path, self._database.timeout) as connection:
             with transaction(connection, "IMMEDIATE"):
-                plan = plan_install(connection, self.name, [table.name for table in tables])
+                plan = plan_install(connection, self.name, tables)
             return _setup_result(connection, plan)
 
     def setup(self, tables: Sequence[Table]) -> SetupResult:
@@ -88,7 +91,7 @@ class SQLiteSource:
         self._database.start_afresh()
         with self._database.opened() as connection:
             with transaction(connection, "IMMEDIATE"):
-                plan = plan_install(connection, self.name, [table.name for table in tables])
+                plan = plan_install(connection, self.name, tables)
                 install(connection, plan)
             return _setup_result(connection, plan)
 
@@ -119,18 +122,44 @@ class SQLiteSource:
         with self._watch.snapshot() as snapshot:
             start = snapshot.state.version
         with self._database.opened() as connection:
-            cut(connection, start, origin=True)
-        return str(start)
+            return str(LogPosition(start, cut_origin(connection, start)))
 
     def capture(self, site: str, after: str, limit: int) -> Batch:
-        """The transactions after a counter, as far as a snapshot sees them."""
+        """The transactions after a counter, as far as a snapshot sees them, and what was damaged by then."""
         self._expect(site)
-        start = int(after)
+        start = LogPosition.parse(after)
         with self._watch.snapshot() as snapshot:
-            self._expect_log(snapshot.connection, snapshot.state, start, start)
-            source_txids = self._source_txids(snapshot, start, limit)
-            found = transactions(snapshot.connection, self.name, snapshot.tables, start, source_txids)
-        return Batch(found, str(source_txids[-1] if source_txids else start))
+            self._expect_log(snapshot, start, start.counter)
+            lost = self._losses(snapshot, start.counter)
+            source_txids = self._source_txids(snapshot, start.counter, limit)
+            if not source_txids:
+                return Batch((), after, lost)
+            found = self._transactions(snapshot, start.counter, source_txids)
+            end = source_txids[-1]
+            return Batch(found, str(LogPosition(end, stamp_of(snapshot, end))), lost)
+
+    def _losses(self, snapshot: DatabaseSnapshot, after: int) -> dict[str, Loss]:
+        """The tables that are damaged, and those whose log begins only behind a counter."""
+        lost = {
+            f"{self.name}.{table.name}": remade(f"{self.name}.{table.name}")
+            for table in snapshot.found.tables.values()
+            if after < table.since
+        }
+        return lost | {
+            f"{self.name}.{name}": Loss(f"source {self.name}: {reason}", SETUP_HINT)
+            for name, reason in snapshot.found.damaged.items()
+        }
+
+    def _transactions(
+        self, snapshot: DatabaseSnapshot, after: int, source_txids: Sequence[int]
+    ) -> tuple[CapturedTransaction, ...]:
+        """As the log has them, with what is known of how many they were; one record is of one."""
+        found = transactions(snapshot, self.name, after, source_txids)
+        bounds = pairwise((after, *source_txids))
+        return tuple(
+            replace(each, merged=1 if end - start == 1 or self._watch.knows_all(start) else 0)
+            for each, (start, end) in zip(found, bounds, strict=True)
+        )
 
     def _source_txids(self, snapshot: DatabaseSnapshot, after: int, limit: int) -> list[int]:
         """Where to end transactions. Counters number changes, so their difference says how many there are."""
@@ -147,23 +176,25 @@ class SQLiteSource:
     def replay(self, site: str, after: str, source_txids: Sequence[int], upto: str) -> Batch:
         """The same from the change log alone, whatever has happened to the tables since."""
         self._expect(site)
-        with self._database.opened() as connection, transaction(connection):
-            state = state_of(connection, self.name)
-            self._expect_log(connection, state, int(after), int(upto))
-            tables = captured_tables(connection)
-            return Batch(transactions(connection, self.name, tables, int(after), source_txids), upto)
+        start, end = LogPosition.parse(after), LogPosition.parse(upto)
+        # The first thing that a process does after a crash: from now on, it watches.
+        with self._watch.snapshot() as snapshot:
+            self._expect_log(snapshot, start, end.counter)
+            return Batch(self._transactions(snapshot, start.counter, source_txids), upto)
 
     def acknowledge(self, site: str, upto: str) -> None:
         """Deletes log records, some at a time, so that no writer waits long. The counter stays as it is."""
         self._expect(site)
         with self._database.opened() as connection:
-            known = state_of(connection, self.name)
-            limit = min(int(upto), known.version)
+            with transaction(connection):
+                snapshot = self._database.look(connection)
+            limit = min(LogPosition.parse(upto).counter, snapshot.state.version)
             connection.execute(f"UPDATE {FORGOTTEN_TABLE} SET version = max(version, ?)", (limit,))
-            connection.execute(f"DELETE FROM {CUTS_TABLE} WHERE version < ? AND NOT origin", (limit,))
-            for name in captured_tables(connection):
-                # Outside of a writer's statement every note is needless.
-                connection.execute(f"DELETE FROM {quote(old_name(name))}")
+            connection.execute(f"DELETE FROM {CUTS_TABLE} WHERE version < ? AND origin IS NULL", (limit,))
+            for name in snapshot.readable:
+                if name not in snapshot.found.damaged:
+                    # Outside of a writer's statement every note is needless.
+                    connection.execute(f"DELETE FROM {quote(old_name(name))}")
                 _delete_records(connection, log_name(name), limit)
 
     def can_compare(self, key_type: str, column_type: str) -> bool:
@@ -177,7 +208,7 @@ class SQLiteSource:
     def lookup(self, plan: Sequence[Lookup]) -> ReadResult:
         """All from one snapshot."""
         with self._database.snapshot(self._watch.watching) as snapshot:
-            rows = look_up_all(snapshot.connection, self.name, snapshot.tables, plan)
+            rows = look_up_all(snapshot, self.name, plan)
             return ReadResult(rows, json.dumps(snapshot.state.version))
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:
@@ -190,8 +221,10 @@ class SQLiteSource:
         """What a counter saw: all transactions up to the one that ended with it."""
         self._expect(site)
         counter: int = json.loads(read_point)
-        if int(source_txids.log_position) < counter:
+        reached = LogPosition.parse(source_txids.log_position)
+        if reached.counter < counter:
             return None
+        self._expect_same_history(reached)
         versions = source_txids.versions([counter])
         if counter in versions:
             return Seen(versions[counter])
@@ -221,22 +254,46 @@ class SQLiteSource:
                 f"source {self.name} has no site {site}", subject=site, hint=f"its only site is {self.name}"
             )
 
-    def _expect_log(self, connection: sqlite3.Connection, state: State, after: int, upto: int) -> None:
+    def _expect_same_history(self, reached: LogPosition) -> None:
+        """What was captured must be what the database has gone through."""
+        with self._database.opened() as connection, transaction(connection):
+            snapshot = self._database.look(connection)
+            (forgotten,) = connection.execute(f"SELECT version FROM {FORGOTTEN_TABLE}").fetchone()
+            if reached.counter > max(forgotten, snapshot.state.version):
+                raise self._cannot_go_on(reached, _RESTORED)
+            if forgotten < reached.counter and not _has_stamp(snapshot, reached):
+                raise self._cannot_go_on(reached, _RESTORED)
+
+    def _expect_log(self, snapshot: DatabaseSnapshot, after: LogPosition, upto: int) -> None:
         """The log must hold all after a counter; otherwise something has happened that is not in it."""
-        (forgotten,) = connection.execute(f"SELECT version FROM {FORGOTTEN_TABLE}").fetchone()
-        if after < state.generation:
-            reason = "capture was set up again since then"
-        elif after < forgotten:
-            reason = "these changes were already discarded at the source"
-        elif upto > state.version:
-            reason = "the database was restored to an earlier state, for example from a backup"
-        else:
-            return
-        raise SourceChanged(
-            f"source {self.name} cannot be captured from {after} on: {reason}",
+        row = snapshot.connection.execute(f"SELECT version FROM {FORGOTTEN_TABLE}").fetchone()
+        forgotten = row[0]
+        if after.counter < snapshot.state.generation:
+            raise self._cannot_go_on(after, "capture was set up again since then")
+        if after.counter < forgotten:
+            raise self._cannot_go_on(after, "these changes were already discarded at the source")
+        # What was let go exactly up to here was let go by whoever captured it.
+        is_known = forgotten == after.counter or _has_stamp(snapshot, after)
+        if upto > snapshot.state.version or not is_known:
+            raise self._cannot_go_on(after, _RESTORED)
+
+    def _cannot_go_on(self, after: LogPosition, reason: str) -> SourceChanged:
+        return SourceChanged(
+            f"source {self.name} cannot be captured from {after.counter} on: {reason}",
             subject=self.name,
             hint=reload_hint(self.name),
         )
+
+
+def _has_stamp(snapshot: DatabaseSnapshot, reached: LogPosition) -> bool:
+    """Whether the database came by the place that a log position names."""
+    if not reached.stamp:
+        return True
+    row = snapshot.connection.execute(
+        f"SELECT origin FROM {CUTS_TABLE} WHERE version = ?", (reached.counter,)
+    ).fetchone()
+    origin = row[0] if row is not None else None
+    return reached.stamp in (origin, stamp_of(snapshot, reached.counter))
 
 
 def _setup_result(connection: sqlite3.Connection, plan: InstallPlan) -> SetupResult:

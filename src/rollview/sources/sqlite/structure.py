@@ -6,9 +6,10 @@ rowid, the primary key, unique constraints, and unique indexes with their collat
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from rollview.sources.source import COUNT, CSN, ForeignKey, Table
@@ -81,6 +82,28 @@ class Structure:
             tuple(ForeignKey(key.columns, f"{source}.{key.references}") for key in self.foreign_keys),
             tuple(self.types.values()),
         )
+
+
+def to_json(structure: Structure) -> str:
+    """What triggers are made from, to be kept beside them."""
+    return json.dumps(asdict(replace(structure, foreign_keys=(), obstacles=())))
+
+
+def from_json(text: str) -> Structure:
+    """What triggers were made from."""
+    fields = json.loads(text)
+    return Structure(
+        fields["name"],
+        tuple(SQLiteColumn(**each) for each in fields["columns"]),
+        tuple(fields["key"]),
+        tuple(
+            UniqueKey(tuple((name, collation) for name, collation in each["columns"]), each["condition"])
+            for each in fields["unique"]
+        ),
+        (),
+        fields["moved_by_parents"],
+        (),
+    )
 
 
 def table_names(connection: sqlite3.Connection) -> tuple[str, ...]:
@@ -201,7 +224,8 @@ def _name_obstacles(columns: tuple[SQLiteColumn, ...]) -> tuple[str, ...]:
 def _trigger_obstacles(connection: sqlite3.Connection, name: str, renewed: bool) -> tuple[str, ...]:
     """Triggers of the owner that could make ours miss something.
 
-    RAISE(IGNORE) in an AFTER trigger skips the triggers that follow it. A trigger that writes its own table
+    RAISE(IGNORE) and RAISE(FAIL) in an AFTER trigger keep the row and skip the triggers that follow. A
+    trigger that writes its own table
     must not run between our noting which rows a REPLACE may delete and our logging of those that are gone.
     SQLite runs the youngest trigger first: so no BEFORE trigger may do so, and no AFTER trigger younger
     than ours. Triggers of ours that are renewed will be the youngest of all.
@@ -220,8 +244,12 @@ def _trigger_obstacles(connection: sqlite3.Connection, name: str, renewed: bool)
         tokens = [token.strip('"`[]').upper() for token in _TOKEN.findall(sql) if not _is_blank(token)]
         body = tokens[tokens.index("BEGIN") :] if "BEGIN" in tokens else tokens
         after = "AFTER" in tokens[: len(tokens) - len(body)]
-        if after and _follows(body, "RAISE", "(", "IGNORE"):
-            found.append(f"its trigger {trigger} raises IGNORE after a change, which skips other triggers")
+        for action in ("IGNORE", "FAIL"):
+            if after and _follows(body, "RAISE", "(", action):
+                found.append(
+                    f"its trigger {trigger} raises {action} after a change, which keeps the row but skips"
+                    " other triggers"
+                )
         if _writes(body, name.upper()) and (younger or not after):
             found.append(f"its trigger {trigger} writes the table itself while a row is being replaced")
     return tuple(found)

@@ -22,7 +22,7 @@ A conflict clause of the writer's statement rules inside triggers, too, so no st
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rollview.sources.sqlite.connection import quote
 from rollview.sources.sqlite.structure import OURS, Structure, UniqueKey
@@ -53,30 +53,28 @@ def trigger_names(table: str) -> tuple[str, ...]:
     return tuple(f"{OURS}_{what}_{table}" for what in _TRIGGERS)
 
 
-def statements(structure: Structure) -> dict[str, str]:
-    """All that is made for one table: names and CREATE statements, in order."""
-    return dict(_Writer(structure).all())
+def statements(structure: Structure, columns: Sequence[str]) -> dict[str, str]:
+    """All that is made to capture these columns of a table: names and CREATE statements, in order."""
+    return dict(_Writer(structure, columns).all())
 
 
 class _Writer:
     """Writes the statements of one table; only the names in them are kept."""
 
-    def __init__(self, structure: Structure) -> None:
+    def __init__(self, structure: Structure, columns: Sequence[str]) -> None:
         self.structure = structure
+        self.columns = columns
         self.table = quote(structure.name)
         self.log = quote(log_name(structure.name))
         self.old = quote(old_name(structure.name))
-        self.width = len(structure.columns)
+        self.width = len(columns)
         self.ids = [f"i{i}" for i in range(len(structure.identity))]
 
     def all(self) -> Iterator[tuple[str, str]]:
         """Names and statements: the two tables first, then the triggers."""
         name = self.structure.name
-        log_columns = ", ".join((*self._numbered("o"), *self._numbered("n")))
-        yield (
-            log_name(name),
-            f"CREATE TABLE {self.log}(version INTEGER PRIMARY KEY, kind, time, {log_columns})",
-        )
+        columns = ["version INTEGER PRIMARY KEY", "kind", "time", *self._numbered("o"), *self._numbered("n")]
+        yield log_name(name), f"CREATE TABLE {self.log}({', '.join(columns)})"
         yield old_name(name), f"CREATE TABLE {self.old}(gone, {', '.join((*self.ids, *self._numbered('c')))})"
         yield self._trigger("insert", "AFTER INSERT", self.table, self._record(INSERTED, new="NEW"))
         yield self._trigger("update", "AFTER UPDATE", self.table, self._record(UPDATED, old="OLD", new="NEW"))
@@ -103,7 +101,7 @@ class _Writer:
         return [f"{letter}{i}" for i in range(self.width)]
 
     def _values(self, of: str) -> list[str]:
-        return [f"{of}.{quote(column.name)}" for column in self.structure.columns]
+        return [f"{of}.{quote(column)}" for column in self.columns]
 
     def _record(self, kind: int, old: str = "", new: str = "", noted: str = "") -> str:
         """Counts one and logs a record."""

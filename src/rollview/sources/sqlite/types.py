@@ -14,8 +14,8 @@
 | contains BLOB or BINARY, is ANY, or nothing | binary | blob |
 | anything else (UUID, JSON, TIME …) | string | text |
 
-SQLite allows any value in any column. One that is not stored as listed raises `ValueMisfit`: a guess could
-be silently wrong.
+SQLite allows any value in any column. One that is not stored as listed raises `UnrepresentableValue`: a guess
+could be silently wrong.
 """
 
 from __future__ import annotations
@@ -55,6 +55,19 @@ _DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)?")
 _MOST_DIGITS = 38
+_SHOWN_CHARACTERS = 80
+
+
+class NotText(bytes):
+    """What SQLite calls a text and is not UTF-8."""
+
+
+def as_text(raw: bytes) -> str | NotText:
+    """A stored text; fits no column if it is none."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return NotText(raw)
 
 
 def spark_type_of(declared: str) -> str:
@@ -150,11 +163,15 @@ def _first_misfit(values: Sequence[Any], convert: Callable[[Any], Any], arrow: p
     return None
 
 
+def shown(value: Any) -> str:
+    """A stored value for people."""
+    text = "NULL" if value is None else repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."
+
+
 def _misfit(value: Any, kind: str, place: str) -> UnrepresentableValue:
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
     return UnrepresentableValue(
-        f"{place} is read as {kind}, but holds {shown}, which is not a valid {kind}",
+        f"{place} is read as {kind}, but holds {shown(value)}, which is not a valid {kind}",
         subject=place,
         hint="repair the value at the source, or declare the column by what it holds",
     )

@@ -97,18 +97,24 @@ def _parse_index_header(raw: bytes) -> IndexHeader | None:
 
 
 class WalReader:
-    """Finds the counter's value at every commit, reading each frame once."""
+    """Finds the counter's value at every commit, reading each frame once.
+
+    `continued` says whether the last call went on in the WAL where the one before it had ended, `failed`
+    whether it gave up because the WAL was started over again and again.
+    """
 
     def __init__(self, database: Path) -> None:
         self._database = database
         self._place: tuple[bytes, int, int] | None = None
         self.frames = 0
+        self.continued = self.failed = False
 
     def commits(self, root_page: int, generation: int) -> list[int]:
         """The counters at the commits since the last call, or since the WAL began.
 
         `root_page` is the page of the counter, `generation` the number that source txids it as ours.
         """
+        self.continued = self.failed = False
         for _ in range(_ATTEMPTS):
             before = read_index_header(self._database)
             if before is None or before.last_frame == 0:
@@ -119,8 +125,10 @@ class WalReader:
             found = self._scan(before, start, root_page, generation)
             after = read_index_header(self._database)
             if found is not None and after is not None and after.salts == before.salts:
+                self.continued = place == self._place
                 self._place, self.frames = place, before.last_frame
                 return found
+        self.failed = True
         return []
 
     def _scan(self, header: IndexHeader, start: int, root_page: int, generation: int) -> list[int] | None:

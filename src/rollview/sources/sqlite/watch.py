@@ -2,8 +2,12 @@
 
 In WAL mode each snapshot stays open until the next one has been taken and the WAL has been read. An open
 snapshot keeps the WAL from being started over, so no commit in between can go unnoticed. It also lets the
-WAL grow, so two things end it: a snapshot that nobody follows up is let go after a while, and a WAL that has
-grown long is given the chance to start over.
+WAL grow, so a WAL that has grown long is given the chance to start over. While nobody captures, because a
+view is being loaded, say, the watch takes the next snapshot by itself every few seconds; after some minutes
+without a capture it stops. All that is remembered of a commit is a number.
+
+Commits of a time in which nobody watched are known only as far as the WAL still has them. Which counter it is
+from which on all are known, the watch knows, too.
 
 That chance costs no knowledge. A snapshot of a WAL that is wholly copied into the database does not use the
 WAL (it holds read lock 0): the next writer may start it over, while the copying of what is then written waits
@@ -15,14 +19,18 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from rollview.errors import RollviewError
+from rollview.sources.sqlite.captured import State
 from rollview.sources.sqlite.connection import explained
 from rollview.sources.sqlite.database import Database, DatabaseSnapshot
 from rollview.sources.sqlite.wal import WalReader
 
-HOLD_SECONDS = 60.0
+HOLD_SECONDS = 600.0
+FOLLOW_SECONDS = 10.0
 LONG_FRAMES = 4_000
 VERY_LONG_FRAMES = 16_000
 _PATIENCE_SECONDS = 1.0
@@ -35,17 +43,22 @@ class CommitWatch:
         self,
         database: Database,
         hold_seconds: float = HOLD_SECONDS,
+        follow_seconds: float = FOLLOW_SECONDS,
         long_frames: int = LONG_FRAMES,
         very_long_frames: int = VERY_LONG_FRAMES,
     ) -> None:
         self._database = database
         self._hold_seconds = hold_seconds
+        self._follow_seconds = follow_seconds
         self._long_frames = long_frames
         self._very_long_frames = very_long_frames
         self._lock = threading.RLock()
         self._reader = WalReader(database.path)
         self._commits: set[int] = set()
+        self._all_known_from: int | None = None
+        self._counter_at: tuple[int, int] | None = None
         self._held: sqlite3.Connection | None = None
+        self._until = 0.0
         self._timer: threading.Timer | None = None
 
     @property
@@ -61,13 +74,15 @@ class CommitWatch:
             try:
                 snapshot = self._database.begin(connection)
                 if snapshot.wal:
-                    state = snapshot.state
-                    self._commits.update(self._reader.commits(state.root_page, state.generation))
+                    self._read_wal(snapshot.state)
+                else:
+                    self._all_known_from = None
                 yield snapshot
             except BaseException:
                 connection.close()
                 raise
             if snapshot.wal:
+                self._until = time.monotonic() + self._hold_seconds
                 self._hold(connection)
                 self._let_start_over()
             else:
@@ -83,6 +98,11 @@ class CommitWatch:
             self._commits = {commit for commit in self._commits if commit > after}
             return {commit for commit in self._commits if commit <= upto}
 
+    def knows_all(self, after: int) -> bool:
+        """Whether every commit after a counter is known, up to the latest snapshot."""
+        with self._lock:
+            return self._all_known_from is not None and self._all_known_from <= after
+
     def release(self) -> None:
         """Lets go of the snapshot: the WAL may be started over at any time, and commits be overlooked."""
         with self._lock:
@@ -93,12 +113,38 @@ class CommitWatch:
                 self._held.close()
                 self._held = None
 
+    def _read_wal(self, state: State) -> None:
+        found = self._reader.commits(state.root_page, state.generation)
+        self._commits.update(found)
+        # A VACUUM may have moved the counter to another page since the last look.
+        at = (state.root_page, state.generation)
+        is_followed = self._reader.continued or (self.watching and at == self._counter_at)
+        if self._reader.failed or not is_followed:
+            self._all_known_from = min(found, default=state.version)
+        self._counter_at = at
+
     def _hold(self, connection: sqlite3.Connection) -> None:
         self.release()
         self._held = connection
-        self._timer = threading.Timer(self._hold_seconds, self.release)
+        self._timer = threading.Timer(self._follow_seconds, self._go_on)
         self._timer.daemon = True
         self._timer.start()
+
+    def _go_on(self) -> None:
+        """Takes the next snapshot while nobody captures, so that the WAL need not grow; at last, none."""
+        with self._lock:
+            if self._timer is not threading.current_thread():
+                return
+            try:
+                if time.monotonic() > self._until:
+                    self.release()
+                else:
+                    with explained(self._database.path):
+                        self._follow()
+                        self._let_start_over()
+            except RollviewError:
+                # Whoever captures next is told what is wrong.
+                self.release()
 
     def _let_start_over(self) -> None:
         if self._reader.frames < self._long_frames:
@@ -122,8 +168,10 @@ class CommitWatch:
         """Moves the held snapshot to the present."""
         connection = self._database.connect()
         try:
-            state = self._database.begin(connection).state
-            self._commits.update(self._reader.commits(state.root_page, state.generation))
+            snapshot = self._database.begin(connection)
+            if not snapshot.wal:
+                raise sqlite3.OperationalError("the journal mode has changed")
+            self._read_wal(snapshot.state)
         except BaseException:
             connection.close()
             raise

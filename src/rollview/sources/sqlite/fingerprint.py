@@ -1,0 +1,149 @@
+"""Whether everything that capture relies on is still there, and is still the same.
+
+Identity is more than a name and a text: a trigger that was dropped for an import and created again afterwards
+reads as before, and all that was written meanwhile is missing from the log. So setup ends with a *seal*, a
+view that is created after everything else. SQLite numbers the rows of its schema table in the order of their
+creation, and VACUUM keeps that order for triggers and views. Whatever is created again stands behind the
+seal.
+
+Damage to one table is told in words that name the act; the other tables go on. Damage to what all tables
+share is an error of the source.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rollview.errors import SourceChanged
+from rollview.sources.reload_hint import reload_hint
+from rollview.sources.sqlite.captured import SEAL, SHARED, CapturedTable, captured_tables
+from rollview.sources.sqlite.structure import Structure, structure_of
+from rollview.sources.sqlite.triggers import log_name, old_name, statements, trigger_names
+
+SchemaRow = tuple[int, str, str, str, str | None]
+"""Row number, type, name, table and text of something in the schema."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The captured tables, what happened to those that are damaged, and which logs cannot be read."""
+
+    tables: dict[str, CapturedTable]
+    damaged: dict[str, str]
+    unreadable: frozenset[str]
+
+
+def schema_rows(connection: sqlite3.Connection) -> list[SchemaRow]:
+    """The whole schema as the transaction sees it; also edits that do not move SQLite's schema version."""
+    return connection.execute("SELECT rowid, type, name, tbl_name, sql FROM sqlite_schema").fetchall()
+
+
+def inspect(connection: sqlite3.Connection, source: str, rows: list[SchemaRow]) -> Inspection:
+    """Looks at everything; refuses a database in which what all tables share is damaged."""
+    schema = {row[2]: row for row in rows}
+    if reason := shared_damage(schema):
+        raise SourceChanged(f"source {source}: {reason}", subject=source, hint=reload_hint(source))
+    tables = captured_tables(connection)
+    reasons = {name: damage(connection, table, schema) for name, table in tables.items()}
+    damaged = {name: reason for name, reason in reasons.items() if reason}
+    unreadable = frozenset(name for name in damaged if not _has_log(tables[name], schema))
+    return Inspection(tables, damaged, unreadable)
+
+
+def shared_damage(schema: Mapping[str, SchemaRow]) -> str:
+    """What happened to the tables that the capture of all tables shares; empty if nothing did."""
+    for name, statement in SHARED.items():
+        if name not in schema:
+            return f"{name}, which capture needs, was dropped"
+        if schema[name][4] != statement or _is_recreated(name, schema):
+            return f"{name}, which capture needs, was altered, or dropped and created again"
+    return ""
+
+
+def damage(connection: sqlite3.Connection, table: CapturedTable, schema: Mapping[str, SchemaRow]) -> str:
+    """What happened to a table or its capture, as a sentence; empty if nothing that matters did."""
+    present = structure_of(connection, table.name)
+    there = next((schema[name][3] for name in trigger_names(table.name) if name in schema), table.name)
+    if there.lower() not in (table.name.lower(), old_name(table.name).lower()):
+        taken = "" if present is None else ", and another table has its name now"
+        return f"table {table.name} was renamed to {there}{taken}"
+    if present is None:
+        return f"table {table.name} was dropped"
+    return (
+        _damage_of_triggers(table, schema)
+        or _damage_of_columns(table, present)
+        or _damage_of_texts(table, present, schema)
+    )
+
+
+def _damage_of_triggers(table: CapturedTable, schema: Mapping[str, SchemaRow]) -> str:
+    """Whether all that captures a table is there, belongs to it, and is what setup made."""
+    made = (log_name(table.name), old_name(table.name), *trigger_names(table.name))
+    missing = [name for name in made if name not in schema]
+    triggers = [name for name in trigger_names(table.name) if name not in schema]
+    if len(triggers) >= len(trigger_names(table.name)) - 1:
+        return f"table {table.name} was dropped and created again, or its triggers were dropped"
+    if missing:
+        return f"{missing[0]}, which captures table {table.name}, was dropped"
+    for name in made:
+        if _is_recreated(name, schema):
+            return f"{name}, which captures table {table.name}, was dropped and created again"
+    if SEAL not in schema:
+        return (
+            f"{SEAL} was dropped, so it is not known whether what captures table {table.name}"
+            " was dropped and created again"
+        )
+    return ""
+
+
+def _damage_of_columns(table: CapturedTable, present: Structure) -> str:
+    for name, kind in table.types.items():
+        if name not in present.types:
+            return f"column {name} of table {table.name} was renamed or dropped"
+        if present.types[name] != kind:
+            return f"column {name} of table {table.name} has type {present.types[name]} now, it was {kind}"
+    if present.key != table.key:
+        now, then = ", ".join(present.key) or "none", ", ".join(table.key) or "none"
+        return f"the primary key of table {table.name} changed: it is {now}, it was {then}"
+    if present.obstacles:
+        return f"table {table.name} can no longer be captured: {'; '.join(present.obstacles)}"
+    return ""
+
+
+def _damage_of_texts(table: CapturedTable, present: Structure, schema: Mapping[str, SchemaRow]) -> str:
+    """Whether the triggers read as setup made them, or as it would make them today, and are enough today."""
+    texts = {name: row[4] for name, row in schema.items()}
+    if all(texts.get(name) == text for name, text in statements(present, tuple(table.types)).items()):
+        return ""
+    for name, text in statements(table.structure, tuple(table.types)).items():
+        if texts[name] != text:
+            return f"{name}, which captures table {table.name}, was altered"
+    # Fewer unique keys than at setup do no harm: then triggers look for collisions that do not happen.
+    if new := [key for key in present.unique if key not in table.structure.unique]:
+        columns = ", ".join(column for column, _ in new[0].columns)
+        return (
+            f"table {table.name} has got a unique key ({columns}): rows that REPLACE deletes by it are missed"
+        )
+    if present.identity != table.structure.identity:
+        return f"the rows of table {table.name} have another identity than its triggers go by"
+    if present.moved_by_parents and not table.structure.moved_by_parents:
+        return f"table {table.name} has got a foreign key whose action can update its rows"
+    if _defaults(present) != _defaults(table.structure):
+        return f"the default of a column of table {table.name} changed, which REPLACE puts in place of NULL"
+    return ""
+
+
+def _defaults(structure: Structure) -> dict[str, str]:
+    return {column.name: column.absent for column in structure.columns if column.absent}
+
+
+def _is_recreated(name: str, schema: Mapping[str, SchemaRow]) -> bool:
+    return SEAL in schema and schema[name][0] > schema[SEAL][0]
+
+
+def _has_log(table: CapturedTable, schema: Mapping[str, SchemaRow]) -> bool:
+    name = log_name(table.name)
+    wanted = statements(table.structure, tuple(table.types))[name]
+    return name in schema and schema[name][4] == wanted
