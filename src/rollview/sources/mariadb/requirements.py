@@ -13,8 +13,8 @@ import pymysql
 
 from rollview.errors import CaptureRefused, RollviewError
 from rollview.sources.mariadb.connection import Server
+from rollview.sources.mariadb.declarations import quote
 from rollview.sources.mariadb.log_stream import LogStream
-from rollview.sources.mariadb.lookup import quote
 from rollview.sources.mariadb.registered import CREATE
 from rollview.sources.mariadb.server_log import written_position
 
@@ -103,7 +103,11 @@ def _missing_grants(server: Server, cursor: Any, user: str, tables: Iterable[str
     elif _may_not_dump(server, cursor):
         yield f"GRANT REPLICATION SLAVE ON *.* TO {user};"
     for table in tables:
-        if _is_denied(cursor, f"SELECT * FROM {quote(table)} LIMIT 0"):
+        # Privileges for all single columns would not show the table's declaration.
+        if any(
+            _is_denied(cursor, f"{tried} {quote(table)}{limit}")
+            for tried, limit in (("SELECT * FROM", " LIMIT 0"), ("SHOW CREATE TABLE", ""))
+        ):
             yield f"GRANT SELECT ON {database}.{quote(table)} TO {user};"
     if _is_denied(cursor, "CREATE TEMPORARY TABLE _rollview_try (id INT)"):
         yield f"GRANT CREATE TEMPORARY TABLES ON {database}.* TO {user};"
