@@ -34,15 +34,20 @@ from rollview.sources.source import Batch, Loss
 
 _QUIET_SECONDS = 2.0
 _LONGEST_SECONDS = 10.0
+_OTHER_LOG = "it was set up with another binary log than the one that the server has now"
 
 
 @dataclass
 class _Reading:
-    """An open stream, what it makes of the events, and the log position at which it stands."""
+    """An open stream, what it makes of the events, and the log position at which it stands.
+
+    `state` is the server that it is asked beside, and how often something was reset there.
+    """
 
     stream: LogStream
     transactions: Transactions
     log_position: str
+    state: tuple[str, int] = ("", 0)
 
     def step(self, patience_seconds: float) -> bool:
         """Takes one event; False if none came."""
@@ -110,10 +115,11 @@ class Capture:
                 subject=self._server.source,
                 hint=reload_hint(self._server.source),
             )
-        if self._reading is not None and self._reading.stream.server != state.identity:
-            # The address leads elsewhere now; whether the log is the same one is seen when it is opened.
+        if self._reading is not None and self._reading.state != (state.identity, state.resets):
+            # Whether it is still the same log is seen when it is opened.
             self._stop()
         reading = self._reading_at(after, log_position)
+        reading.state = (state.identity, state.resets)
         transactions = reading.transactions
         deadline = time.monotonic() + _LONGEST_SECONDS
         while reading.stream.ordinal < target.ordinal or not transactions.between:
@@ -156,6 +162,9 @@ class Capture:
             tables = self._tables(cursor)
             damaged = self._fingerprint.damaged(connection, tables)
             lacks = server_state(cursor, self._server.address.database).lacks
+            if not lacks:
+                written = written_position(cursor).ordinal
+                damaged |= {name: _OTHER_LOG for name, table in tables.items() if table.since > written}
         return self._losses({**damaged, **dict.fromkeys(tables if lacks else (), lacks)})
 
     def _losses(self, damaged: Mapping[str, str]) -> dict[str, Loss]:

@@ -83,11 +83,13 @@ def _plan_install(server: Server, connection: Any, cursor: Any, tables: Sequence
     if denied := grants_for_ours(server, cursor, missing):
         return _Plan(needed=denied, warnings=lacking.warnings)
     present = read_registered(cursor, server.address.database) or {}
+    written = written_position(cursor)
     begun, kept = [], []
     for table, structure in zip(tables, wanted, strict=True):
         anew, known = registered_as(structure, table.columns), present.get(table.name)
         wanted_types = dict(zip(table.columns, table.types, strict=True)) if table.types else anew.types
-        if known is None or wanted_types != known.types or table_damage(known, structure):
+        lost = known is not None and (table_damage(known, structure) or known.since > written.ordinal)
+        if known is None or wanted_types != known.types or lost:
             begun.append(replace(anew, again=known is not None))
         elif (going_on := _going_on(known, anew)) != known:
             kept.append(going_on)

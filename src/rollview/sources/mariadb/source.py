@@ -23,7 +23,7 @@ from rollview.sources.mariadb.load import load
 from rollview.sources.mariadb.lookup import PlannedLookups, can_push, comparable
 from rollview.sources.mariadb.position import parse_log_position, parse_read_point
 from rollview.sources.mariadb.registered import Registered, read_registered
-from rollview.sources.mariadb.requirements import check_version
+from rollview.sources.mariadb.requirements import check_version, unfit_settings
 from rollview.sources.mariadb.server_log import in_doubt, written_position
 from rollview.sources.mariadb.snapshot import Snapshots
 from rollview.sources.mariadb.structure import structures_of
@@ -107,6 +107,7 @@ class MariaDBSource:
             with self._server.session() as connection, connection.cursor() as cursor:
                 version = check_version(self.name, cursor)
                 tables = read_registered(cursor, self._server.address.database)
+                unfit = unfit_settings(cursor)
                 written = written_position(cursor)
                 cursor.execute("SHOW BINARY LOGS")
                 sizes = [int(row[1]) for row in cursor.fetchall()]
@@ -121,6 +122,7 @@ class MariaDBSource:
             "server": f"MariaDB {version}",
             "log": f"{written.file}:{written.offset}; {kept}, {limit}",
             "tables": "not set up" if tables is None else ", ".join(tables) or "none",
+            **({"settings": f"{'; '.join(unfit)}: run `rollview setup`"} if unfit else {}),
         }
 
     def current_position(self, site: str) -> str:
