@@ -15,7 +15,7 @@ from rollview.algebra.history import Seen
 from rollview.algebra.relation import Table
 from rollview.rows import Rows
 from rollview.sources.mariadb import MariaDBSource
-from rollview.sources.source import CapturedTransaction, Lookup, SetupResult
+from rollview.sources.source import CapturedTransaction, Lookup, Loss, SetupResult
 from rollview.testing.questions import first_plan
 from servers.mariadb import MariaDBServer
 
@@ -84,16 +84,25 @@ class History:
         self.source = source
         self.log_position = source.current_position("s") if log_position is None else log_position
         self.transactions: list[CapturedTransaction] = []
+        self.noticed: dict[str, Loss] = {}
 
     def capture(self, limit: int = 10_000) -> list[CapturedTransaction]:
         """Takes all that is new; that."""
         begin = len(self.transactions)
         while True:
             batch = self.source.capture("s", self.log_position, limit)
+            self.noticed |= batch.lost
             if not batch.transactions and batch.log_position == self.log_position:
                 return self.transactions[begin:]
             self.transactions += batch.transactions
             self.log_position = batch.log_position
+
+    def logged(self) -> dict[str, Loss]:
+        """The losses that transactions tell, the first of each table."""
+        found: dict[str, Loss] = {}
+        for each in self.transactions:
+            found = {**each.lost, **found}
+        return found
 
     def latest(self, source_txid: int) -> int:
         return sum(each.source_txid <= source_txid for each in self.transactions)

@@ -76,6 +76,28 @@ def test_what_cannot_be_captured_exactly_is_refused(database: Database, declared
     database.setup("p")
 
 
+def test_an_account_that_may_only_read_sees_what_cascades(database: Database) -> None:
+    """The server's own list of constraints is empty for it."""
+    user = f"r_{database.name}"
+    database.execute(
+        "CREATE TABLE p (id INT PRIMARY KEY)",
+        "CREATE TABLE t (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) ON UPDATE CASCADE)",
+        "CREATE TABLE `we``ird, (x)` (id INT PRIMARY KEY, `a``)` INT, KEY (`a``)`),"
+        " CONSTRAINT `c ``(` FOREIGN KEY (`a``)`) REFERENCES p (id) ON DELETE SET NULL)",
+        f"CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'pw'",
+        f"GRANT SELECT, CREATE TEMPORARY TABLES ON `{database.name}`.* TO {user}@'127.0.0.1'",
+    )
+    try:
+        with closing(MariaDBSource("s", database.server.dsn(database.name, user, "pw"))) as source:
+            tables = {table.name: table for table in source.tables()}
+            assert tables["t"].foreign_keys == (ForeignKey(("p",), "s.p"),)
+            for name in ("t", "we`ird, (x)"):
+                with pytest.raises(CaptureRefused, match="without a trace"):
+                    source.check([tables[name]])
+    finally:
+        database.execute(f"DROP USER {user}@'127.0.0.1'")
+
+
 def test_a_server_that_is_set_otherwise_is_told_how_to_be(own_server: MariaDBServer) -> None:
     database = Database(own_server, "d")
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")

@@ -215,17 +215,53 @@ def test_columns_without_an_equal_are_left_out_and_warned_of(database: Database)
         ("TIMESTAMP NULL", "0"),
     ],
 )
-def test_a_date_that_is_none_is_an_error_with_the_name_of_its_column(
+def test_a_date_that_is_none_is_a_loss_with_the_name_of_its_column(
     database: Database, declared: str, value: str
 ) -> None:
-    database.execute(f"CREATE TABLE t (id INT PRIMARY KEY, v {declared})")
+    database.execute(
+        f"CREATE TABLE t (id INT PRIMARY KEY, v {declared})", "CREATE TABLE other (id INT PRIMARY KEY)"
+    )
     database.setup()
     history = History(database.source)
-    database.execute("SET sql_mode = 'ALLOW_INVALID_DATES'", f"INSERT INTO t VALUES (1, {value})")
-    with pytest.raises(UnrepresentableValue, match=r"s\.t\.v"):
-        history.capture()
+    database.execute(
+        "SET sql_mode = 'ALLOW_INVALID_DATES'",
+        "INSERT INTO t VALUES (1, '2024-02-29')",
+        "BEGIN",
+        "INSERT INTO other VALUES (1)",
+        f"INSERT INTO t VALUES (2, {value})",
+        "COMMIT",
+        "INSERT INTO t VALUES (3, '2024-03-01')",
+    )
+    before, bad, after = history.capture()
+    assert not before.lost and before.rows["s.t"].num_rows == 1  # type: ignore[union-attr]
+    assert list(bad.rows) == ["s.other"] and list(bad.lost) == ["s.t"]
+    assert "s.t.v is read as" in bad.lost["s.t"].message and bad.transaction_id in bad.lost["s.t"].message
+    assert "repair the value" in bad.lost["s.t"].hint and "`rollview setup`" in bad.lost["s.t"].hint
+    assert list(after.rows) == ["s.t"] and not after.lost
     with pytest.raises(UnrepresentableValue, match=r"s\.t\.v"):
         database.source.read({database.tables()["t"]: ("id", "v")}, Path("/nonexistent"))
+
+
+def test_a_value_of_a_large_transaction_that_spark_cannot_hold_is_a_loss(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollview.sources.server.changed_rows.SPILL_ROWS", 10)
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY, v DATE)", "CREATE TABLE u (id INT PRIMARY KEY)")
+    database.setup()
+    history = History(database.source)
+    database.execute(
+        "SET sql_mode = ''",
+        "BEGIN",
+        "INSERT INTO t SELECT seq, '2024-01-01' FROM seq_1_to_25",
+        "INSERT INTO t VALUES (26, '0000-00-00')",
+        "INSERT INTO t SELECT seq, '2024-01-01' FROM seq_27_to_60",
+        "INSERT INTO u VALUES (1)",
+        "COMMIT",
+        "INSERT INTO t SELECT seq, '2024-01-01' FROM seq_61_to_80",
+    )
+    bad, good = history.capture()
+    assert list(bad.rows) == ["s.u"] and "'0000-00-00'" in bad.lost["s.t"].message
+    assert not good.lost and len(counted(good.rows["s.t"])) == 20
 
 
 def test_every_byte_of_a_single_byte_charset_is_read_as_the_server_shows_it(database: Database) -> None:

@@ -3,6 +3,9 @@
 One stream stays open between calls. A call first asks the server how far its log is written, and reads up to
 there: so it returns at once when nothing is new, and misses nothing that was committed before it began. A
 call that wants to go on from elsewhere, as after a batch that was not kept, opens another stream.
+
+Behind what it has read it looks at the tables and at the server: what has changed there without a word in the
+log had changed before, so the batch itself tells of it.
 """
 
 from __future__ import annotations
@@ -12,33 +15,39 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rollview.errors import LogLost, NotSetUp, RollviewError, SourceUnavailable
-from rollview.sources.mariadb.charsets import Charsets
 from rollview.sources.mariadb.connection import Server
+from rollview.sources.mariadb.fingerprint import Fingerprint
 from rollview.sources.mariadb.log_stream import LogStream
 from rollview.sources.mariadb.logged_tables import LoggedTables
 from rollview.sources.mariadb.position import LogPosition, Position, parse_log_position
 from rollview.sources.mariadb.registered import Registered, read_registered
-from rollview.sources.mariadb.server_log import written_position
+from rollview.sources.mariadb.server_log import server_state, written_position
 from rollview.sources.mariadb.transactions import Transactions
-from rollview.sources.reload_hint import reload_hint
-from rollview.sources.source import Batch
+from rollview.sources.reload_hint import reload_hint, setup_hint
+from rollview.sources.source import Batch, Loss
 
 _QUIET_SECONDS = 2.0
 _LONGEST_SECONDS = 10.0
+_OTHER_LOG = "it was set up with another binary log than the one that the server has now"
 
 
 @dataclass
 class _Reading:
-    """An open stream, what it makes of the events, and the log position at which it stands."""
+    """An open stream, what it makes of the events, and the log position at which it stands.
+
+    `state` is the server that it is asked beside, and how often something was reset there.
+    """
 
     stream: LogStream
     transactions: Transactions
     log_position: str
+    state: tuple[str, int] = ("", 0)
 
     def step(self, patience_seconds: float) -> bool:
         """Takes one event; False if none came."""
@@ -56,19 +65,21 @@ class _Reading:
 class Capture:
     """The transactions of one database. Its streams are called `server_id`, or each by an id of its own."""
 
-    def __init__(self, server: Server, server_id: int | None) -> None:
+    def __init__(self, server: Server, server_id: int | None, fingerprint: Fingerprint) -> None:
         self._server = server
+        self._fingerprint = fingerprint
         self._server_id = server_id
         self._lock = threading.Lock()
         self._reading: _Reading | None = None
         self._folder: Path | None = None
         self._spilled: list[tuple[int, Path]] = []
 
-    def begin_at(self, start: Position) -> Position:
-        """The same place, with the age of its file; this also shows that the log may be read."""
+    def begin_at(self, start: Position, prepared: Position | None = None) -> LogPosition:
+        """The log position of a place, with the age of its file; this also shows that the log may be read."""
         stream = LogStream(self._server, start, self._server_id)
         stream.close()
-        return Position(start.file, start.offset, stream.position().created)
+        reached = Position(start.file, start.offset, stream.position().created)
+        return LogPosition(reached, prepared, stream.server)
 
     def take(self, after: str, limit: int) -> Batch:
         """What was committed after a log position: about `limit` rows, at least one transaction."""
@@ -91,16 +102,24 @@ class Capture:
     def _take(self, after: str, limit: int) -> Batch:
         log_position = parse_log_position(after)
         with self._server.session() as connection, connection.cursor() as cursor:
+            state = server_state(cursor, self._server.address.database)
+            if state.lacks:
+                return Batch((), after, self._losses(dict.fromkeys(self._tables(cursor), state.lacks)))
             target = written_position(cursor)
-        if self._reading is None and target.ordinal < log_position.reached.ordinal:
-            # The server would say so, too, but less clearly.
+        if target.ordinal < log_position.reached.ordinal:
+            # The server would say so, too, but less clearly; an open stream would just be silent.
             raise LogLost(
                 f"source {self._server.source}: its binary log ends at {target}, but was captured up to"
-                f" {log_position.reached}: the server has lost transactions or is a different one",
+                f" {log_position.reached}: the log was reset, the server has lost transactions or is a"
+                " different one",
                 subject=self._server.source,
                 hint=reload_hint(self._server.source),
             )
+        if self._reading is not None and self._reading.state != (state.identity, state.resets):
+            # Whether it is still the same log is seen when it is opened.
+            self._stop()
         reading = self._reading_at(after, log_position)
+        reading.state = (state.identity, state.resets)
         transactions = reading.transactions
         deadline = time.monotonic() + _LONGEST_SECONDS
         while reading.stream.ordinal < target.ordinal or not transactions.between:
@@ -131,9 +150,28 @@ class Capture:
         transactions = reading.transactions
         if transactions.reached.ordinal > log_position.reached.ordinal:
             reading.log_position = str(transactions.log_position)
+        elif log_position.server not in ("", reading.stream.server):
+            reading.log_position = str(replace(log_position, server=reading.stream.server))
         else:
             reading.log_position = after
-        return Batch(transactions.take_batch(), reading.log_position)
+        return Batch(transactions.take_batch(), reading.log_position, self._look())
+
+    def _look(self) -> dict[str, Loss]:
+        """The tables that are, at this moment, not what is registered, and why."""
+        with self._server.session() as connection, connection.cursor() as cursor:
+            tables = self._tables(cursor)
+            damaged = self._fingerprint.damaged(connection, tables)
+            lacks = server_state(cursor, self._server.address.database).lacks
+            if not lacks:
+                written = written_position(cursor).ordinal
+                damaged |= {name: _OTHER_LOG for name, table in tables.items() if table.since > written}
+        return self._losses({**damaged, **dict.fromkeys(tables if lacks else (), lacks)})
+
+    def _losses(self, damaged: Mapping[str, str]) -> dict[str, Loss]:
+        places = {f"{self._server.source}.{name}": damage for name, damage in damaged.items()}
+        return {
+            place: Loss(f"table {place}: {damage}", setup_hint(place)) for place, damage in places.items()
+        }
 
     def replay(self, after: str, source_txids: Sequence[int], upto: str) -> Batch:
         """The same batch once more, read by a stream of its own."""
@@ -192,8 +230,10 @@ class Capture:
         return self._reading
 
     def _open(self, after: str, log_position: LogPosition) -> _Reading:
-        tables, charsets = self._registered()
+        with self._server.session() as connection, connection.cursor() as cursor:
+            tables, charsets = self._tables(cursor), self._server.charsets(connection)
         stream = LogStream(self._server, log_position.start, self._server_id)
+        log_position = replace(log_position, server=stream.server)
         source, database = self._server.source, self._server.address.database
         logged = LoggedTables(source, database, tables, charsets)
         transactions = Transactions(
@@ -201,15 +241,14 @@ class Capture:
         )
         return _Reading(stream, transactions, after)
 
-    def _registered(self) -> tuple[dict[str, Registered], Charsets]:
+    def _tables(self, cursor: Any) -> dict[str, Registered]:
         source = self._server.source
-        with self._server.session() as connection, connection.cursor() as cursor:
-            tables = read_registered(cursor, self._server.address.database)
-            if tables is None:
-                raise NotSetUp(
-                    f"source {source} is not set up for capture", subject=source, hint="run `rollview setup`"
-                )
-            return tables, self._server.charsets(connection)
+        tables = read_registered(cursor, self._server.address.database)
+        if tables is None:
+            raise NotSetUp(
+                f"source {source} is not set up for capture", subject=source, hint="run `rollview setup`"
+            )
+        return tables
 
     def _new_file(self, ordinal: int) -> Path:
         """Where a part of a large transaction is written that lies before a mark."""

@@ -35,15 +35,21 @@ _FLAGS = frozenset({"ssl_verify_cert", "ssl_verify_identity", "ssl_disabled"})
 _AWAY = frozenset({1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2055})
 _NOT_LET_IN = frozenset({1044, 1045, 1049, 1698})
 _LOG_GONE = 1236
+_ALTERED = frozenset({1054, 1146, 1412})
 _PRIVILEGE = frozenset({1142, 1143, 1227, 1370})
 # Texts come as UTF-8 and times in UTC; keys that do not fit a column are cut rather than refused, which
 # only ever finds more rows; nothing comes from a cache, and no query of ours is ended for being long.
 _SESSION = (
     "SET NAMES utf8mb4, sql_mode = '', time_zone = '+00:00', query_cache_type = OFF, max_statement_time = 0,"
     " tx_isolation = 'REPEATABLE-READ', net_write_timeout = 600, sql_auto_is_null = 0,"
+    " sql_quote_show_create = 1,"
     " group_concat_max_len = 1048576,"
     " max_join_size = 18446744073709551615, sql_select_limit = DEFAULT"
 )
+
+
+class TableAltered(SourceUnavailable):
+    """A table was altered or dropped while it was read, or before; it must be looked at."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +215,8 @@ class Server:
         ):
             hint = "is the server running, and can it be reached? `rollview run` retries by itself"
             return SourceUnavailable(f"{place} cannot be reached: {said}", subject=self.source, hint=hint)
+        if code in _ALTERED:
+            return TableAltered(f"{place}: {said}", subject=self.source, hint="it is read again")
         if code in _PRIVILEGE:
             hint = "run `rollview setup`: it prints the statements that grant what is missing"
             return SourceFailed(f"{place}: {said}", subject=self.source, hint=hint)

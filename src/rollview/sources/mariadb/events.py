@@ -24,6 +24,7 @@ _ARTIFICIAL = 0x20
 _GTID = struct.Struct("<QIB")
 _GROUP_COMMIT, _TRANSACTIONAL, _STANDALONE, _PREPARED_XA, _COMPLETED_XA = 2, 4, 1, 64, 128
 _QUERY = struct.Struct("<IIBHH")
+_STRICT = 1 << 21 | 1 << 22
 
 
 class Event(NamedTuple):
@@ -49,6 +50,14 @@ class Gtid(NamedTuple):
     prepares: bool
     decides: bool
     xid: tuple[int, bytes, bytes] | None
+
+
+class LoggedStatement(NamedTuple):
+    """A statement, the database that it was run in, and whether values that do not fit were errors then."""
+
+    text: str
+    database: str = ""
+    strict: bool = True
 
 
 def parse_event(packet: bytes, checksums: bool) -> Event:
@@ -94,19 +103,30 @@ def parse_gtid(event: Event) -> Gtid:
     )
 
 
-def parse_query(event: Event) -> tuple[str, str]:
-    """The database that a statement was run in, and its text."""
+def parse_query(event: Event) -> LoggedStatement:
+    """A statement."""
     body = event.body
     _, _, database_bytes, _, status_bytes = _QUERY.unpack_from(body)
-    begin = _QUERY.size + status_bytes
+    begin = _QUERY.size
     if event.kind == EXECUTE_LOAD_QUERY:
         # The file that was loaded, and where its name stands in the text.
         begin += 13
+    status = body[begin : begin + status_bytes]
+    begin += status_bytes
     end = begin + database_bytes
     text = body[end + 1 :]
     if event.kind == QUERY_COMPRESSED:
         text = _decompressed(text)
-    return body[begin:end].decode(errors="replace"), text.decode(errors="replace")
+    return LoggedStatement(
+        text.decode(errors="replace"), body[begin:end].decode(errors="replace"), _is_strict(status)
+    )
+
+
+def _is_strict(status: bytes) -> bool:
+    """The session's `sql_mode` comes first, or second behind its flags."""
+    at = 5 if status[:1] == b"\x00" else 0
+    mode = int.from_bytes(status[at + 1 : at + 9], "little") if status[at : at + 1] == b"\x01" else 0
+    return bool(mode & _STRICT)
 
 
 def parse_rows(event: Event) -> tuple[bytes, int]:

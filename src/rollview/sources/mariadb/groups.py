@@ -11,6 +11,7 @@ from rollview.sources.mariadb.events import Event, Gtid
 from rollview.sources.mariadb.position import Position
 from rollview.sources.mariadb.row_image import Values
 from rollview.sources.server.changed_rows import ChangedRows
+from rollview.sources.source import Loss
 
 _KEPT_BYTES = 1 << 20
 
@@ -46,8 +47,10 @@ class Prepared:
 class Group:
     """The transaction that is being read; `skipped` if it was taken before.
 
-    `undoable` says that it also wrote tables without transactions. Only then does the log tell of returns to
-    a savepoint, so only then is it remembered what was `written`, and where the `savepoints` were.
+    `lost` are the tables that it changed in a way that is not known, `released` those that are no longer
+    captured. With `has_nontransactional_writes` it
+    also wrote tables without transactions. Only then does the log tell of returns to a savepoint, so only
+    then is it remembered what was `written`, and where the `savepoints` were.
     """
 
     gtid: Gtid
@@ -56,6 +59,8 @@ class Group:
     has_nontransactional_writes: bool
     prepared: Prepared | None = None
     touched: dict[str, ChangedRows] = field(default_factory=dict)
+    lost: dict[str, Loss] = field(default_factory=dict)
+    released: frozenset[str] = frozenset()
     global_id: str = ""
     participants: tuple[str, ...] = ()
     written: list[tuple[ChangedRows, Values, int]] = field(default_factory=list)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pymysql
 
 from rollview.errors import CaptureRefused
 from rollview.sources.mariadb.connection import Server
-from rollview.sources.mariadb.lookup import quote
+from rollview.sources.mariadb.declarations import quote
 from rollview.sources.mariadb.registered import (
     CREATE,
     GLOBAL_TABLE,
@@ -22,21 +22,21 @@ from rollview.sources.mariadb.registered import (
 from rollview.sources.mariadb.requirements import check_version, grants_for_ours, lacks
 from rollview.sources.mariadb.server_log import written_position
 from rollview.sources.mariadb.structure import Structure, structures_of
-from rollview.sources.source import (
-    SetupResult,
-    Table,
-)
+from rollview.sources.mariadb.table_damage import table_damage
+from rollview.sources.source import SetupResult, Table
 
 
 @dataclass(frozen=True)
 class _Plan:
     """What is to be done: our own tables that are missing, tables to register, and those to let go.
 
-    `needed` is for the administrator; then nothing is done at all.
+    `begun` are captured from now on, `kept` go on and are declared in another way that does not matter to
+    capture. `needed` is for the administrator; then nothing is done at all.
     """
 
     missing: tuple[str, ...] = ()
-    changed: tuple[Structure, ...] = ()
+    begun: tuple[Registered, ...] = ()
+    kept: tuple[Registered, ...] = ()
     gone: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class _Plan:
     @property
     def result(self) -> SetupResult:
         """As the source tells it."""
-        done = [f"table {table.name} is captured from the binary log" for table in self.changed]
+        done = [f"table {table.name} is captured from the binary log" for table in self.begun]
         done += [f"table {name} is no longer captured" for name in self.gone]
         return SetupResult(tuple(done), self.warnings, self.needed)
 
@@ -62,10 +62,10 @@ def install(server: Server, tables: Sequence[Table]) -> SetupResult:
         if not plan.needed:
             _make_ours(cursor, plan.missing)
             since = written_position(cursor).ordinal
-            if plan.changed or plan.gone:
+            if plan.begun or plan.kept or plan.gone:
                 cursor.execute("START TRANSACTION")
-                changed = [registered_as(structure, since) for structure in plan.changed]
-                write_registered(cursor, changed, plan.gone)
+                begun = [replace(table, since=since) for table in plan.begun]
+                write_registered(cursor, [*begun, *plan.kept], plan.gone)
                 cursor.execute("COMMIT")
     return plan.result
 
@@ -83,9 +83,25 @@ def _plan_install(server: Server, connection: Any, cursor: Any, tables: Sequence
     if denied := grants_for_ours(server, cursor, missing):
         return _Plan(needed=denied, warnings=lacking.warnings)
     present = read_registered(cursor, server.address.database) or {}
-    changed = tuple(each for each in wanted if not _is_same(present.get(each.name), each))
+    written = written_position(cursor)
+    begun, kept = [], []
+    for table, structure in zip(tables, wanted, strict=True):
+        anew, known = registered_as(structure, table.columns), present.get(table.name)
+        wanted_types = dict(zip(table.columns, table.types, strict=True)) if table.types else anew.types
+        lost = known is not None and (table_damage(known, structure) or known.since > written.ordinal)
+        if known is None or wanted_types != known.types or lost:
+            begun.append(replace(anew, again=known is not None))
+        elif (going_on := _going_on(known, anew)) != known:
+            kept.append(going_on)
     gone = tuple(sorted(present.keys() - set(names)))
-    return _Plan(missing, changed, gone, (*lacking.warnings, *_unmapped(wanted)))
+    warnings = (*lacking.warnings, *_unmapped(wanted))
+    return _Plan(missing, tuple(begun), tuple(kept), gone, warnings)
+
+
+def _going_on(known: Registered, anew: Registered) -> Registered:
+    """A table whose capture goes on as it is, with the types that it began with."""
+    columns = tuple((column, known.types[column.name]) for column, _ in anew.columns)
+    return replace(anew, columns=columns, since=known.since, again=known.again)
 
 
 def uninstall(server: Server) -> SetupResult:
@@ -142,10 +158,6 @@ def _make_ours(cursor: Any, missing: Sequence[str]) -> None:
         for name in made:
             cursor.execute(f"DROP TABLE {quote(name)}")
         raise
-
-
-def _is_same(registered: Registered | None, structure: Structure) -> bool:
-    return registered is not None and registered_as(structure, registered.since) == registered
 
 
 def _unmapped(structures: Sequence[Structure]) -> list[str]:

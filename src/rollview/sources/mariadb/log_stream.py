@@ -19,6 +19,7 @@ from rollview.sources.mariadb.connection import Server
 from rollview.sources.mariadb.events import Event
 from rollview.sources.mariadb.packets import PacketReader, check
 from rollview.sources.mariadb.position import Position, first_mark
+from rollview.sources.mariadb.server_log import server_identity
 from rollview.sources.reload_hint import reload_hint
 
 _COM_BINLOG_DUMP = 0x12
@@ -30,7 +31,7 @@ _LARGEST_OFFSET = 0xFFFFFFFF
 
 
 class LogStream:
-    """An open dump."""
+    """An open dump; `server` is the identity of the server that sends it."""
 
     def __init__(self, server: Server, start: Position, server_id: int | None) -> None:
         self._server = server
@@ -41,6 +42,8 @@ class LogStream:
         with server.explained():
             self._connection = server.connect()
             try:
+                with self._connection.cursor() as cursor:
+                    self.server = server_identity(cursor)
                 self._reader = self._dump(start, server_id)
                 self._begin(start)
             except BaseException:

@@ -1,7 +1,7 @@
 """Tables as the log describes them, matched with those that are captured.
 
-A description that does not give exactly the registered columns means that the table was changed in a way that
-no statement of the log has told; capture must not go on with it.
+Columns are found by name, so that others may come and go. A description that lacks a registered column means
+that the table was changed in a way that no statement of the log has told; its rows are lost.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rollview.errors import SourceChanged
 from rollview.sources.mariadb.charsets import Charsets
 from rollview.sources.mariadb.logged_values import Convert, logged_values
 from rollview.sources.mariadb.registered import GLOBAL_TABLE, TABLES_TABLE, Registered
 from rollview.sources.mariadb.row_image import RowImages
 from rollview.sources.mariadb.table_map import TableMap, parse_table_map
-from rollview.sources.reload_hint import reload_hint
 
 _MOST_KNOWN = 10_000
 _ID_BYTES = 6
 _NAMES_AT = 8
+SET_UP_LATER = "it was set up again behind this change, because it was not the same table any more"
+_UNDESCRIBED = (
+    "its rows were logged without a description of their columns (SET GLOBAL binlog_row_metadata = FULL at"
+    " the server and in its configuration)"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +33,14 @@ class LoggedTable:
     images: RowImages
     columns: tuple[tuple[str, str], ...] = ()
     convert: tuple[Convert, ...] = ()
+
+
+@dataclass(frozen=True)
+class UnreadableTable:
+    """A captured table whose row events cannot be read, and why."""
+
+    name: str
+    reason: str
 
 
 class LoggedTables:
@@ -43,13 +54,13 @@ class LoggedTables:
         self._database = database
         self._charsets = charsets
         self._prefix = bytes((len(database.encode()),)) + database.encode() + b"\0"
-        self._known: dict[bytes, LoggedTable | None] = {}
+        self._known: dict[bytes, LoggedTable | UnreadableTable | None] = {}
 
     def is_own(self, body: bytes) -> bool:
         """Whether the table of a table-map event is in the database."""
         return body.startswith(self._prefix, _NAMES_AT)
 
-    def known(self, body: bytes, ordinal: int) -> LoggedTable | None:
+    def known(self, body: bytes, ordinal: int) -> LoggedTable | UnreadableTable | None:
         """The table of a table-map event; None if it is of no interest, or not yet at this mark."""
         # The same description comes with every statement; only its number may differ.
         key = body[_ID_BYTES:]
@@ -57,17 +68,17 @@ class LoggedTables:
             return self._known[key]
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        found = None
+        found: LoggedTable | UnreadableTable | None = None
         if self.is_own(body):
             table = parse_table_map(body)
             registered = self.tables.get(table.table)
             if registered is not None and registered.since > ordinal:
-                return None
+                return UnreadableTable(table.table, SET_UP_LATER) if registered.again else None
             found = self._match(table, registered)
         self._known[key] = found
         return found
 
-    def _match(self, table: TableMap, registered: Registered | None) -> LoggedTable | None:
+    def _match(self, table: TableMap, registered: Registered | None) -> LoggedTable | UnreadableTable | None:
         names = [column.name for column in table.columns]
         if table.table in (GLOBAL_TABLE, TABLES_TABLE):
             return LoggedTable(table.table, RowImages(table.columns, (0, 1)))
@@ -75,12 +86,7 @@ class LoggedTables:
             return None
         place = f"{self._source}.{table.table}"
         if not all(names):
-            raise SourceChanged(
-                f"{place}: its rows were logged without a description of their columns",
-                subject=place,
-                hint="SET GLOBAL binlog_row_metadata = FULL at the server and in its configuration; then "
-                + reload_hint(place),
-            )
+            return UnreadableTable(table.table, _UNDESCRIBED)
         convert: list[Convert] = []
         places: list[int] = []
         for column, kind in registered.columns:
@@ -90,11 +96,7 @@ class LoggedTables:
                 found = logged_values(logged, column.declared, kind, self._charsets, f"{place}.{column.name}")
             if found is None:
                 now = "is gone" if logged is None else f"is no longer {column.declared}"
-                raise SourceChanged(
-                    f"{place}: its column {column.name} {now}",
-                    subject=f"{place}.{column.name}",
-                    hint=reload_hint(place),
-                )
+                return UnreadableTable(table.table, f"its column {column.name} {now}")
             convert.append(found)
             places.append(names.index(column.name))
         return LoggedTable(

@@ -53,12 +53,13 @@ def _conversion(column: LoggedColumn, declared: str, kind: str, charsets: Charse
     arrow = arrow_type(kind)
     if logged in _INTEGERS and (pa.types.is_integer(arrow) or kind == "decimal(20,0)"):
         return _whole_numbers(arrow)
-    if logged == log.DECIMAL and kind == f"decimal({column.size},{column.detail})":
-        return _decimals(column.size, column.detail)
+    if logged == log.DECIMAL and pa.types.is_decimal(arrow) and arrow.scale == column.detail:
+        return _fitting(_decimals(column.size, column.detail), arrow)
+    if logged == log.MEDIUM and pa.types.is_integer(arrow):
+        return lambda v: _array(_joined(v, 3, "little", not column.unsigned), v, arrow)
     if logged == log.BIT and kind == _bit_type(column.detail):
         return _bits(kind)
     known: dict[tuple[int, str], Convert] = {
-        (log.MEDIUM, "int"): lambda v: _array(_joined(v, 3, "little", not column.unsigned), v, arrow),
         (log.FLOAT, "float"): lambda v: pa.array(v, arrow),
         (log.DOUBLE, "double"): lambda v: pa.array(v, arrow),
         (log.YEAR, "int"): lambda v: pa.array([year + 1900 if year else year for year in v], arrow),
@@ -182,6 +183,11 @@ def _decimals(precision: int, scale: int) -> Convert:
         return pa.array([None if v is None else _decimal(v, parts, scale) for v in values], arrow)
 
     return few_digits if precision <= _INT64_DIGITS else many_digits
+
+
+def _fitting(convert: Convert, arrow: pa.DataType) -> Convert:
+    """Of a column that has been widened since setup: values that still fit."""
+    return lambda values: convert(values).cast(arrow)
 
 
 def _decimal_parts(precision: int, scale: int) -> list[tuple[int, int, int]]:

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from rollview.sources.mariadb.connection import Server
+from rollview.sources.mariadb.declarations import quote
 from rollview.sources.mariadb.registered import Registered
 from rollview.sources.mariadb.text_values import literal, table_of
 from rollview.sources.mariadb.types import selected
@@ -25,11 +26,6 @@ from rollview.sources.source import IN, Comparison, Constant, Lookup, Rows, run_
 _EXACT_NUMBERS = ("tinyint", "smallint", "int", "bigint", "decimal")
 _STORED_ALIKE = ("string", "binary", "boolean", "date", "timestamp", "timestamp_ntz")
 _INSERTED_CHARACTERS = 200_000
-
-
-def quote(name: str) -> str:
-    """An identifier as SQL text."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def comparable(key_type: str, column_type: str) -> bool:

@@ -2,7 +2,8 @@
 
 Files are numbered, and offsets grow within a file, so places are ordered; a transaction's mark is the place
 of its end as one number. `created` is the time at which the file was begun: after RESET MASTER another file
-has the old name, and this tells them apart.
+has the old name, and this tells them apart. A place means something at one server only: what is kept of it
+has the server's identity beside it.
 """
 
 from __future__ import annotations
@@ -43,10 +44,12 @@ class LogPosition:
     """How far capture has looked, and where it must begin to read in order to go on from there.
 
     The two differ while a transaction is prepared but not decided: its rows were written at its PREPARE.
+    `server` is the identity of the server, empty if it is not known.
     """
 
     reached: Position
     prepared: Position | None = None
+    server: str = ""
 
     @property
     def start(self) -> Position:
@@ -54,7 +57,31 @@ class LogPosition:
         return self.prepared or self.reached
 
     def __str__(self) -> str:
-        return f"{self.reached}<{self.prepared}" if self.prepared else str(self.reached)
+        place = f"{self.reached}<{self.prepared}" if self.prepared else str(self.reached)
+        return f"{place}@{self.server}" if self.server else place
+
+
+@dataclass(frozen=True)
+class ReadPoint:
+    """The place of the last transaction that a reading saw, and the server that was read."""
+
+    position: Position
+    server: str
+
+    def is_in(self, log: LogPosition) -> bool:
+        """Whether the place lies in the log that was captured, as far as that was captured.
+
+        A server that took the place of another, or has reset its log, numbers its places anew. Its file was
+        begun later than one that was captured with a greater number.
+        """
+        if log.server not in ("", self.server) or log.reached.ordinal < self.position.ordinal:
+            return False
+        if self.position.file == log.reached.file:
+            return log.reached.created in (0, self.position.created)
+        return log.reached.created == 0 or self.position.created <= log.reached.created
+
+    def __str__(self) -> str:
+        return f"{self.position}@{self.server}"
 
 
 def parse_position(text: str) -> Position:
@@ -70,5 +97,18 @@ def parse_position(text: str) -> Position:
 
 def parse_log_position(text: str) -> LogPosition:
     """The inverse of `str`."""
-    reached, _, prepared = text.partition("<")
-    return LogPosition(parse_position(reached), parse_position(prepared) if prepared else None)
+    place, server = _split(text)
+    reached, _, prepared = place.partition("<")
+    return LogPosition(parse_position(reached), parse_position(prepared) if prepared else None, server)
+
+
+def parse_read_point(text: str) -> ReadPoint:
+    """The inverse of `str`."""
+    place, server = _split(text)
+    return ReadPoint(parse_position(place), server)
+
+
+def _split(text: str) -> tuple[str, str]:
+    """A place and the identity behind it, in which there is no `@`."""
+    place, at, server = text.rpartition("@")
+    return (place, server) if at else (text, "")

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import astuple, dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 from rollview.sources.mariadb.structure import OURS, Structure
 from rollview.sources.mariadb.types import MariaDBColumn
+from rollview.sources.source import ForeignKey
 
 TABLES_TABLE = f"{OURS}_tables"
 GLOBAL_TABLE = f"{OURS}_global"
@@ -32,12 +33,19 @@ CREATE = {
 
 @dataclass(frozen=True)
 class Registered:
-    """A captured table as it was declared at setup, captured from the mark `since` on."""
+    """A captured table as it was declared at setup, captured from the ordinal `since` on.
+
+    `again` says that it had been captured before and was not the same any more: what it lost until `since`
+    is missed by somebody.
+    """
 
     name: str
     columns: tuple[tuple[MariaDBColumn, str], ...]
-    key_name: str
+    key_name: str = ""
+    key: tuple[str, ...] = ()
+    foreign_keys: tuple[ForeignKey, ...] = ()
     since: int = 0
+    again: bool = False
 
     @cached_property
     def types(self) -> dict[str, str]:
@@ -50,9 +58,11 @@ class Registered:
         return {column.name: column for column, _ in self.columns}
 
 
-def registered_as(structure: Structure, since: int) -> Registered:
-    """A table as it is now, to be captured from a place on."""
-    return Registered(structure.name, structure.columns, structure.key_name, since)
+def registered_as(structure: Structure, names: Iterable[str]) -> Registered:
+    """Columns of a table as they are now, in the order of these names; others are not captured."""
+    present = {column.name: (column, kind) for column, kind in structure.columns}
+    columns = tuple(present[name] for name in names if name in present)
+    return Registered(structure.name, columns, structure.key_name, structure.key, structure.foreign_keys)
 
 
 def read_registered(cursor: Any, database: str) -> dict[str, Registered] | None:
@@ -66,10 +76,33 @@ def read_registered(cursor: Any, database: str) -> dict[str, Registered] | None:
     cursor.execute(f"SELECT name, structure, since FROM `{TABLES_TABLE}` ORDER BY name")
     found = {}
     for name, text, since in cursor.fetchall():
-        described = json.loads(text)
-        columns = tuple((MariaDBColumn(*column), kind) for column, kind in described["columns"])
-        found[name] = Registered(name, columns, described["key_name"], since)
+        found[name] = _decoded(name, text, since)
     return found
+
+
+@lru_cache(maxsize=4096)
+def _decoded(name: str, text: str, since: int) -> Registered:
+    described = json.loads(text)
+    return Registered(
+        name,
+        tuple((MariaDBColumn(*column), kind) for column, kind in described["columns"]),
+        described["key_name"],
+        tuple(described.get("key", ())),
+        tuple(ForeignKey(tuple(columns), parent) for columns, parent in described.get("foreign_keys", ())),
+        since,
+        described.get("again", False),
+    )
+
+
+def _encoded(table: Registered) -> str:
+    described = {
+        "columns": [[astuple(column), kind] for column, kind in table.columns],
+        "key_name": table.key_name,
+        "key": table.key,
+        "foreign_keys": [[each.columns, each.references] for each in table.foreign_keys],
+        "again": table.again,
+    }
+    return json.dumps(described)
 
 
 def write_registered(cursor: Any, tables: Iterable[Registered], gone: Iterable[str]) -> None:
@@ -77,9 +110,7 @@ def write_registered(cursor: Any, tables: Iterable[Registered], gone: Iterable[s
     for name in gone:
         cursor.execute(f"DELETE FROM `{TABLES_TABLE}` WHERE name = %s", (name,))
     for table in tables:
-        columns = [[[c.name, c.declared, c.charset], kind] for c, kind in table.columns]
-        text = json.dumps({"columns": columns, "key_name": table.key_name})
         cursor.execute(
             f"REPLACE INTO `{TABLES_TABLE}` (name, structure, since) VALUES (%s, %s, %s)",
-            (table.name, text, table.since),
+            (table.name, _encoded(table), table.since),
         )

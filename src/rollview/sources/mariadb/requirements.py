@@ -13,10 +13,10 @@ import pymysql
 
 from rollview.errors import CaptureRefused, RollviewError
 from rollview.sources.mariadb.connection import Server
+from rollview.sources.mariadb.declarations import quote
 from rollview.sources.mariadb.log_stream import LogStream
-from rollview.sources.mariadb.lookup import quote
 from rollview.sources.mariadb.registered import CREATE
-from rollview.sources.mariadb.server_log import written_position
+from rollview.sources.mariadb.server_log import server_state, written_position
 
 _OLDEST = (10, 5)
 _SETTINGS = {"binlog_format": "ROW", "binlog_row_image": "FULL", "binlog_row_metadata": "FULL"}
@@ -67,7 +67,7 @@ def lacks(server: Server, connection: Any, tables: Iterable[str]) -> Lacks:
         user = _user(cursor)
         needed += _missing_grants(server, cursor, user, tables)
         if not needed:
-            needed += _filters(server, cursor)
+            needed += _unlogged(server, cursor)
     return Lacks(tuple(needed), tuple(_warnings(settings)))
 
 
@@ -103,7 +103,11 @@ def _missing_grants(server: Server, cursor: Any, user: str, tables: Iterable[str
     elif _may_not_dump(server, cursor):
         yield f"GRANT REPLICATION SLAVE ON *.* TO {user};"
     for table in tables:
-        if _is_denied(cursor, f"SELECT * FROM {quote(table)} LIMIT 0"):
+        # Privileges for all single columns would not show the table's declaration.
+        if any(
+            _is_denied(cursor, f"{tried} {quote(table)}{limit}")
+            for tried, limit in (("SELECT * FROM", " LIMIT 0"), ("SHOW CREATE TABLE", ""))
+        ):
             yield f"GRANT SELECT ON {database}.{quote(table)} TO {user};"
     if _is_denied(cursor, "CREATE TEMPORARY TABLE _rollview_try (id INT)"):
         yield f"GRANT CREATE TEMPORARY TABLES ON {database}.* TO {user};"
@@ -140,15 +144,18 @@ def _may_not_create(cursor: Any, statement: str) -> bool:
     return False
 
 
-def _filters(server: Server, cursor: Any) -> Iterable[str]:
-    """Databases that the server leaves out of its log."""
-    cursor.execute("SHOW MASTER STATUS")
-    _, _, only, ignored = cursor.fetchone()[:4]
-    database = server.address.database
-    if only and database not in only.split(","):
-        yield f"-- the server logs only {only}: add binlog_do_db = {database} to its configuration, restart"
-    if ignored and database in ignored.split(","):
-        yield f"-- remove binlog_ignore_db = {database} from the server's configuration and restart it"
+def _unlogged(server: Server, cursor: Any) -> Iterable[str]:
+    """Changes that the server leaves out of its log."""
+    if lacks := server_state(cursor, server.address.database).lacks:
+        yield f"-- {lacks}: change its configuration and restart it"
+
+
+def unfit_settings(cursor: Any) -> list[str]:
+    """Settings of the whole server with which new sessions would write what cannot be captured."""
+    settings = _settings(cursor)
+    return [
+        f"{name} is {settings.get(name)}" for name, value in _SETTINGS.items() if settings.get(name) != value
+    ]
 
 
 def _warnings(settings: dict[str, str]) -> Iterable[str]:

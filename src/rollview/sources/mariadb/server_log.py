@@ -1,8 +1,10 @@
-"""What the server says about its binary log: how far it is written, which XA transactions are in doubt."""
+"""What the server says about itself and its binary log: who it is, how far it is written, what it lacks."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rollview.errors import CaptureRefused
@@ -10,6 +12,58 @@ from rollview.sources.mariadb.position import Position
 
 Xid = tuple[int, bytes, bytes]
 _XA = re.compile(r"XA (START|COMMIT|ROLLBACK) X'([0-9a-fA-F]*)',X'([0-9a-fA-F]*)',(-?\d+)")
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """Who a server is, how often something was reset there, and why its log may lack changes, if it may.
+
+    `resets` grows with RESET MASTER, and with others that do no harm.
+    """
+
+    identity: str
+    resets: int
+    lacks: str
+
+
+def server_identity(cursor: Any) -> str:
+    """Who a server is. It may become another one, by a new address or host, and go on with the same log."""
+    return _identity(_variables(cursor))
+
+
+def server_state(cursor: Any, database: str) -> ServerState:
+    """As it is now."""
+    known = _variables(cursor)
+    cursor.execute("SHOW GLOBAL STATUS WHERE variable_name IN ('Com_reset', 'Slaves_running')")
+    counted = {name.lower(): int(value) for name, value in cursor.fetchall()}
+    return ServerState(_identity(known), counted["com_reset"], _lacks(cursor, database, known, counted))
+
+
+def _variables(cursor: Any) -> dict[str, str]:
+    cursor.execute(
+        "SHOW GLOBAL VARIABLES WHERE variable_name IN"
+        " ('server_id', 'server_uid', 'hostname', 'port', 'log_bin', 'log_slave_updates')"
+    )
+    return {name.lower(): value for name, value in cursor.fetchall()}
+
+
+def _identity(known: Mapping[str, str]) -> str:
+    named = "/".join(known.get(name, "") for name in ("server_id", "server_uid", "hostname", "port"))
+    return named.replace("@", "")
+
+
+def _lacks(cursor: Any, database: str, known: Mapping[str, str], counted: Mapping[str, int]) -> str:
+    if known["log_bin"] not in ("ON", "1"):
+        return "the server writes no binary log"
+    if counted["slaves_running"] and known["log_slave_updates"] not in ("ON", "1"):
+        return "the server is a replica that does not log what it replicates (log_slave_updates is OFF)"
+    cursor.execute("SHOW MASTER STATUS")
+    _, _, only, ignored = cursor.fetchone()[:4]
+    if only and database not in only.split(","):
+        return f"the server logs only {only} (binlog_do_db)"
+    if ignored and database in ignored.split(","):
+        return f"the server does not log {database} (binlog_ignore_db)"
+    return ""
 
 
 def written_position(cursor: Any) -> Position:

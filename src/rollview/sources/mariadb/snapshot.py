@@ -10,6 +10,9 @@ in its binary log that this is. Two things make that inexact, and are dealt with
   counts if no XA transaction that was listed had been decided in the log, and none was decided in the log
   between the two looks. Otherwise another snapshot is taken, a moment later.
 
+A place has a meaning only together with the server and the age of its file. The age is told by the log alone:
+a stream is opened for it, once per file, and again when something may have been reset.
+
 What remains is a crash of the server in that moment: MariaDB 10.11 does not repair it. The transaction is
 then committed in the log and in doubt in the tables, until somebody decides it once more. Capture stops
 there (`LogLost`), because the same thing is not committed twice.
@@ -24,10 +27,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rollview.errors import SourceUnavailable
+from rollview.errors import SourceChanged, SourceUnavailable
 from rollview.sources.mariadb.connection import Server
-from rollview.sources.mariadb.position import Position
-from rollview.sources.mariadb.server_log import Xid, in_doubt, snapshot_position, written_position, xa_events
+from rollview.sources.mariadb.log_stream import LogStream
+from rollview.sources.mariadb.position import Position, ReadPoint
+from rollview.sources.mariadb.server_log import (
+    ServerState,
+    Xid,
+    in_doubt,
+    server_state,
+    snapshot_position,
+    written_position,
+    xa_events,
+)
 
 _LOCK = "rollview snapshot"
 _SCAN_BYTES = 1 << 20
@@ -75,9 +87,10 @@ class Snapshots:
         self._server = server
         self._lock = threading.Lock()
         self._watch: _Watch | None = None
+        self._file: tuple[ServerState, str, int] | None = None
 
     @contextmanager
-    def opened(self, connection: Any) -> Iterator[Position]:
+    def opened(self, connection: Any) -> Iterator[ReadPoint]:
         """A snapshot in a connection that is idle; the end of the last transaction that it sees."""
         deadline = time.monotonic() + self._server.timeout_seconds
         with connection.cursor() as cursor:
@@ -92,9 +105,33 @@ class Snapshots:
                     )
                 time.sleep(_MOMENT_SECONDS)
             try:
-                yield position
+                yield self._read_point(cursor, position)
             finally:
                 cursor.execute("ROLLBACK")
+
+    def _read_point(self, cursor: Any, position: Position) -> ReadPoint:
+        state = server_state(cursor, self._server.address.database)
+        if state.lacks:
+            raise SourceChanged(
+                f"source {self._server.source}: {state.lacks}, so that changes are missed",
+                subject=self._server.source,
+                hint="run `rollview setup`: it says what is needed",
+            )
+        with self._lock:
+            known = self._file
+        if known is None or known[:2] != (state, position.file):
+            stream = LogStream(self._server, Position(position.file, 0), None)
+            stream.close()
+            if stream.server != state.identity:
+                raise SourceUnavailable(
+                    f"source {self._server.source}: its address leads to more than one server",
+                    subject=self._server.source,
+                    hint="give the address of one server",
+                )
+            known = (state, position.file, stream.position().created)
+            with self._lock:
+                self._file = known
+        return ReadPoint(Position(position.file, position.offset, known[2]), state.identity)
 
     def _attempt(self, cursor: Any) -> Position | None:
         """A snapshot whose place is certain; None if XA transactions were just being decided."""

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rollview.errors import CaptureRefused, InputError, NotSetUp, OptionError, RollviewError, SourceChanged
 from rollview.sources.mariadb.capture import Capture
-from rollview.sources.mariadb.connection import Server, parse_address
+from rollview.sources.mariadb.connection import Server, TableAltered, parse_address
+from rollview.sources.mariadb.fingerprint import Fingerprint
 from rollview.sources.mariadb.install import check, clear_markers, install, uninstall
 from rollview.sources.mariadb.load import load
 from rollview.sources.mariadb.lookup import PlannedLookups, can_push, comparable
-from rollview.sources.mariadb.position import LogPosition, Position, parse_log_position, parse_position
+from rollview.sources.mariadb.position import parse_log_position, parse_read_point
 from rollview.sources.mariadb.registered import Registered, read_registered
-from rollview.sources.mariadb.requirements import check_version
+from rollview.sources.mariadb.requirements import check_version, unfit_settings
 from rollview.sources.mariadb.server_log import in_doubt, written_position
 from rollview.sources.mariadb.snapshot import Snapshots
 from rollview.sources.mariadb.structure import structures_of
-from rollview.sources.reload_hint import reload_hint
+from rollview.sources.reload_hint import setup_hint
 from rollview.sources.source import (
     Batch,
     Comparison,
@@ -59,7 +61,8 @@ class MariaDBSource:
         server_id, timeout = _options(name, options)
         self._server = Server(name, address, password, timeout)
         self._snapshots = Snapshots(self._server)
-        self._capture = Capture(self._server, server_id)
+        self._fingerprint = Fingerprint(self._server)
+        self._capture = Capture(self._server, server_id, self._fingerprint)
         self._tables: dict[str, Registered] = {}
 
     @classmethod
@@ -104,6 +107,7 @@ class MariaDBSource:
             with self._server.session() as connection, connection.cursor() as cursor:
                 version = check_version(self.name, cursor)
                 tables = read_registered(cursor, self._server.address.database)
+                unfit = unfit_settings(cursor)
                 written = written_position(cursor)
                 cursor.execute("SHOW BINARY LOGS")
                 sizes = [int(row[1]) for row in cursor.fetchall()]
@@ -118,6 +122,7 @@ class MariaDBSource:
             "server": f"MariaDB {version}",
             "log": f"{written.file}:{written.offset}; {kept}, {limit}",
             "tables": "not set up" if tables is None else ", ".join(tables) or "none",
+            **({"settings": f"{'; '.join(unfit)}: run `rollview setup`"} if unfit else {}),
         }
 
     def current_position(self, site: str) -> str:
@@ -142,8 +147,8 @@ class MariaDBSource:
                     )
                 time.sleep(_MOMENT_SECONDS)
             reached = written_position(cursor)
-        prepared = self._capture.begin_at(start) if reached != start else None
-        return str(LogPosition(self._capture.begin_at(reached), prepared))
+        prepared = self._capture.begin_at(start).reached if reached != start else None
+        return str(self._capture.begin_at(reached, prepared))
 
     def capture(self, site: str, after: str, limit: int) -> Batch:
         """The transactions after a log position, up to what is written now."""
@@ -171,33 +176,64 @@ class MariaDBSource:
 
     def lookup(self, plan: Sequence[Lookup]) -> ReadResult:
         """All from one snapshot."""
-        with self._server.session() as connection:
-            tables = [self._registered(connection, each.table) for each in plan]
-            with (
-                PlannedLookups(self._server, connection, tables, plan) as lookups,
-                self._snapshots.opened(connection) as position,
-            ):
-                return ReadResult(lookups.answers(), _read_point(position))
+        with (
+            self._reading([each.table for each in plan]) as (connection, tables),
+            PlannedLookups(self._server, connection, tables, plan) as lookups,
+            self._snapshots.opened(connection) as point,
+        ):
+            answers = lookups.answers()
+            self._check_intact(connection, tables)
+            return ReadResult(answers, json.dumps(str(point)))
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:
         """Whole tables, all from one snapshot."""
-        with self._server.session() as connection:
-            known = [(self._registered(connection, table), columns) for table, columns in tables.items()]
-            with self._snapshots.opened(connection) as position:
-                return ReadResult(load(self._server, connection, known, scratch), _read_point(position))
+        with self._reading(list(tables)) as (connection, known):
+            wanted = list(zip(known, tables.values(), strict=True))
+            with self._snapshots.opened(connection) as point:
+                rows = load(self._server, connection, wanted, scratch)
+                self._check_intact(connection, known)
+                return ReadResult(rows, json.dumps(str(point)))
 
     def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
-        """All transactions that end at the place of the snapshot or before."""
+        """All transactions that end at the place of the snapshot or before.
+
+        What a server saw that capture does not know is not captured yet; capture then says whether it is the
+        same one.
+        """
         self._expect(site)
-        position = parse_position(json.loads(read_point))
-        if parse_log_position(source_txids.log_position).reached.ordinal < position.ordinal:
+        point = parse_read_point(json.loads(read_point))
+        if not point.is_in(parse_log_position(source_txids.log_position)):
             return None
-        return Seen(source_txids.latest(position.ordinal))
+        return Seen(source_txids.latest(point.position.ordinal))
 
     def close(self) -> None:
         """Ends the stream and closes all connections."""
         self._capture.close()
         self._server.close()
+
+    @contextmanager
+    def _reading(self, tables: Sequence[Table]) -> Iterator[tuple[Any, list[Registered]]]:
+        """A connection and the tables as they are registered; an error of a changed table names it."""
+        try:
+            with self._server.session() as connection:
+                yield connection, [self._registered(connection, table) for table in tables]
+        except TableAltered:
+            with self._server.session() as connection:
+                self._check_intact(connection, [self._registered(connection, table) for table in tables])
+            raise
+
+    def _check_intact(self, connection: Any, tables: Sequence[Registered]) -> None:
+        """Refuses tables that are not what was registered. What was just read cannot be altered meanwhile."""
+        known = {table.name: table for table in tables}
+        if not self._fingerprint.damaged(connection, known):
+            return
+        # Another process may have run setup since.
+        with connection.cursor() as cursor:
+            self._tables = read_registered(cursor, self._server.address.database) or {}
+        known = {name: self._tables.get(name, table) for name, table in known.items()}
+        for name, damage in self._fingerprint.damaged(connection, known).items():
+            place = f"{self.name}.{name}"
+            raise SourceChanged(f"table {place}: {damage}", subject=place, hint=setup_hint(place))
 
     def _registered(self, connection: Any, table: Table) -> Registered:
         """A captured table as it was at setup; only of those it is known what a reading saw."""
@@ -218,7 +254,7 @@ class MariaDBSource:
             raise SourceChanged(
                 f"table {table.qualified} is no longer captured with the same columns",
                 subject=table.qualified,
-                hint=reload_hint(self.name),
+                hint=setup_hint(table.qualified),
             )
         return known
 
@@ -227,10 +263,6 @@ class MariaDBSource:
             raise InputError(
                 f"source {self.name} has no site {site}", subject=site, hint=f"its only site is {self.name}"
             )
-
-
-def _read_point(position: Position) -> str:
-    return json.dumps(str(position))
 
 
 def _options(name: str, options: Mapping[str, str]) -> tuple[int | None, float]:

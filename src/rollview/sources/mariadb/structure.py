@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from rollview.sources.mariadb.declarations import DeclaredForeignKey, declarations, foreign_keys_of
 from rollview.sources.mariadb.types import MariaDBColumn, spark_type_of
 from rollview.sources.source import COUNT, CSN, ForeignKey, Table
 
@@ -15,7 +16,6 @@ OURS = "_rollview"
 """How the name of everything begins that setup leaves in a database."""
 
 _RESERVED = (COUNT, CSN)
-_SILENT_ACTIONS = ("CASCADE", "SET NULL", "SET DEFAULT")
 _EXACT_KEYS = (
     "tinyint",
     "smallint",
@@ -28,21 +28,40 @@ _EXACT_KEYS = (
     "binary",
 )
 
+_Keys = tuple[tuple[str, tuple[str, ...]], ...]
+
 
 @dataclass(frozen=True)
 class Structure:
     """A table. `columns` are the mapped ones with their Spark SQL types; `unmapped` the others, declared.
 
-    `key_name` is the index that makes `key` unique. `obstacles` are the reasons why it cannot be captured.
+    `key` is the first of the `keys` by which rows can be told apart, `key_name` its index. `hazards` are the
+    reasons why its log is not complete, `obstacles` all reasons why it cannot be captured.
     """
 
     name: str
     columns: tuple[tuple[MariaDBColumn, str], ...]
-    key: tuple[str, ...]
-    key_name: str
+    keys: tuple[tuple[str, tuple[str, ...]], ...]
     foreign_keys: tuple[ForeignKey, ...]
     unmapped: tuple[tuple[str, str], ...]
-    obstacles: tuple[str, ...]
+    hazards: tuple[str, ...]
+
+    @property
+    def key_name(self) -> str:
+        """The name of the key's index; empty without one."""
+        return self.keys[0][0] if self.keys else ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the key."""
+        return self.keys[0][1] if self.keys else ()
+
+    @property
+    def obstacles(self) -> tuple[str, ...]:
+        """Why it cannot be captured."""
+        names = [column.name for column, _ in self.columns] + [name for name, _ in self.unmapped]
+        reserved = [name for name in names if name.lower() in _RESERVED or name.lower().startswith(OURS)]
+        return (*self.hazards, *(f"its column {name} has a name that rollview reserves" for name in reserved))
 
     @cached_property
     def types(self) -> dict[str, str]:
@@ -61,15 +80,6 @@ class Structure:
         )
 
 
-@dataclass(frozen=True)
-class _ForeignKey:
-    name: str
-    columns: tuple[str, ...]
-    parent: str
-    parent_columns: tuple[str, ...]
-    actions: tuple[str, str]
-
-
 def structures_of(cursor: Any, database: str, single_byte: frozenset[str]) -> dict[str, Structure]:
     """Every table of a database, without views and without what setup has left there."""
     cursor.execute(
@@ -85,10 +95,12 @@ def structures_of(cursor: Any, database: str, single_byte: frozenset[str]) -> di
     }
     columns = _columns(cursor, database)
     unique = _unique_keys(cursor, database)
-    parents = _foreign_keys(cursor, database)
-    keys = {name: _key(columns[name], unique[name], single_byte) for name in engines}
+    declared = declarations(cursor, engines)
+    keys = {name: _keys(columns[name], unique[name], single_byte) for name in engines}
     return {
-        name: _structure(name, engine, columns[name], keys, parents[name], single_byte)
+        name: _structure(
+            name, engine, columns[name], keys, foreign_keys_of(declared.get(name, "")), single_byte
+        )
         for name, engine in engines.items()
     }
 
@@ -96,49 +108,48 @@ def structures_of(cursor: Any, database: str, single_byte: frozenset[str]) -> di
 def _structure(
     name: str,
     engine: tuple[str, bool],
-    columns: Mapping[MariaDBColumn, bool],
-    keys: Mapping[str, tuple[str, tuple[str, ...]]],
-    parents: list[_ForeignKey],
+    columns: Sequence[MariaDBColumn],
+    keys: Mapping[str, _Keys],
+    parents: Sequence[DeclaredForeignKey],
     single_byte: frozenset[str],
 ) -> Structure:
     types = {column: spark_type_of(column, single_byte) for column in columns}
     mapped = tuple((column, kind) for column, kind in types.items() if kind is not None)
     unmapped = tuple((column.name, column.declared) for column, kind in types.items() if kind is None)
-    key_name, key = keys[name]
-    obstacles = []
+    hazards = []
     if not engine[1]:
-        obstacles.append(f"its engine {engine[0]} has no transactions")
+        hazards.append(f"its engine {engine[0]} has no transactions")
     for each in parents:
-        if any(action in _SILENT_ACTIONS for action in each.actions):
-            deletion, update = each.actions
-            obstacles.append(
-                f"its foreign key {each.name} (ON DELETE {deletion}, ON UPDATE {update}) changes rows without"
-                " a trace in the binary log"
+        if each.writes_silently:
+            hazards.append(
+                f"its foreign key {each.name} ({each.actions}) changes rows without a trace in the binary log"
             )
-    for column in columns:
-        if column.name.lower() in _RESERVED or column.name.lower().startswith(OURS):
-            obstacles.append(f"its column {column.name} has a name that rollview reserves")
     exact = {column.name for column, kind in mapped if kind.partition("(")[0] in _EXACT_KEYS}
     foreign_keys = []
     for each in parents:
         own = dict(zip(each.parent_columns, each.columns, strict=True))
-        parent_key = keys.get(each.parent, ("", ()))[1]
+        parent_key = () if each.database else _first(keys.get(each.parent, ()))
         # Text may refer to text that is equal to MariaDB and another one to Spark.
         if parent_key and set(own) == set(parent_key) and exact.issuperset(each.columns):
             foreign_keys.append(ForeignKey(tuple(own[column] for column in parent_key), each.parent))
-    return Structure(name, mapped, key, key_name, tuple(foreign_keys), unmapped, tuple(obstacles))
+    return Structure(name, mapped, keys[name], tuple(foreign_keys), unmapped, tuple(hazards))
 
 
-def _columns(cursor: Any, database: str) -> dict[str, dict[MariaDBColumn, bool]]:
-    """By table the columns in order, each with whether it may be NULL."""
+def _first(keys: _Keys) -> tuple[str, ...]:
+    return keys[0][1] if keys else ()
+
+
+def _columns(cursor: Any, database: str) -> dict[str, list[MariaDBColumn]]:
+    """By table the columns in order."""
     cursor.execute(
-        "SELECT table_name, column_name, column_type, character_set_name, is_nullable"
+        "SELECT table_name, column_name, column_type, character_set_name, is_nullable, generation_expression"
         " FROM information_schema.columns WHERE table_schema = %s ORDER BY table_name, ordinal_position",
         (database,),
     )
-    found: dict[str, dict[MariaDBColumn, bool]] = defaultdict(dict)
-    for table, name, declared, charset, nullable in cursor.fetchall():
-        found[table][MariaDBColumn(name, declared, charset or "")] = nullable == "YES"
+    found: dict[str, list[MariaDBColumn]] = defaultdict(list)
+    for table, name, declared, charset, nullable, generated in cursor.fetchall():
+        column = MariaDBColumn(name, declared, charset or "", nullable == "YES", generated or "")
+        found[table].append(column)
     return found
 
 
@@ -155,38 +166,13 @@ def _unique_keys(cursor: Any, database: str) -> dict[str, dict[str, tuple[str, .
     return found
 
 
-def _key(
-    columns: Mapping[MariaDBColumn, bool], unique: Mapping[str, tuple[str, ...]], single_byte: frozenset[str]
-) -> tuple[str, tuple[str, ...]]:
-    """The first unique index of mapped columns that are never NULL, the primary key before all others."""
+def _keys(
+    columns: Sequence[MariaDBColumn], unique: Mapping[str, tuple[str, ...]], single_byte: frozenset[str]
+) -> _Keys:
+    """The unique indexes of mapped columns that are never NULL, the primary key before all others."""
     usable = {
         column.name
-        for column, nullable in columns.items()
-        if not nullable and spark_type_of(column, single_byte) is not None
+        for column in columns
+        if not column.nullable and spark_type_of(column, single_byte) is not None
     }
-    for index, names in unique.items():
-        if usable.issuperset(names):
-            return index, names
-    return "", ()
-
-
-def _foreign_keys(cursor: Any, database: str) -> dict[str, list[_ForeignKey]]:
-    cursor.execute(
-        "SELECT k.table_name, k.constraint_name, k.column_name, k.referenced_table_name,"
-        " k.referenced_column_name, k.referenced_table_schema, r.delete_rule, r.update_rule"
-        " FROM information_schema.key_column_usage AS k"
-        " JOIN information_schema.referential_constraints AS r"
-        " ON r.constraint_schema = k.constraint_schema AND r.constraint_name = k.constraint_name"
-        " AND r.table_name = k.table_name"
-        " WHERE k.table_schema = %s AND k.referenced_table_name IS NOT NULL"
-        " ORDER BY k.table_name, k.constraint_name, k.ordinal_position",
-        (database,),
-    )
-    rows = cursor.fetchall()
-    found: dict[str, list[_ForeignKey]] = defaultdict(list)
-    for table, constraint in dict.fromkeys((row[0], row[1]) for row in rows):
-        pairs = [row for row in rows if row[:2] == (table, constraint)]
-        parent = pairs[0][3] if pairs[0][5] == database else ""
-        columns, referenced = tuple(row[2] for row in pairs), tuple(row[4] for row in pairs)
-        found[table].append(_ForeignKey(constraint, columns, parent, referenced, pairs[0][6:8]))
-    return found
+    return tuple((index, names) for index, names in unique.items() if usable.issuperset(names))

@@ -3,6 +3,9 @@
 A group begins with a GTID event and ends with its commit. The group of an XA transaction ends with its
 PREPARE; its rows are kept, as they were logged, until a later group of a single statement decides it. The
 transaction belongs there, because only then does anybody see it.
+
+What changes a single table in a way that rows do not tell is a loss of that table, at the transaction that
+does it. What is wrong with the log itself stops capture.
 """
 
 from __future__ import annotations
@@ -12,20 +15,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rollview.errors import LogLost, SourceChanged
+from rollview.errors import LogLost, UnrepresentableValue
 from rollview.rows import Rows
 from rollview.sources.mariadb import events
-from rollview.sources.mariadb.events import Event
+from rollview.sources.mariadb.events import Event, LoggedStatement
 from rollview.sources.mariadb.groups import Group, Prepared
-from rollview.sources.mariadb.logged_tables import LoggedTable, LoggedTables
+from rollview.sources.mariadb.logged_tables import LoggedTable, LoggedTables, UnreadableTable
 from rollview.sources.mariadb.position import LogPosition, Position
-from rollview.sources.mariadb.registered import GLOBAL_TABLE, TABLES_TABLE
+from rollview.sources.mariadb.registered import CREATE, GLOBAL_TABLE, TABLES_TABLE
 from rollview.sources.mariadb.row_image import UnknownImage, Values
-from rollview.sources.mariadb.statements import Meaning, meaning_of
+from rollview.sources.mariadb.statements import End, Meaning, meaning_of
 from rollview.sources.mariadb.table_map import table_id
-from rollview.sources.reload_hint import reload_hint
+from rollview.sources.reload_hint import reload_hint, setup_hint
 from rollview.sources.server.changed_rows import ChangedRows
-from rollview.sources.source import CapturedTransaction
+from rollview.sources.source import CapturedTransaction, Loss
 
 Xid = tuple[int, bytes, bytes]
 _MARK = "rollview"
@@ -48,11 +51,12 @@ class Transactions:
         self.rows = 0
         self.registered_anew = False
         self._floor = after.reached
+        self._server = after.server
         self._source = source
         self._database = database
         self._tables = tables
         self._spill = spill
-        self._maps: dict[int, LoggedTable | None] = {}
+        self._maps: dict[int, LoggedTable | UnreadableTable | None] = {}
         self._own_maps: set[int] = set()
         self._group: Group | None = None
         self._in_doubt: dict[Xid, Prepared] = {}
@@ -71,7 +75,7 @@ class Transactions:
         if self.reached.ordinal < self._floor.ordinal:
             raise AssertionError("asked for a log position before the one that reading began with")
         first = next(iter(self._in_doubt.values()), None)
-        return LogPosition(self.reached, first.start if first else None)
+        return LogPosition(self.reached, first.start if first else None, self._server)
 
     def take_batch(self) -> tuple[CapturedTransaction, ...]:
         """The transactions since the last call, their rows converted."""
@@ -79,9 +83,7 @@ class Transactions:
         self._changed, self._found, self.rows = {}, [], 0
         for each in changed.values():
             each.finish()
-        return tuple(
-            CapturedTransaction(rows={name: rows() for name, rows in parts}, **head) for parts, head in found
-        )
+        return tuple(_transaction(parts, head) for parts, head in found)
 
     def close(self) -> None:
         """Forgets what was kept of in-doubt transactions."""
@@ -152,13 +154,24 @@ class Transactions:
         table = self._maps.get(number)
         if group.skipped or table is None:
             return
+        if isinstance(table, UnreadableTable):
+            self._lose(group, table.name, table.reason)
+            return
         data, at = events.parse_rows(event)
         try:
             images = table.images.read(data, at, event.kind in events.UPDATED)
         except UnknownImage as error:
-            raise self._lost(f"rows of {self._source}.{table.name} cannot be read: {error}") from error
+            if table.name in CREATE:
+                raise self._lost(f"rows of {self._source}.{table.name} cannot be read: {error}") from error
+            self._lose(group, table.name, f"its rows cannot be read: {error}")
+            return
         if table.name == TABLES_TABLE:
             self.registered_anew = True
+            names = {name.decode() for name, _ in images}
+            # What is replaced may be logged as deleted and written.
+            group.released = (
+                group.released | names if event.kind in events.DELETED else group.released - names
+            )
         elif table.name == GLOBAL_TABLE:
             if event.kind in events.WRITTEN:
                 group.mark_global(*(value.decode() for value in images[0]))
@@ -166,21 +179,27 @@ class Transactions:
             self._add(table, event.kind, images, group)
 
     def _add(self, table: LoggedTable, kind: int, images: list[Values], group: Group) -> None:
+        if f"{self._source}.{table.name}" in group.lost:
+            return
         changed = self._changed.get(table)
         if changed is None:
             changed = self._changed[table] = ChangedRows(table.columns, table.convert, self._spill)
         if group.touched.setdefault(table.name, changed) is not changed:
-            raise self._lost(f"{self._source}.{table.name} changed its structure within a transaction")
+            self._lose(group, table.name, "its structure changed within a transaction")
+            return
         self.rows += len(images)
         updates, count = kind in events.UPDATED, 1 if kind in events.WRITTEN else -1
-        group.add(changed, images, (-1, 1) if updates else (count, count))
+        try:
+            group.add(changed, images, (-1, 1) if updates else (count, count))
+        except UnrepresentableValue as error:
+            group.lost[f"{self._source}.{table.name}"] = _misfit(error, group.gtid.text)
 
     def _statement(self, event: Event, group: Group, end: Position) -> None:
-        database, text = events.parse_query(event)
+        statement = events.parse_query(event)
         if group.gtid.decides:
-            self._decide(group, text, event.timestamp, end)
+            self._decide(group, statement.text, event.timestamp, end)
             return
-        if savepoint := _SAVEPOINT.fullmatch(text):
+        if savepoint := _SAVEPOINT.fullmatch(statement.text):
             if group.prepared is not None:
                 group.prepared.keep(event)
             elif savepoint[1].upper() == "SAVEPOINT":
@@ -188,28 +207,28 @@ class Transactions:
             else:
                 group.undo(savepoint[2])
             return
-        meaning = self._look_at(text, database, group)
-        if meaning == Meaning.ROLLBACK:
+        meaning = self._meaning_of(statement, group)
+        if meaning.damage and group.prepared is not None:
+            group.prepared.keep(event)
+        for table, damage in meaning.damage.items():
+            self._lose(group, table, f"{damage}: {_short(statement.text)}")
+        if meaning.end == End.ROLLBACK:
             self.drop_open()
-        elif meaning == Meaning.COMMIT or group.gtid.standalone:
+        elif meaning.end == End.COMMIT or group.gtid.standalone:
             self._commit(group, event.timestamp, end)
 
-    def _look_at(self, text: str, database: str, group: Group) -> Meaning:
-        """Stops at a statement that changes a captured table in a way that rows do not tell."""
+    def _meaning_of(self, statement: LoggedStatement, group: Group) -> Meaning:
+        """What a statement does to the tables that are captured at its place, and ever were."""
         ordinal = group.start.ordinal
-        tables = {name: each for name, each in self._tables.tables.items() if each.since <= ordinal}
-        meaning, table = meaning_of(text, database, self._database, tables)
-        place = f"{self._source}.{table}" if table else self._source
-        if group.skipped or not tables:
-            return meaning
-        if meaning == Meaning.CHANGED:
-            hint = reload_hint(place)
-            raise SourceChanged(f"{place} was altered: {_short(text)}", subject=place, hint=hint)
-        if meaning == Meaning.EMPTIED:
-            raise self._lost(f"{place} was emptied without logging its rows: {_short(text)}")
-        if meaning == Meaning.UNLOGGED:
-            raise self._lost(f"{place} was written with binlog_format=STATEMENT: {_short(text)}")
-        return meaning
+        tables = {
+            name: each for name, each in self._tables.tables.items() if each.since <= ordinal or each.again
+        }
+        meaning = meaning_of(statement, self._database, tables)
+        return Meaning(meaning.end) if group.skipped else meaning
+
+    def _lose(self, group: Group, table: str, reason: str) -> None:
+        place = f"{self._source}.{table}"
+        group.lost.setdefault(place, Loss(f"table {place}: {reason}", setup_hint(place)))
 
     def _prepare(self, group: Group) -> None:
         if group.prepared is not None and group.gtid.xid is not None:
@@ -251,12 +270,16 @@ class Transactions:
         self.reached = end
         if group.skipped:
             return
-        parts = [
-            (f"{self._source}.{name}", rows)
-            for name, changed in group.touched.items()
-            if (rows := changed.end_transaction()) is not None
-        ]
-        if parts or group.global_id:
+        for name in group.released:
+            self._lose(group, name, "it was taken out of capture, perhaps by the setup of another project")
+        parts: _Parts = []
+        for name, changed in group.touched.items():
+            place = f"{self._source}.{name}"
+            if place in group.lost:
+                changed.drop_transaction()
+            elif (rows := changed.end_transaction()) is not None:
+                parts.append((place, rows))
+        if parts or group.lost or group.global_id:
             head = {
                 "source_txid": end.ordinal,
                 "commit_time": float(timestamp),
@@ -264,12 +287,29 @@ class Transactions:
                 "transaction_id": group.gtid.text,
                 "global_id": group.global_id,
                 "participants": group.participants,
+                "lost": group.lost,
             }
             self._found.append((parts, head))
 
     def _lost(self, reason: str) -> LogLost:
         hint = reload_hint(self._source)
         return LogLost(f"source {self._source}: {reason}", subject=self._source, hint=hint)
+
+
+def _transaction(parts: _Parts, head: dict[str, Any]) -> CapturedTransaction:
+    """A transaction with its rows. A table of which a value cannot be represented is lost."""
+    rows: dict[str, Rows] = {}
+    lost: dict[str, Loss] = dict(head.pop("lost"))
+    for name, converted in parts:
+        try:
+            rows[name] = converted()
+        except UnrepresentableValue as error:
+            lost[name] = _misfit(error, head["transaction_id"])
+    return CapturedTransaction(rows=rows, lost=lost, **head)
+
+
+def _misfit(error: UnrepresentableValue, gtid: str) -> Loss:
+    return Loss(f"{error.message} (written by transaction {gtid})", error.hint)
 
 
 def _short(text: str) -> str:

@@ -20,7 +20,7 @@
 
 Not mapped, so that views cannot use such columns: TIME, INET4, INET6, geometries, DECIMAL of more than 38
 digits, compressed columns, times in the format of MariaDB 5.3, and text in an East Asian multi-byte character
-set other than Unicode. '0000-00-00' and other dates that are none raise `ValueMisfit` when they are met.
+set other than Unicode. '0000-00-00' and other dates that are none are errors (`UnrepresentableValue`).
 """
 
 from __future__ import annotations
@@ -59,11 +59,13 @@ _REFUSED_WORDS = ("compressed", "mariadb-5.3")
 
 @dataclass(frozen=True)
 class MariaDBColumn:
-    """A column as it is declared; `charset` is empty for all but text."""
+    """A column as it is declared. `charset` is that of a text, `generated` what it is computed by."""
 
     name: str
     declared: str
     charset: str = ""
+    nullable: bool = True
+    generated: str = ""
 
 
 def base_type(declared: str) -> str:

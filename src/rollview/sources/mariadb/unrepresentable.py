@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from rollview.errors import UnrepresentableValue
-from rollview.sources.reload_hint import reload_hint
+from rollview.sources.reload_hint import setup_hint
 
 MISFITS = (ValueError, TypeError, OverflowError, ArithmeticError, pa.ArrowInvalid, pa.ArrowTypeError)
 _SHOWN_CHARACTERS = 80
@@ -45,5 +45,5 @@ def misfit(value: Any, kind: str, place: str, shown: Callable[[Any], str] = repr
     return UnrepresentableValue(
         f"{place} is read as {kind}, but holds {text}, which {kind} cannot represent",
         subject=place,
-        hint=f"repair the value at the source, then {reload_hint(place)}",
+        hint=f"repair the value at the source, then {setup_hint(place.rpartition('.')[0])}",
     )

@@ -1,0 +1,241 @@
+"""ALTER TABLE of a captured table: whether its rows, as far as they are captured, stay what they are.
+
+Columns are found by their names in the log, so others may come and go. Each clause must be known to be
+harmless; in doubt the table counts as damaged, because to go on with wrong rows is worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rollview.sources.mariadb.redefinition import EVERY_CHARACTER, keeps_characters, keeps_values
+from rollview.sources.mariadb.registered import Registered
+from rollview.sources.mariadb.types import MariaDBColumn
+
+UNKNOWN = "it was altered in a way whose effect on its rows is not in the binary log"
+_ADDED = frozenset(
+    {
+        "INDEX",
+        "KEY",
+        "UNIQUE",
+        "FULLTEXT",
+        "SPATIAL",
+        "PRIMARY",
+        "CHECK",
+        "CONSTRAINT",
+        "FOREIGN",
+        "PARTITION",
+    }
+)
+_ROWS_STAY = frozenset(
+    {"REORGANIZE", "COALESCE", "REBUILD", "OPTIMIZE", "ANALYZE", "CHECK", "REMOVE", "ORDER"}
+)
+_OPTIONS = frozenset(
+    {
+        *("ALGORITHM", "AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHARACTER", "CHARSET", "CHECKSUM", "COLLATE"),
+        *("COMMENT", "DEFAULT", "DELAY_KEY_WRITE", "DISABLE", "ENABLE", "ENCRYPTED", "ENCRYPTION_KEY_ID"),
+        *("ENGINE", "FORCE", "KEY_BLOCK_SIZE", "LOCK", "MAX_ROWS", "MIN_ROWS", "PACK_KEYS", "PAGE_CHECKSUM"),
+        *("PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL", "ROW_FORMAT", "STATS_AUTO_RECALC"),
+        *("STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "TABLE_CHECKSUM", "TRANSACTIONAL"),
+    }
+)
+_CONDITIONS = frozenset({"IF", "NOT", "EXISTS"})
+_SILENT = ("CASCADE", "SET NULL", "SET DEFAULT")
+
+
+def plain(token: str) -> str:
+    """A name as it is, without quotes and in lower case."""
+    return token[1:-1].replace(token[0] * 2, token[0]).lower() if token[0] in '`"' else token.lower()
+
+
+def alteration_damage(tokens: Sequence[str], table: Registered, strict: bool) -> str:
+    """What an ALTER TABLE does to a table that its log does not tell; empty if nothing.
+
+    `strict` says whether the session treated values that do not fit as errors.
+    """
+    words = [token.upper() for token in tokens]
+    if "IGNORE" in words[:3]:
+        return "it was altered with IGNORE, which deletes and changes rows without logging them"
+    clauses = _clauses(tokens[words.index("TABLE") + 1 :])
+    return next((damage for each in clauses if (damage := _Clause(each, table, strict).damage())), "")
+
+
+def _clauses(tokens: Sequence[str]) -> list[list[str]]:
+    """The clauses after the table's name, which may be `database.table` and follow IF EXISTS."""
+    if [token.upper() for token in tokens[:2]] == ["IF", "EXISTS"]:
+        tokens = tokens[2:]
+    tokens = tokens[3:] if tokens[1:2] == ["."] else tokens[1:]
+    if [token.upper() for token in tokens[:1]] == ["NOWAIT"]:
+        tokens = tokens[1:]
+    elif [token.upper() for token in tokens[:1]] == ["WAIT"]:
+        tokens = tokens[2:]
+    clauses: list[list[str]] = [[]]
+    depth = 0
+    for token in tokens:
+        depth += {"(": 1, ")": -1}.get(token, 0)
+        if token == "," and depth == 0:
+            clauses.append([])
+        elif token != ";":
+            clauses[-1].append(token)
+    return [clause for clause in clauses if clause]
+
+
+class _Clause:
+    """One clause and the table that it alters."""
+
+    def __init__(self, tokens: Sequence[str], table: Registered, strict: bool) -> None:
+        self._tokens = list(tokens)
+        self._words = [token.upper() for token in tokens]
+        self._table = table
+        self._strict = strict
+        self._columns = {name.lower(): column for name, column in table.declared.items()}
+
+    def damage(self) -> str:
+        head = self._words[0]
+        text = " ".join(self._words)
+        if "REFERENCES" in self._words and any(action in text for action in _SILENT):
+            return "it has a new foreign key, which changes rows without logging them"
+        if "VERSIONING" in self._words or "PERIOD" in self._words[1:2]:
+            return UNKNOWN
+        if head in _OPTIONS:
+            return self._engine()
+        if head == "PARTITION":
+            return "" if self._words[1:2] == ["BY"] else UNKNOWN
+        if head in _ROWS_STAY:
+            return ""
+        known: dict[str, Callable[[], str]] = {
+            "ADD": self._added,
+            "DROP": self._dropped,
+            "MODIFY": self._modified,
+            "CHANGE": self._changed,
+            "RENAME": self._renamed,
+            "ALTER": lambda: "",
+            "CONVERT": self._converted,
+        }
+        return known[head]() if head in known else UNKNOWN
+
+    def _engine(self) -> str:
+        """Options may follow each other without a comma."""
+        if "ENGINE" not in self._words:
+            return ""
+        rest = [word for word in self._words[self._words.index("ENGINE") + 1 :] if word != "="]
+        engine = plain(rest[0]) if rest else ""
+        return "" if engine == "innodb" else f"its engine was changed to {engine}"
+
+    def _operands(self, optional: str = "COLUMN") -> list[str]:
+        """The tokens behind the verb, without a word that may be left out and without conditions."""
+        place = 1 + (self._words[1:2] == [optional])
+        while self._words[place : place + 1] and self._words[place] in _CONDITIONS:
+            place += 1
+        return self._tokens[place:]
+
+    def _added(self) -> str:
+        word = self._words[1] if len(self._words) > 1 else ""
+        if word == "PRIMARY" and not self._strict:
+            named = {plain(token) for token in self._tokens}
+            if any(column.nullable for name, column in self._columns.items() if name in named):
+                return "a column of it may not be NULL any more, and the session was not strict"
+        if word in _ADDED or self._operands():
+            return ""
+        return UNKNOWN
+
+    def _dropped(self) -> str:
+        word = self._words[1] if len(self._words) > 1 else ""
+        if word == "PARTITION":
+            return "a partition of it was dropped, and its rows are not in the binary log"
+        if word == "PRIMARY":
+            return self._key_gone("PRIMARY")
+        if word in ("INDEX", "KEY", "CONSTRAINT"):
+            return self._key_gone(plain(self._operands(word)[0]))
+        if word == "FOREIGN":
+            # Whether the log's reader relies on it is seen by looking at the table.
+            return ""
+        name = plain(self._operands()[0])
+        return f"its column {self._columns[name].name} was dropped" if name in self._columns else ""
+
+    def _key_gone(self, name: str) -> str:
+        return key_damage(name, self._table)
+
+    def _modified(self) -> str:
+        name, *definition = self._operands()
+        return self._redefined(plain(name), definition)
+
+    def _changed(self) -> str:
+        name, new, *definition = self._operands()
+        column = self._columns.get(plain(name))
+        if column is not None and _exact(new) != column.name:
+            return f"its column {column.name} was renamed to {_exact(new)}"
+        return self._redefined(plain(name), definition)
+
+    def _redefined(self, name: str, definition: list[str]) -> str:
+        if any(column.generated for column in self._columns.values()):
+            return "a column was changed, and generated columns with it"
+        column = self._columns.get(name)
+        if column is None:
+            return ""
+        words = [token.upper() for token in definition]
+        declared = _declared(definition)
+        fits = (
+            keeps_values(column.declared, declared)
+            and keeps_characters(column, _charset(words) or column.charset)
+            and not {"AS", "GENERATED", "COMPRESSED"} & set(words)
+        )
+        if not fits:
+            return f"its column {column.name} was changed from {column.declared} to {declared}"
+        if not self._strict:
+            return f"its column {column.name} was changed by a session that was not strict"
+        return ""
+
+    def _renamed(self) -> str:
+        word = self._words[1] if len(self._words) > 1 else ""
+        if word in ("INDEX", "KEY"):
+            return ""
+        if word == "COLUMN":
+            name = plain(self._operands()[0])
+            return f"its column {self._columns[name].name} was renamed" if name in self._columns else ""
+        return "it was renamed"
+
+    def _converted(self) -> str:
+        charset = _charset(self._words)
+        if self._words[1:2] != ["TO"] or not charset:
+            return UNKNOWN
+        texts: list[MariaDBColumn] = [column for column in self._columns.values() if column.charset]
+        if charset == EVERY_CHARACTER or all(column.charset == charset for column in texts):
+            return ""
+        return f"it was converted to the character set {charset}"
+
+
+def key_damage(name: str, table: Registered) -> str:
+    """What it means to a table that one of its indexes goes."""
+    gone = table.key_name and name.lower() == table.key_name.lower()
+    return f"its key {table.key_name}, by which rows are told apart, was dropped" if gone else ""
+
+
+def _exact(token: str) -> str:
+    return token[1:-1].replace(token[0] * 2, token[0]) if token[0] in '`"' else token
+
+
+def _declared(definition: Sequence[str]) -> str:
+    """The type at the beginning of a definition, as the server writes it."""
+    if not definition:
+        return ""
+    text, rest = definition[0], list(definition[1:])
+    if rest[:1] == ["("]:
+        end = rest.index(")") + 1
+        text += "".join(rest[:end])
+        rest = rest[end:]
+    signs = [word for word in rest[:2] if word.upper() in ("UNSIGNED", "ZEROFILL")]
+    return " ".join([text, *signs]).lower() if "'" not in text else text
+
+
+def _charset(words: Sequence[str]) -> str:
+    """The character set that a clause names, or that of the collation."""
+    for place, word in enumerate(words):
+        rest = [each for each in words[place + 1 : place + 4] if each != "="]
+        if word == "CHARACTER" and rest[:1] == ["SET"] and len(rest) > 1:
+            return plain(rest[1]).strip("'")
+        if word == "CHARSET" and rest:
+            return plain(rest[0]).strip("'")
+        if word == "COLLATE" and rest:
+            return plain(rest[0]).strip("'").partition("_")[0]
+    return ""

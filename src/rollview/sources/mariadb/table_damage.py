@@ -1,0 +1,42 @@
+"""What has become of a captured table, found by looking at it: is it still what capture relies on?
+
+The log tells of changes at the transaction in which they were made. What it does not tell, such as the
+work of a session that did not log, shows here.
+"""
+
+from __future__ import annotations
+
+from rollview.sources.mariadb.redefinition import keeps_characters, keeps_values
+from rollview.sources.mariadb.registered import Registered
+from rollview.sources.mariadb.structure import Structure
+from rollview.sources.mariadb.types import MariaDBColumn
+
+
+def table_damage(registered: Registered, present: Structure | None) -> str:
+    """Why a table is not the registered one any more, in words; empty if nothing that matters has changed."""
+    if present is None:
+        return "it is gone, or it is no ordinary table any more"
+    if present.hazards:
+        return present.hazards[0]
+    columns = {column.name: column for column, _ in present.columns}
+    for column, _ in registered.columns:
+        if damage := _column_damage(column, columns.get(column.name)):
+            return damage
+    if registered.key and registered.key not in [columns for _, columns in present.keys]:
+        return f"its key {registered.key_name}, by which rows are told apart, is gone"
+    for foreign_key in registered.foreign_keys:
+        if foreign_key not in present.foreign_keys:
+            return f"its foreign key to {foreign_key.references} is gone"
+    return ""
+
+
+def _column_damage(column: MariaDBColumn, present: MariaDBColumn | None) -> str:
+    if present is None:
+        return f"its column {column.name} is gone"
+    if present.generated != column.generated:
+        return f"its column {column.name} is computed in another way"
+    if not keeps_values(column.declared, present.declared):
+        return f"its column {column.name} is {present.declared} and was {column.declared}"
+    if not keeps_characters(column, present.charset):
+        return f"its column {column.name} has the character set {present.charset}"
+    return ""
