@@ -1,8 +1,11 @@
-"""The way out where a source has lost its past: the command that reloads its views, as it can be typed."""
+"""The way out where a source, or a table of it, has lost its past: the command that reloads the views."""
 
 from __future__ import annotations
 
 from shlex import quote
+
+RELOAD_BY_SETUP = "`rollview setup` loads the views that read it anew"
+"""The way out where a single table has lost changes: setup knows which one."""
 
 
 def reload_hint(subject: str) -> str:

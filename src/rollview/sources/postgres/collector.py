@@ -12,14 +12,14 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rollview.errors import RollviewError
 from rollview.rows import Rows
 from rollview.sources.postgres.pgoutput import End, Relation, Values
 from rollview.sources.postgres.position import LogPosition
 from rollview.sources.postgres.registration import Registered
 from rollview.sources.postgres.types import from_log
+from rollview.sources.reload_hint import RELOAD_BY_SETUP
 from rollview.sources.server.changed_rows import ChangedRows
-from rollview.sources.source import CapturedTransaction
+from rollview.sources.source import CapturedTransaction, Loss
 
 GLOBAL_PREFIX = "rollview"
 """Of messages that make a transaction a part of a global one: `GLOBAL_ID:source,source`."""
@@ -55,9 +55,9 @@ class LoggedTable:
         for column in self._table.columns:
             place, kind, modifier = places.get(column.name, (-1, 0, 0))
             if place < 0:
-                self.damage = f"table {self.name} has lost its column {column.name}"
+                self.damage = f"column {column.name} of table {self.name} was dropped or renamed"
             elif (kind, modifier) != (column.type_id, column.modifier):
-                self.damage = f"column {column.name} of table {self.name} has a different type than at setup"
+                self.damage = f"column {column.name} of table {self.name} has another type than at setup"
             order.append(place)
         self._pick = _picker(order, len(relation.columns))
 
@@ -82,7 +82,7 @@ def _picker(order: list[int], width: int) -> Callable[[Values], Any] | None:
 
 @dataclass(slots=True)
 class Transaction:
-    """One that is being read. `trouble` is what makes it impossible to go on past it."""
+    """One that is being read. `lost` are tables of which it changed rows that the log does not have."""
 
     commit: int
     xid: int
@@ -90,8 +90,12 @@ class Transaction:
     gid: str = ""
     global_id: str = ""
     participants: tuple[str, ...] = ()
-    trouble: RollviewError | None = None
     rows: _Pending = field(default_factory=dict)
+    lost: dict[str, Loss] = field(default_factory=dict)
+
+    def lose(self, table: LoggedTable, reason: str) -> None:
+        """Changed rows of a table are not there; the first reason counts."""
+        self.lost.setdefault(table.name, Loss(reason, RELOAD_BY_SETUP))
 
 
 class _Finished(NamedTuple):
@@ -103,8 +107,9 @@ class _Finished(NamedTuple):
 class Collector:
     """The transactions of a batch, and those that are prepared and in doubt."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, server: str) -> None:
         self._source = source
+        self._server = server
         self.tables: dict[int, LoggedTable | None] = {}
         self.prepared: dict[str, Transaction] = {}
         self._finished: list[_Finished] = []
@@ -117,18 +122,23 @@ class Collector:
     def start_at(self, position: int) -> LogPosition:
         """The log position of a position: it begins where the oldest in-doubt transaction was prepared."""
         if not self.prepared:
-            return LogPosition(position, position)
-        return LogPosition(position, min(position, *(each.commit for each in self.prepared.values())))
+            return LogPosition(position, position, self._server)
+        start = min(position, *(each.commit for each in self.prepared.values()))
+        return LogPosition(position, start, self._server)
 
     def end_rows(self, transaction: Transaction) -> None:
-        """All rows of a transaction have come."""
+        """All rows of a transaction have come. Of a table that has lost some, the others are of no use."""
         for table in self.tables.values():
-            if table is not None and (rows := table.changed.end_transaction()) is not None:
+            if table is None:
+                continue
+            if table.name in transaction.lost:
+                table.changed.drop_transaction()
+            elif (rows := table.changed.end_transaction()) is not None:
                 transaction.rows[table.name] = rows
 
     def finish(self, transaction: Transaction, end: End) -> None:
         """A transaction was committed; one that concerns nobody is passed over."""
-        if transaction.rows or transaction.global_id:
+        if transaction.rows or transaction.global_id or transaction.lost:
             self._finished.append(_Finished(transaction, end, self.start_at(end.end)))
 
     def end_batch(self, source_txid_of: Callable[[int], int]) -> tuple[CapturedTransaction, ...]:
@@ -156,6 +166,7 @@ class Collector:
             str(source_txid),
             transaction.global_id,
             transaction.participants,
+            transaction.lost,
         )
 
 

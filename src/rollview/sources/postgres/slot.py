@@ -150,17 +150,28 @@ def end_reader(connection: Connection, address: Address) -> None:
     )
 
 
+def expect_server(address: Address, captured: str, server: str) -> None:
+    """The history of the log must be the one that was captured: positions of another one say nothing."""
+    if captured == server:
+        return
+    system, _, timeline = server.partition("/")
+    was_system, _, was_timeline = captured.partition("/")
+    if system != was_system:
+        raise log_lost(address, f"the server is another one, {system} in place of {was_system or 'none'}")
+    raise log_lost(
+        address,
+        f"the server is on timeline {timeline} in place of {was_timeline}: it was restored from a backup,"
+        " or a standby was promoted",
+    )
+
+
 def expect_log(connection: Connection, address: Address, start: int) -> None:
     """The server must still have all that was committed from a position on."""
     slot = slot_of(connection, address)
     if slot is None:
         published = connection.execute("SELECT FROM pg_publication WHERE pubname = %s", (address.slot,))
         if published.fetchone() is None:
-            raise NotSetUp(
-                f"source {address.source} is not set up for capture",
-                subject=address.source,
-                hint="run `rollview setup`",
-            )
+            raise not_set_up(address)
         raise log_lost(address, f"its replication slot {address.slot} was dropped")
     if slot.is_lost:
         raise log_lost(address, "the server has removed log that was not captured yet")
@@ -170,6 +181,15 @@ def expect_log(connection: Connection, address: Address, start: int) -> None:
     assert row is not None
     if position_of(row[0]) < start:
         raise log_lost(address, "the server was restored to an earlier state, or is a different one")
+
+
+def not_set_up(address: Address) -> NotSetUp:
+    """Setup has not been there."""
+    return NotSetUp(
+        f"source {address.source} is not set up for capture",
+        subject=address.source,
+        hint="run `rollview setup`",
+    )
 
 
 def log_lost(address: Address, reason: str) -> LogLost:
