@@ -6,6 +6,7 @@ an administrator, and then nothing is done at all.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 
 import psycopg
@@ -39,7 +40,7 @@ def install(connection: Connection, address: Address, tables: Sequence[Table]) -
     if not plan.needed:
         if plan.statements:
             _run(connection, address, plan.statements)
-        create_slot(connection, address)
+        create_slot(connection, address, _readable_since(connection, address))
     return plan.result
 
 
@@ -63,10 +64,17 @@ def _plan_install(connection: Connection, address: Address, tables: Sequence[Tab
     if not plan.ours:
         plan.needed += ["BEGIN;", *(f"{statement};" for statement in plan.statements), "COMMIT;"]
     slot = slot_of(connection, address)
-    plan.done += slot_changes(address, slot)
+    since = sys.maxsize if plan.has_new_publication else _readable_since(connection, address)
+    plan.done += slot_changes(address, slot, since)
     if slot is not None and not slot.is_lost and slot.warning:
         plan.warnings.append(slot.warning)
     return plan
+
+
+def _readable_since(connection: Connection, address: Address) -> int:
+    publication = read_publication(connection, address)
+    registration = publication.registration if publication is not None else None
+    return registration.readable_since if registration is not None else 0
 
 
 def uninstall(connection: Connection, address: Address) -> SetupResult:

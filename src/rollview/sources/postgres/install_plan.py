@@ -9,13 +9,17 @@ from rollview.sources.source import SetupResult
 
 @dataclass
 class InstallPlan:
-    """What is to be done. `needed` is for the administrator; `statements` make one transaction."""
+    """What is to be done. `needed` is for the administrator; `statements` make one transaction.
+
+    With `has_new_publication` the server cannot read what it has logged before.
+    """
 
     statements: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     needed: list[str] = field(default_factory=list)
     ours: bool = True
+    has_new_publication: bool = False
 
     def add(self, statement: str, sentence: str, ours: bool) -> None:
         """A statement, what it does, and whether we may run it."""

@@ -116,10 +116,10 @@ class LogReader:
             deadline = time.monotonic() + _CATCH_UP_SECONDS
             try:
                 stream.fill(limit, now.position, deadline, lambda: nudge(connection))
-            except psycopg.OperationalError:
-                # The server ends a stream if there is no publication.
+            except (psycopg.errors.UndefinedObject, psycopg.errors.UndefinedFile) as error:
+                # What is wrong now says more than what was wrong when something was logged.
                 self._watch.observe(connection)
-                raise
+                raise log_lost(self._address, str(error)) from None
             except RollviewError:
                 self.release()
                 if not stream.collector.size:
@@ -136,7 +136,7 @@ class LogReader:
         reasons = {
             name: table.reason
             for name, table in observed.registration.tables.items()
-            if table.reason and position < table.since
+            if table.reason and position <= table.since
         }
         return {
             f"{self._address.source}.{name}": Loss(reason, RELOAD_BY_SETUP)
@@ -170,7 +170,7 @@ class LogReader:
         is_far = log_position.start - after.start > _IDLE_MOVE_BYTES
         is_late = time.monotonic() - self._moved_at > _IDLE_MOVE_SECONDS
         # Who stands before the position that a table is complete from has to get past it.
-        is_before = any(after.position < table.since for table in stream.registration.tables.values())
+        is_before = any(after.position <= table.since for table in stream.registration.tables.values())
         return log_position != after and (is_far or is_late or is_before)
 
     def _captured(self, stream: LogStream) -> tuple[CapturedTransaction, ...]:

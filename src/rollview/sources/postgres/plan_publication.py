@@ -104,19 +104,21 @@ class _Planning:
         return look(self.connection, self.address, [*registered.values(), *fresh])
 
     @cached_property
-    def was_replaced(self) -> bool:
-        """Whether there was a registration, which is gone: the slot is left of what setup once made."""
-        has_none = self.before is None or self.before.registration is None
-        return has_none and slot_of(self.connection, self.address) is not None
+    def is_ours(self) -> bool:
+        """Whether the publication is the one that setup created."""
+        registration = self.before.registration if self.before is not None else None
+        was = registration.publication if registration is not None else None
+        return was is not None and self.now is not None and was.id == self.now.publication.id
 
     @cached_property
     def of_all(self) -> str:
         """What happened to the publication."""
-        if self.was_replaced:
-            return f"publication {self.address.slot}, or the comment on it, was replaced"
-        if self.before is None or self.before.registration is None or self.now is None:
-            return ""
-        return damage_of_all(self.before.registration, self.now, self.address.slot)
+        registration = self.before.registration if self.before is not None else None
+        if self.now is not None and registration is not None and self.is_ours:
+            return damage_of_all(registration, self.now, self.address.slot)
+        # A slot is left of what setup once made.
+        is_known = slot_of(self.connection, self.address) is not None
+        return f"publication {self.address.slot}, or the comment on it, was replaced" if is_known else ""
 
     @cached_property
     def registered(self) -> dict[str, Registered]:
@@ -234,9 +236,13 @@ class _Planning:
                 self.plan.done.append(f"table {name} is captured anew: {table.reason}")
             elif name not in old.tables and before is not None:
                 self.plan.done.append(f"table {name} is now captured")
-        is_intact = before is not None and not self.of_all
-        released = (old.released | old.tables.keys()) - self.registered.keys()
-        new = Registration(self.registered, before.publication if before and is_intact else None, released)
+        new = Registration(
+            self.registered,
+            None if self.of_all else old.publication,
+            (old.released | old.tables.keys()) - self.registered.keys(),
+            old.readable_since if self.is_ours else 0,
+        )
         if new != before:
+            self.plan.has_new_publication = not self.is_ours
             is_ours = self.before is None or self.before.is_ours
             self.plan.add(registration_statement(self.address, new), "", is_ours)

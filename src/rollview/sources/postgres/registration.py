@@ -71,11 +71,13 @@ class Registration:
     """All captured tables. `publication` is None where it is not known yet.
 
     `released` are tables that were captured once: whoever captures one of them again has missed changes.
+    `readable_since` is where the publication was created: with it, the server cannot read older log.
     """
 
     tables: Mapping[str, Registered] = field(default_factory=dict)
     publication: CatalogRow | None = None
     released: frozenset[str] = frozenset()
+    readable_since: int = 0
 
 
 def register(
@@ -104,6 +106,7 @@ DECLARE
     registration jsonb := {registration};
 BEGIN
     SELECT registration || jsonb_build_object(
+        'readable_since', coalesce(registration ->> 'readable_since', pg_current_wal_insert_lsn()::text),
         'publication', coalesce(nullif(registration -> 'publication', 'null'),
             jsonb_build_array(p.oid::int8, p.xmin::text)),
         'tables', (
@@ -123,6 +126,7 @@ def registration_statement(address: Address, registration: Registration) -> str:
     described = {
         "publication": registration.publication,
         "released": sorted(registration.released),
+        "readable_since": position_text(registration.readable_since) if registration.readable_since else None,
         "tables": [_described(registration.tables[name]) for name in sorted(registration.tables)],
     }
     body = _FILL_IN.format(
@@ -148,8 +152,12 @@ def decode(comment: str) -> Registration | None:
     try:
         told = json.loads(comment.removeprefix(_HEADER))
         tables = [_registered(each) for each in told["tables"]]
-        released = frozenset(told["released"])
-        return Registration({each.name: each for each in tables}, CatalogRow(*told["publication"]), released)
+        return Registration(
+            {each.name: each for each in tables},
+            CatalogRow(*told["publication"]),
+            frozenset(told["released"]),
+            position_of(told["readable_since"]),
+        )
     except (ValueError, TypeError, KeyError):
         return None
 

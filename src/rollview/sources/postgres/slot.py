@@ -30,6 +30,10 @@ class Slot:
     kept_bytes: int
     is_bounded: bool
 
+    def is_of_no_use(self, since: int) -> bool:
+        """Whether the server has invalidated it, or has to begin with log that it cannot read."""
+        return self.is_lost or self.confirmed < since
+
     @property
     def warning(self) -> str:
         """What an owner of the server should know about the log that is kept for us; mostly nothing."""
@@ -85,21 +89,22 @@ def slot_obstacles(connection: Connection, address: Address) -> list[str]:
     return needed
 
 
-def slot_changes(address: Address, slot: Slot | None) -> list[str]:
+def slot_changes(address: Address, slot: Slot | None, since: int) -> list[str]:
     """What `create_slot` does where the slot is like this, as sentences."""
-    dropped = [_dropped(address)] if slot is not None and slot.is_lost else []
-    created = [f"created replication slot {address.slot}"]
-    return [*dropped, *created] if slot is None or slot.is_lost else []
+    created = f"created replication slot {address.slot}"
+    if slot is None:
+        return [created]
+    return [_dropped(address), created] if slot.is_of_no_use(since) else []
 
 
 def _dropped(address: Address) -> str:
     return f"dropped replication slot {address.slot}"
 
 
-def create_slot(connection: Connection, address: Address) -> None:
-    """Creates the slot, or recreates it where the server has invalidated it."""
+def create_slot(connection: Connection, address: Address, since: int) -> None:
+    """Creates the slot, or recreates it where it is of no use: log can be read since a position."""
     slot = slot_of(connection, address)
-    if slot is not None and slot.is_lost:
+    if slot is not None and slot.is_of_no_use(since):
         drop_slot(connection, address)
         slot = None
     if slot is not None:
