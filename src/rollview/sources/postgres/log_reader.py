@@ -20,7 +20,7 @@ from rollview.sources.postgres.log_stream import LogStream
 from rollview.sources.postgres.position import LogPosition, log_position_of
 from rollview.sources.postgres.read_point import nudge, present
 from rollview.sources.postgres.replication import MESSAGES_SINCE, Replication
-from rollview.sources.postgres.slot import end_reader, expect_log, expect_server, log_lost
+from rollview.sources.postgres.slot import end_reader, expect_log, expect_server, log_lost, log_removed
 from rollview.sources.postgres.spill import SpillFiles
 from rollview.sources.postgres.watch import Observation, Watch
 from rollview.sources.reload_hint import RELOAD_BY_SETUP
@@ -116,10 +116,12 @@ class LogReader:
             deadline = time.monotonic() + _CATCH_UP_SECONDS
             try:
                 stream.fill(limit, now.position, deadline, lambda: nudge(connection))
-            except (psycopg.errors.UndefinedObject, psycopg.errors.UndefinedFile) as error:
+            except psycopg.errors.UndefinedObject as error:
                 # What is wrong now says more than what was wrong when something was logged.
                 self._watch.observe(connection)
                 raise log_lost(self._address, str(error)) from None
+            except psycopg.errors.UndefinedFile as error:
+                raise log_removed(self._address, str(error)) from None
             except RollviewError:
                 self.release()
                 if not stream.collector.size:

@@ -204,3 +204,10 @@ def log_lost(address: Address, reason: str) -> LogLost:
         subject=address.source,
         hint=reload_hint(address.source),
     )
+
+
+def log_removed(address: Address, reason: str) -> LogLost:
+    """Files of the log are gone, and the slot does not know: the server cannot read from it ever again."""
+    drop = f"`SELECT pg_drop_replication_slot('{address.slot}')` at the server"
+    lost = log_lost(address, reason)
+    return LogLost(lost.message, subject=lost.subject, hint=f"{drop}; then {lost.hint}")
