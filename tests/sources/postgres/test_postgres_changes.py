@@ -223,6 +223,23 @@ def test_a_table_that_was_made_anew_is_noticed(database: Database) -> None:
         read(source, "item")
 
 
+def test_a_large_transaction_with_a_value_without_an_equal_is_lost_alone(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollview.sources.server.changed_rows.SPILL_ROWS", 10)
+    database.execute("CREATE TABLE day (id int, day date)", "CREATE TABLE other (id int)")
+    _, history = database.ready()
+    fill = "INSERT INTO day SELECT i, CASE i WHEN {} THEN date 'infinity' ELSE '2024-01-01' END"
+    database.execute("BEGIN", "INSERT INTO other SELECT generate_series(1, 30)")
+    database.execute(f"{fill.format(55)} FROM generate_series(1, 100) i", "COMMIT")
+    database.execute(f"{fill.format(0)} FROM generate_series(1, 30) i")
+    bad, good = history.capture()
+    assert "infinity" in bad.lost["s.day"].message and set(bad.rows) == {"s.other"} and good.lost == {}
+    assert sum(bag(bad.rows["s.other"]).values()) == sum(bag(good.rows["s.day"]).values()) == 30
+    left = [Path(file.path) for each in (bad.rows["s.other"], good.rows["s.day"]) for file in each.files]
+    assert sorted(left[0].parent.iterdir()) == sorted(left)
+
+
 def test_a_large_transaction_is_in_files_until_it_is_forgotten(database: Database) -> None:
     item(database)
     source, history = database.ready()

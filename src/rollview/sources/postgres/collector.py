@@ -12,12 +12,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rollview.errors import UnrepresentableValue
 from rollview.rows import Rows
 from rollview.sources.postgres.pgoutput import End, Relation, Values
 from rollview.sources.postgres.position import LogPosition
 from rollview.sources.postgres.registration import Registered
 from rollview.sources.postgres.types import from_log
-from rollview.sources.reload_hint import RELOAD_BY_SETUP
+from rollview.sources.reload_hint import setup_hint
 from rollview.sources.server.changed_rows import ChangedRows
 from rollview.sources.source import CapturedTransaction, Loss
 
@@ -94,8 +95,26 @@ class Transaction:
     lost: dict[str, Loss] = field(default_factory=dict)
 
     def lose(self, table: LoggedTable, reason: str) -> None:
-        """Changed rows of a table are not there; the first reason counts."""
-        self.lost.setdefault(table.name, Loss(reason, RELOAD_BY_SETUP))
+        """Changed rows of a table are not there, so the others are of no use; the first reason counts."""
+        self._lose(table, Loss(reason, setup_hint(table.name)))
+
+    def lose_for(self, table: LoggedTable, error: UnrepresentableValue) -> None:
+        """The same because of a value that Spark cannot represent."""
+        self._lose(table, _misfit(error, table.name))
+
+    def _lose(self, table: LoggedTable, loss: Loss) -> None:
+        self.lost.setdefault(table.name, loss)
+        table.changed.drop_transaction()
+
+    def convert(self) -> dict[str, Rows]:
+        """The rows by table. Of one with a value that Spark cannot represent, they are lost."""
+        converted = {}
+        for name, rows in self.rows.items():
+            try:
+                converted[name] = rows()
+            except UnrepresentableValue as error:
+                self.lost[name] = _misfit(error, name)
+        return converted
 
 
 class _Finished(NamedTuple):
@@ -127,13 +146,9 @@ class Collector:
         return LogPosition(position, start, self._server)
 
     def end_rows(self, transaction: Transaction) -> None:
-        """All rows of a transaction have come. Of a table that has lost some, the others are of no use."""
+        """All rows of a transaction have come."""
         for table in self.tables.values():
-            if table is None:
-                continue
-            if table.name in transaction.lost:
-                table.changed.drop_transaction()
-            elif (rows := table.changed.end_transaction()) is not None:
+            if table is not None and (rows := table.changed.end_transaction()) is not None:
                 transaction.rows[table.name] = rows
 
     def finish(self, transaction: Transaction, end: End) -> None:
@@ -142,13 +157,13 @@ class Collector:
             self._finished.append(_Finished(transaction, end, self.start_at(end.end)))
 
     def end_batch(self, source_txid_of: Callable[[int], int]) -> tuple[CapturedTransaction, ...]:
-        """The batch's transactions; `mark_of` widens a transaction id. All rows are converted at once."""
+        """The batch's transactions; `source_txid_of` widens a transaction id. Rows are converted at once."""
         for table in self.tables.values():
             if table is not None:
                 table.changed.finish()
         captured = tuple(self._captured(each, source_txid_of) for each in self._finished)
         for transaction in self.prepared.values():
-            transaction.rows = {name: _held(rows()) for name, rows in transaction.rows.items()}
+            transaction.rows = {name: _held(rows) for name, rows in transaction.convert().items()}
         for table in self.tables.values():
             if table is not None:
                 table.begin_batch()
@@ -157,17 +172,22 @@ class Collector:
 
     def _captured(self, each: _Finished, source_txid_of: Callable[[int], int]) -> CapturedTransaction:
         transaction = each.transaction
-        source_txid = source_txid_of(transaction.xid)
+        source_txid, rows = source_txid_of(transaction.xid), transaction.convert()
         return CapturedTransaction(
             source_txid,
             each.end.time,
-            {name: rows() for name, rows in transaction.rows.items()},
+            rows,
             str(each.log_position),
             str(source_txid),
             transaction.global_id,
             transaction.participants,
             transaction.lost,
         )
+
+
+def _misfit(error: UnrepresentableValue, table: str) -> Loss:
+    """The loss of a table with a value that Spark cannot represent."""
+    return Loss(error.message, f"change the value at the source, then {setup_hint(table)}")
 
 
 def _held(rows: Rows) -> Callable[[], Rows]:

@@ -23,7 +23,7 @@ from rollview.sources.postgres.replication import MESSAGES_SINCE, Replication
 from rollview.sources.postgres.slot import end_reader, expect_log, expect_server, log_lost, log_removed
 from rollview.sources.postgres.spill import SpillFiles
 from rollview.sources.postgres.watch import Observation, Watch
-from rollview.sources.reload_hint import RELOAD_BY_SETUP
+from rollview.sources.reload_hint import setup_hint
 from rollview.sources.source import Batch, CapturedTransaction, Loss
 
 HOLD_SECONDS = 10.0
@@ -139,11 +139,9 @@ class LogReader:
             name: table.reason
             for name, table in observed.registration.tables.items()
             if table.reason and position <= table.since
-        }
-        return {
-            f"{self._address.source}.{name}": Loss(reason, RELOAD_BY_SETUP)
-            for name, reason in (reasons | dict(observed.damaged)).items()
-        }
+        } | dict(observed.damaged)
+        places = {f"{self._address.source}.{name}": reason for name, reason in reasons.items()}
+        return {place: Loss(reason, setup_hint(place)) for place, reason in places.items()}
 
     def _replay(self, after: str, source_txids: Sequence[int], upto: str) -> Batch:
         found: list[CapturedTransaction] = []

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import psycopg
 
+from rollview.errors import UnrepresentableValue
 from rollview.sources.postgres import pgoutput
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.collector import (
@@ -106,6 +107,7 @@ class LogStream:
         assert self._open is not None
         if table.damage:
             self._open.lose(table, table.damage)
+        if table.name in self._open.lost:
             return 0
         try:
             if kind == INSERT:
@@ -123,6 +125,9 @@ class LogStream:
             self._open.lose(
                 table, f"table {table.name} was changed while it did not have REPLICA IDENTITY FULL"
             )
+            return 0
+        except UnrepresentableValue as error:
+            self._open.lose_for(table, error)
             return 0
 
     def _control(self, kind: int, message: bytes) -> bool:

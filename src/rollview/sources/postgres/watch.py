@@ -12,7 +12,7 @@ from rollview.sources.postgres.damage import damage, damage_of_all
 from rollview.sources.postgres.fingerprint import Fingerprint, look
 from rollview.sources.postgres.registration import Registered, Registration, decode
 from rollview.sources.postgres.slot import not_set_up
-from rollview.sources.reload_hint import RELOAD_BY_SETUP, reload_hint
+from rollview.sources.reload_hint import reload_hint, setup_hint
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class Watch:
         observed = self.observe(connection, names)
         source = self._address.source
         for name, reason in observed.damaged.items():
-            raise SourceChanged(reason, subject=f"{source}.{name}", hint=RELOAD_BY_SETUP)
+            place = f"{source}.{name}"
+            raise SourceChanged(reason, subject=place, hint=setup_hint(place))
         for table in observed.fingerprint.tables.values():
             if table.is_secured:
                 raise SourceFailed(

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
+from rollview.errors import UnrepresentableValue
 from rollview.rows import FileScan, Rows, ScanFile, arrow_schema
 from rollview.sources.source import COUNT
 
@@ -38,6 +39,7 @@ class ChangedRows:
         self._begin = 0
         self._files: list[ScanFile] = []
         self._table: pa.Table | None = None
+        self._unconverted: tuple[list[Sequence[Any]], list[int]] | None = None
 
     def add(self, values: Sequence[Any], count: int) -> None:
         """One row of the present transaction: +1 inserted, −1 deleted."""
@@ -68,26 +70,36 @@ class ChangedRows:
         del self._rows[self._begin :], self._counts[self._begin :]
 
     def finish(self) -> None:
-        """Converts all rows of the batch that are in memory."""
-        self._table = self._converted(0)
+        """Converts all rows of the batch that are in memory.
+
+        A value that Spark cannot represent fails only the transactions that have it, when theirs are asked
+        for.
+        """
+        try:
+            self._table = self._converted(self._rows, self._counts)
+            self._unconverted = None
+        except UnrepresentableValue:
+            self._unconverted = self._rows, self._counts
         self._rows, self._counts, self._begin = [], [], 0
 
     def _slice(self, begin: int, end: int) -> pa.Table:
+        if self._unconverted is not None:
+            rows, counts = self._unconverted
+            return self._converted(rows[begin:end], counts[begin:end])
         assert self._table is not None, "the batch is not finished"
         return self._table.slice(begin, end - begin)
 
     def _write_file(self) -> None:
         path = self._spill()
         path.parent.mkdir(parents=True, exist_ok=True)
-        parquet.write_table(self._converted(self._begin), path)
+        table = self._converted(self._rows[self._begin :], self._counts[self._begin :])
+        parquet.write_table(table, path)
         self._files.append(ScanFile(str(path)))
         del self._rows[self._begin :], self._counts[self._begin :]
 
-    def _converted(self, begin: int) -> pa.Table:
-        rows = self._rows[begin:]
+    def _converted(self, rows: Sequence[Sequence[Any]], counts: Sequence[int]) -> pa.Table:
         if not rows:
             return self._schema.empty_table()
         values = zip(*rows, strict=True) if self._convert else ()
         arrays = [convert(list(column)) for convert, column in zip(self._convert, values, strict=True)]
-        counts = pa.array(self._counts[begin:], pa.int64())
-        return pa.Table.from_arrays([*arrays, counts], schema=self._schema)
+        return pa.Table.from_arrays([*arrays, pa.array(counts, pa.int64())], schema=self._schema)
