@@ -231,16 +231,12 @@ def test_both_parts_of_a_global_transaction_are_one_csn(project: Project, live: 
     assert before == {"CA", "NV"}
 
 
-@pytest.mark.parametrize("where", ["crm", "shop"])
-def test_truncate_is_refused_and_a_reload_helps(project: Project, live: Live, where: str) -> None:
-    if where == "crm":
-        live.crm("TRUNCATE customer")
-    else:
-        live.shop("TRUNCATE sales")
+def test_truncate_is_refused_and_a_reload_helps(project: Project, live: Live) -> None:
+    live.shop("TRUNCATE sales")
     with pytest.raises(RollviewError, match=r"(?i)truncate") as caught:
         project.capture()
-    assert f"`rollview setup --reload {where}`" in str(caught.value)
-    project.setup([where])
+    assert "`rollview setup --reload shop`" in str(caught.value)
+    project.setup(["shop"])
     live.crm("INSERT INTO customer VALUES (7, 'CA')")
     live.shop("INSERT INTO sales VALUES (30, 7, 70)")
     check(project, live)

@@ -20,7 +20,7 @@ PAGE = ROOT / "docs" / "reference" / "errors.md"
 CONTROL_FLOW = {
     "NodeError": "carries a ViewError and its node to where the SQL text is known",
     "UnknownImage": "becomes LogLost where the position in the binary log is known",
-    "ValueNotLogged": "becomes SourceChanged where the table is known",
+    "ValueNotLogged": "becomes a loss where the table is known",
     "WarehouseCrash": "a crash that the simulator injects and catches itself",
 }
 """Exceptions outside the tree that never reach a user, and why they exist."""

@@ -18,7 +18,7 @@ from rollview.algebra.history import Seen
 from rollview.algebra.relation import Table
 from rollview.rows import Rows
 from rollview.sources.postgres import PostgresSource
-from rollview.sources.source import CapturedTransaction, ReadResult
+from rollview.sources.source import CapturedTransaction, Loss, ReadResult
 from servers.postgres import PostgresServer
 
 Bag = Counter[tuple[Any, ...]]
@@ -69,12 +69,16 @@ class Database:
 
 
 class History:
-    """What a warehouse would keep; it is the `Marks` that the source translates with."""
+    """What a warehouse would keep; it is the `SourceTxids` that the source translates with.
+
+    `lost` has what was found at the source itself, not in transactions.
+    """
 
     def __init__(self, source: PostgresSource, log_position: str = "") -> None:
         self.source = source
         self.log_position = log_position or source.current_position("s")
         self.transactions: list[CapturedTransaction] = []
+        self.lost: dict[str, Loss] = {}
         self._origin = self.log_position
         self._versions: dict[int, int] = {}
         self._order: tuple[list[int], list[int]] = ([], [])
@@ -85,6 +89,7 @@ class History:
         while True:
             batch = self.source.capture("s", self.log_position, limit)
             self.keep(batch.transactions, batch.log_position)
+            self.lost |= batch.lost
             if not batch.transactions:
                 break
             if acknowledge:

@@ -137,12 +137,23 @@ MISFITS = {
 def test_a_value_without_an_equal_is_an_error_that_names_the_column(
     database: Database, declared: str, literal: str
 ) -> None:
-    database.execute(f"CREATE TABLE t (id int, v {declared})")
+    database.execute(f"CREATE TABLE t (id int, v {declared})", "CREATE TABLE other (id int)")
     source, history = database.ready()
     database.execute(f"INSERT INTO t VALUES (1, {literal})")
-    for action in (lambda: read(source, "t"), lambda: source.capture("s", history.log_position, 10)):
-        with pytest.raises(UnrepresentableValue, match=r"s\.t\.v"):
-            action()
+    with pytest.raises(UnrepresentableValue, match=r"s\.t\.v"):
+        read(source, "t")
+    # Transactions without such a value, and other tables, go on.
+    database.execute(
+        "BEGIN", "DELETE FROM t", "INSERT INTO other VALUES (1)", "COMMIT", "INSERT INTO t VALUES (2)"
+    )
+    inserted, deleted, later = history.capture()
+    for each in (inserted, deleted):
+        assert "s.t.v is read as" in each.lost["s.t"].message and "s.t" not in each.rows
+        assert "change the value at the source, then run `rollview setup`" in each.lost["s.t"].hint
+    assert (
+        bag(deleted.rows["s.other"]) == {(1,): 1} and inserted.rows == {} and later.lost == history.lost == {}
+    )
+    assert bag(later.rows["s.t"]) == {(2, None): 1}
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ _SETTINGS = {
     "synchronous_commit": "local",
     "default_transaction_read_only": "off",
     "client_min_messages": "warning",
+    # A reading from which a policy would hide rows is an error then.
+    "row_security": "off",
 }
 
 

@@ -12,14 +12,15 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rollview.errors import RollviewError
+from rollview.errors import UnrepresentableValue
 from rollview.rows import Rows
 from rollview.sources.postgres.pgoutput import End, Relation, Values
 from rollview.sources.postgres.position import LogPosition
 from rollview.sources.postgres.registration import Registered
 from rollview.sources.postgres.types import from_log
+from rollview.sources.reload_hint import setup_hint
 from rollview.sources.server.changed_rows import ChangedRows
-from rollview.sources.source import CapturedTransaction
+from rollview.sources.source import CapturedTransaction, Loss
 
 GLOBAL_PREFIX = "rollview"
 """Of messages that make a transaction a part of a global one: `GLOBAL_ID:source,source`."""
@@ -55,9 +56,9 @@ class LoggedTable:
         for column in self._table.columns:
             place, kind, modifier = places.get(column.name, (-1, 0, 0))
             if place < 0:
-                self.damage = f"table {self.name} has lost its column {column.name}"
+                self.damage = f"column {column.name} of table {self.name} was dropped or renamed"
             elif (kind, modifier) != (column.type_id, column.modifier):
-                self.damage = f"column {column.name} of table {self.name} has a different type than at setup"
+                self.damage = f"column {column.name} of table {self.name} has another type than at setup"
             order.append(place)
         self._pick = _picker(order, len(relation.columns))
 
@@ -82,7 +83,7 @@ def _picker(order: list[int], width: int) -> Callable[[Values], Any] | None:
 
 @dataclass(slots=True)
 class Transaction:
-    """One that is being read. `trouble` is what makes it impossible to go on past it."""
+    """One that is being read. `lost` are tables of which it changed rows that the log does not have."""
 
     commit: int
     xid: int
@@ -90,8 +91,30 @@ class Transaction:
     gid: str = ""
     global_id: str = ""
     participants: tuple[str, ...] = ()
-    trouble: RollviewError | None = None
     rows: _Pending = field(default_factory=dict)
+    lost: dict[str, Loss] = field(default_factory=dict)
+
+    def lose(self, table: LoggedTable, reason: str) -> None:
+        """Changed rows of a table are not there, so the others are of no use; the first reason counts."""
+        self._lose(table, Loss(reason, setup_hint(table.name)))
+
+    def lose_for(self, table: LoggedTable, error: UnrepresentableValue) -> None:
+        """The same because of a value that Spark cannot represent."""
+        self._lose(table, _misfit(error, table.name))
+
+    def _lose(self, table: LoggedTable, loss: Loss) -> None:
+        self.lost.setdefault(table.name, loss)
+        table.changed.drop_transaction()
+
+    def convert(self) -> dict[str, Rows]:
+        """The rows by table. Of one with a value that Spark cannot represent, they are lost."""
+        converted = {}
+        for name, rows in self.rows.items():
+            try:
+                converted[name] = rows()
+            except UnrepresentableValue as error:
+                self.lost[name] = _misfit(error, name)
+        return converted
 
 
 class _Finished(NamedTuple):
@@ -103,8 +126,9 @@ class _Finished(NamedTuple):
 class Collector:
     """The transactions of a batch, and those that are prepared and in doubt."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, server: str) -> None:
         self._source = source
+        self._server = server
         self.tables: dict[int, LoggedTable | None] = {}
         self.prepared: dict[str, Transaction] = {}
         self._finished: list[_Finished] = []
@@ -117,8 +141,9 @@ class Collector:
     def start_at(self, position: int) -> LogPosition:
         """The log position of a position: it begins where the oldest in-doubt transaction was prepared."""
         if not self.prepared:
-            return LogPosition(position, position)
-        return LogPosition(position, min(position, *(each.commit for each in self.prepared.values())))
+            return LogPosition(position, position, self._server)
+        start = min(position, *(each.commit for each in self.prepared.values()))
+        return LogPosition(position, start, self._server)
 
     def end_rows(self, transaction: Transaction) -> None:
         """All rows of a transaction have come."""
@@ -128,17 +153,17 @@ class Collector:
 
     def finish(self, transaction: Transaction, end: End) -> None:
         """A transaction was committed; one that concerns nobody is passed over."""
-        if transaction.rows or transaction.global_id:
+        if transaction.rows or transaction.global_id or transaction.lost:
             self._finished.append(_Finished(transaction, end, self.start_at(end.end)))
 
     def end_batch(self, source_txid_of: Callable[[int], int]) -> tuple[CapturedTransaction, ...]:
-        """The batch's transactions; `mark_of` widens a transaction id. All rows are converted at once."""
+        """The batch's transactions; `source_txid_of` widens a transaction id. Rows are converted at once."""
         for table in self.tables.values():
             if table is not None:
                 table.changed.finish()
         captured = tuple(self._captured(each, source_txid_of) for each in self._finished)
         for transaction in self.prepared.values():
-            transaction.rows = {name: _held(rows()) for name, rows in transaction.rows.items()}
+            transaction.rows = {name: _held(rows) for name, rows in transaction.convert().items()}
         for table in self.tables.values():
             if table is not None:
                 table.begin_batch()
@@ -147,16 +172,22 @@ class Collector:
 
     def _captured(self, each: _Finished, source_txid_of: Callable[[int], int]) -> CapturedTransaction:
         transaction = each.transaction
-        source_txid = source_txid_of(transaction.xid)
+        source_txid, rows = source_txid_of(transaction.xid), transaction.convert()
         return CapturedTransaction(
             source_txid,
             each.end.time,
-            {name: rows() for name, rows in transaction.rows.items()},
+            rows,
             str(each.log_position),
             str(source_txid),
             transaction.global_id,
             transaction.participants,
+            transaction.lost,
         )
+
+
+def _misfit(error: UnrepresentableValue, table: str) -> Loss:
+    """The loss of a table with a value that Spark cannot represent."""
+    return Loss(error.message, f"change the value at the source, then {setup_hint(table)}")
 
 
 def _held(rows: Rows) -> Callable[[], Rows]:

@@ -1,7 +1,7 @@
 """Whole tables at one state. Large ones are written to Parquet files by several workers at once.
 
 A table is cut by the places of its rows: a row that a snapshot sees does not move while the snapshot lives,
-because the table is locked against being rewritten.
+because a reading locks its tables against being rewritten.
 """
 
 from __future__ import annotations
@@ -50,9 +50,6 @@ class _Partition:
 def load(reading: Reading, tables: Mapping[Table, Sequence[str]], scratch: Path) -> tuple[Rows, ...]:
     """The tables with the given columns and `_count`, as the reading sees them."""
     known = [(reading.captured(table.name), columns) for table, columns in tables.items()]
-    if known:
-        names = ", ".join(table.qualified for table, _ in known)
-        reading.connection.execute(f"LOCK TABLE ONLY {names} IN ACCESS SHARE MODE".encode())
     results: list[Rows] = []
     share: Share | None = None
     tasks: list[_Partition] = []

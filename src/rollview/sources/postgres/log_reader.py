@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import psycopg
 
@@ -19,11 +19,12 @@ from rollview.sources.postgres.connections import Connection, Connections, expla
 from rollview.sources.postgres.log_stream import LogStream
 from rollview.sources.postgres.position import LogPosition, log_position_of
 from rollview.sources.postgres.read_point import nudge, present
-from rollview.sources.postgres.registration import Registered, registered_tables
 from rollview.sources.postgres.replication import MESSAGES_SINCE, Replication
-from rollview.sources.postgres.slot import end_reader, expect_log, log_lost
+from rollview.sources.postgres.slot import end_reader, expect_log, expect_server, log_lost, log_removed
 from rollview.sources.postgres.spill import SpillFiles
-from rollview.sources.source import Batch, CapturedTransaction
+from rollview.sources.postgres.watch import Observation, Watch
+from rollview.sources.reload_hint import setup_hint
+from rollview.sources.source import Batch, CapturedTransaction, Loss
 
 HOLD_SECONDS = 10.0
 """After how long a stream that nobody reads is closed: a server that is shut down waits for its readers."""
@@ -43,6 +44,7 @@ class LogReader:
     ) -> None:
         self._address = address
         self._connections = connections
+        self._watch = Watch(address)
         self._hold_seconds = hold_seconds
         self._lock = threading.RLock()
         self._spill = SpillFiles()
@@ -90,33 +92,64 @@ class LogReader:
 
     def _take(self, after: str, limit: int) -> Batch:
         with self._connections.connection() as connection:
+            stream, observed = self._filled(connection, after, limit)
+        captured = self._captured(stream)
+        if stream is not self._stream:
+            # What lies before the trouble is captured first; the next call meets it again.
+            return Batch(captured, captured[-1].log_position, self._lost(observed, after))
+        log_position = stream.collector.start_at(stream.position)
+        if not captured and not self._is_worth(stream, log_position, log_position_of(after)):
+            return Batch((), after, self._lost(observed, after))
+        stream.is_awaited = False
+        self._place, self._moved_at = str(log_position), time.monotonic()
+        return Batch(captured, self._place, self._lost(observed, after))
+
+    def _filled(self, connection: Connection, after: str, limit: int) -> tuple[LogStream, Observation]:
+        """The stream with a batch, and how the source is, looked at after all of it was read.
+
+        The stream is given up if there is trouble behind the batch.
+        """
+        while True:
             now = present(connection)
             self._next_xid = now.next_xid
-            stream = self._stream_at(connection, after)
+            stream = self._stream_at(connection, after, now.server)
             deadline = time.monotonic() + _CATCH_UP_SECONDS
             try:
                 stream.fill(limit, now.position, deadline, lambda: nudge(connection))
+            except psycopg.errors.UndefinedObject as error:
+                # What is wrong now says more than what was wrong when something was logged.
+                self._watch.observe(connection)
+                raise log_lost(self._address, str(error)) from None
+            except psycopg.errors.UndefinedFile as error:
+                raise log_removed(self._address, str(error)) from None
             except RollviewError:
-                # What lies before the trouble is captured first; the next call meets it again.
                 self.release()
                 if not stream.collector.size:
                     raise
-                captured = self._captured(stream)
-                return Batch(captured, captured[-1].log_position)
-        captured = self._captured(stream)
-        log_position = stream.collector.start_at(stream.position)
-        if not captured and not self._is_worth(stream, log_position, log_position_of(after)):
-            return Batch((), after)
-        stream.is_awaited = False
-        self._place, self._moved_at = str(log_position), time.monotonic()
-        return Batch(captured, self._place)
+            observed = self._watch.observe(connection)
+            if observed.registration == stream.registration:
+                return stream, observed
+            # Setup has been there: the same once more, by what is registered now.
+            self.release()
+
+    def _lost(self, observed: Observation, after: str) -> dict[str, Loss]:
+        """The tables of which changes may be missing: damaged ones, and those complete only from later on."""
+        position = log_position_of(after).position
+        reasons = {
+            name: table.reason
+            for name, table in observed.registration.tables.items()
+            if table.reason and position <= table.since
+        } | dict(observed.damaged)
+        places = {f"{self._address.source}.{name}": reason for name, reason in reasons.items()}
+        return {place: Loss(reason, setup_hint(place)) for place, reason in places.items()}
 
     def _replay(self, after: str, source_txids: Sequence[int], upto: str) -> Batch:
         found: list[CapturedTransaction] = []
         with self._connections.connection() as connection:
-            self._next_xid = present(connection).next_xid
+            now = present(connection)
+            self._next_xid = now.next_xid
             self.release()
-            stream = self._stream_at(connection, after)
+            stream = self._stream_at(connection, after, now.server)
             target = log_position_of(upto).position
             while len(found) < len(source_txids) and stream.position < target:
                 deadline = time.monotonic() + _CATCH_UP_SECONDS
@@ -136,7 +169,9 @@ class LogReader:
             return log_position != after
         is_far = log_position.start - after.start > _IDLE_MOVE_BYTES
         is_late = time.monotonic() - self._moved_at > _IDLE_MOVE_SECONDS
-        return log_position != after and (is_far or is_late)
+        # Who stands before the position that a table is complete from has to get past it.
+        is_before = any(after.position <= table.since for table in stream.registration.tables.values())
+        return log_position != after and (is_far or is_late or is_before)
 
     def _captured(self, stream: LogStream) -> tuple[CapturedTransaction, ...]:
         captured = stream.collector.end_batch(self._widened)
@@ -148,12 +183,13 @@ class LogReader:
         distance = (self._next_xid - xid) % (1 << 32)
         return self._next_xid - (distance if distance < _HALF else distance - (1 << 32))
 
-    def _stream_at(self, connection: Connection, after: str) -> LogStream:
+    def _stream_at(self, connection: Connection, after: str, server: str) -> LogStream:
         """The stream, if it stands at this log position; else a new one."""
         if self._stream is not None and self._place == after:
             return self._stream
         self.release()
         log_position = log_position_of(after)
+        expect_server(self._address, log_position.server, server)
         expect_log(connection, self._address, log_position.start)
         deadline = time.monotonic() + _TAKE_OVER_SECONDS
         while True:
@@ -165,14 +201,11 @@ class LogReader:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
-        self._stream = LogStream(self._address, replication, log_position, self._registered, self._spill)
+        registration = self._watch.observe(connection, ()).registration
+        self._stream = LogStream(self._address, replication, log_position, registration, self._spill)
         self._place = after
         self._confirm()
         return self._stream
-
-    def _registered(self) -> Mapping[int, Registered]:
-        with self._connections.connection() as connection:
-            return {table.id: table for table in registered_tables(connection, self._address).values()}
 
     def _confirm(self) -> None:
         if self._stream is None or not self._confirmed:

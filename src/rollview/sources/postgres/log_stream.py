@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import psycopg
 
-from rollview.errors import RollviewError, SourceChanged
+from rollview.errors import UnrepresentableValue
 from rollview.sources.postgres import pgoutput
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.collector import (
@@ -21,11 +21,10 @@ from rollview.sources.postgres.collector import (
 from rollview.sources.postgres.pgoutput import DELETE, INSERT, OLD, UPDATE, End, ValueNotLogged, tuple_at
 from rollview.sources.postgres.position import LogPosition
 from rollview.sources.postgres.read_point import MARKER_PREFIX
-from rollview.sources.postgres.registration import Registered
+from rollview.sources.postgres.registration import Registration
 from rollview.sources.postgres.replication import HEADER_BYTES, KEEPALIVE, Replication
 from rollview.sources.postgres.slot import log_lost
 from rollview.sources.postgres.spill import SpillFiles
-from rollview.sources.reload_hint import reload_hint
 
 _NUDGE_SECONDS = 0.05
 _STEP_SECONDS = 0.02
@@ -38,7 +37,7 @@ _ROW_KINDS = frozenset((INSERT, UPDATE, DELETE))
 class LogStream:
     """Transactions as they come. Commits before `after.position` have been captured and are passed over.
 
-    `registered` gives the captured tables by id, as they are registered now.
+    `registration` says which tables are captured; another one needs another stream.
     """
 
     def __init__(
@@ -46,17 +45,17 @@ class LogStream:
         address: Address,
         replication: Replication,
         after: LogPosition,
-        registered: Callable[[], Mapping[int, Registered]],
+        registration: Registration,
         spill: SpillFiles,
     ) -> None:
         self._address = address
         self._after = after.position
-        self._registered = registered
-        self._known = registered()
+        self._tables = {table.id: table for table in registration.tables.values()}
         self._spill = spill
         self._open: Transaction | None = None
+        self.registration = registration
         self.replication = replication
-        self.collector = Collector(address.source)
+        self.collector = Collector(address.source, after.server)
         self.is_awaited = False
         """Whether something came, since this was last set back, that somebody may be waiting for."""
 
@@ -105,8 +104,10 @@ class LogStream:
 
     def _row(self, kind: int, message: bytes, table: LoggedTable) -> int:
         """Adds what happened to one row; how many changed rows that makes."""
+        assert self._open is not None
         if table.damage:
-            self._stop(_changed(self._address, table.damage))
+            self._open.lose(table, table.damage)
+        if table.name in self._open.lost:
             return 0
         try:
             if kind == INSERT:
@@ -121,7 +122,12 @@ class LogStream:
                 return 2
             return 1
         except ValueNotLogged:
-            self._stop(_changed(self._address, f"the log lacks old rows of table {table.name}"))
+            self._open.lose(
+                table, f"table {table.name} was changed while it did not have REPLICA IDENTITY FULL"
+            )
+            return 0
+        except UnrepresentableValue as error:
+            self._open.lose_for(table, error)
             return 0
 
     def _control(self, kind: int, message: bytes) -> bool:
@@ -143,8 +149,9 @@ class LogStream:
             self._marker(*pgoutput.logical_message(message, _BODY))
         elif kind == pgoutput.TRUNCATE:
             for table_id in pgoutput.truncated(message, _BODY):
-                if (table := self.collector.tables.get(table_id)) is not None:
-                    self._stop(log_lost(self._address, f"table {table.name} was truncated"))
+                table = self.collector.tables.get(table_id)
+                if table is not None and self._open is not None:
+                    self._open.lose(table, f"table {table.name} was truncated")
         else:
             return self._two_phase(kind, message)
         return False
@@ -179,26 +186,14 @@ class LogStream:
 
     def _finish(self, transaction: Transaction, end: End) -> None:
         self._open = None
-        if transaction.trouble is not None:
-            raise transaction.trouble
         self.collector.finish(transaction, end)
-
-    def _stop(self, trouble: RollviewError) -> None:
-        """If the present transaction is committed, capture cannot go on past it."""
-        if self._open is not None and self._open.trouble is None:
-            self._open.trouble = trouble
 
     def _describe(self, relation: pgoutput.Relation) -> None:
         """A table, before its first change and after every change of its columns."""
-        if (known := self.collector.tables.get(relation.id)) is not None:
-            known.describe(relation)
-            return
-        if relation.id not in self._known:
-            self._known = self._registered()
-        table = self._known.get(relation.id)
-        logged = None
-        if table is not None:
+        logged, table = self.collector.tables.get(relation.id), self._tables.get(relation.id)
+        if logged is None and table is not None:
             logged = LoggedTable(self._address.source, table, self._spill.new)
+        if logged is not None:
             logged.describe(relation)
         self.collector.tables[relation.id] = logged
 
@@ -235,8 +230,3 @@ class _Patience:
                 self._nudge()
                 self._nudge = None
         self._replication.wait(_STEP_SECONDS)
-
-
-def _changed(address: Address, reason: str) -> SourceChanged:
-    hint = reload_hint(address.source)
-    return SourceChanged(f"source {address.source}: {reason}", subject=address.source, hint=hint)

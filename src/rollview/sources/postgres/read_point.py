@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from rollview.errors import ReadPointLost
 from rollview.sources.postgres.connections import Connection
 from rollview.sources.postgres.position import log_position_of, position_of
 from rollview.sources.source import (
@@ -39,19 +40,27 @@ class TransactionSnapshot:
 
 @dataclass(frozen=True)
 class Present:
-    """Where the log ends, and the next transaction id, in 64 bits."""
+    """Where the log ends, what can be seen, and the server with its timeline."""
 
     position: int
-    next_xid: int
+    snapshot: str
+    server: str
+
+    @property
+    def next_xid(self) -> int:
+        """The next transaction id, in 64 bits."""
+        return snapshot_of(self.snapshot).xmax
 
 
 def present(connection: Connection) -> Present:
     """The present. The position also covers commits that have not reached the disk yet."""
     row = connection.execute(
-        "SELECT pg_current_wal_insert_lsn()::text, pg_snapshot_xmax(pg_current_snapshot())::text"
+        "SELECT l.lsn::text, pg_current_snapshot()::text, s.system_identifier,"
+        # The name of a log file begins with the timeline; the last checkpoint may not know of a new one yet.
+        " left(pg_walfile_name(l.lsn), 8) FROM pg_control_system() s, pg_current_wal_insert_lsn() l(lsn)"
     ).fetchone()
     assert row is not None
-    return Present(position_of(row[0]), int(row[1]))
+    return Present(position_of(row[0]), row[1], f"{row[2]}/{int(row[3], 16)}")
 
 
 def snapshot_text(connection: Connection) -> str:
@@ -83,15 +92,20 @@ def _emit(connection: Connection, prefix: str) -> str:
     return str(row[0])
 
 
-def read_point_of(snapshot: str, marker: str) -> str:
+def read_point_of(snapshot: str, marker: str, server: str) -> str:
     """A read point as JSON text."""
-    return json.dumps({"snapshot": snapshot, "marker": marker})
+    return json.dumps({"snapshot": snapshot, "marker": marker, "server": server})
 
 
 def seen(read_point: str, source_txids: SourceTxids) -> Seen | None:
     """The versions that a reading saw; None while capture has not reached its marker."""
     told = json.loads(read_point)
-    if log_position_of(source_txids.log_position).position < position_of(told["marker"]):
+    captured = log_position_of(source_txids.log_position)
+    if captured.server != told["server"]:
+        raise ReadPointLost(
+            f"what was read was read from server {told['server']}, and {captured.server} is captured"
+        )
+    if captured.position < position_of(told["marker"]):
         return None
     snapshot = snapshot_of(told["snapshot"])
     recent = source_txids.since(snapshot.xmin)

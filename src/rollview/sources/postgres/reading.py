@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -15,11 +15,13 @@ from rollview.sources.postgres.connections import (
     Connection,
     Connections,
     explained,
+    quote,
     text_literal,
     transaction,
 )
-from rollview.sources.postgres.read_point import read_point_of, snapshot_text, write_marker
-from rollview.sources.postgres.registration import Registered, expect_intact
+from rollview.sources.postgres.read_point import present, read_point_of, write_marker
+from rollview.sources.postgres.registration import Registered
+from rollview.sources.postgres.watch import Watch
 from rollview.sources.workers import Workers
 
 # Not READ ONLY: keys are put into temporary tables. A setting of the server may not end it early.
@@ -28,12 +30,11 @@ _MODES = "ISOLATION LEVEL REPEATABLE READ"
 
 @dataclass(frozen=True)
 class Reading:
-    """A transaction that sees one state. `tables` are the captured ones, which are as they were at setup."""
+    """A transaction that sees one state. `tables` are the captured ones; those to be read are intact."""
 
     connections: Connections
     connection: Connection
     tables: Mapping[str, Registered]
-    snapshot: str
     workers: Workers
 
     @property
@@ -87,12 +88,30 @@ class ReadOutcome:
 
 
 @contextmanager
-def reading(connections: Connections, workers: Workers) -> Iterator[tuple[Reading, ReadOutcome]]:
-    """A reading. Its marker is put into the log at the end, when nothing else is to be done."""
+def reading(
+    connections: Connections, workers: Workers, watch: Watch, names: Collection[str]
+) -> Iterator[tuple[Reading, ReadOutcome]]:
+    """A reading of these tables. Its marker is put into the log at the end, when nothing else is to be done.
+
+    The tables are locked, as any query locks them, before the snapshot is taken: what their names stand for,
+    and what they are, stays the same from the look at them until the end.
+    """
     outcome = ReadOutcome()
     with connections.connection() as connection:
         with transaction(connection, _MODES):
-            snapshot = snapshot_text(connection)
-            tables = expect_intact(connection, connections.address)
-            yield Reading(connections, connection, tables, snapshot, workers), outcome
-        outcome.read_point = read_point_of(snapshot, write_marker(connection))
+            _lock(connection, connections, watch, names)
+            now = present(connection)
+            tables = watch.expect_intact(connection, names)
+            yield Reading(connections, connection, tables, workers), outcome
+        outcome.read_point = read_point_of(now.snapshot, write_marker(connection), now.server)
+
+
+def _lock(connection: Connection, connections: Connections, watch: Watch, names: Collection[str]) -> None:
+    tables = ", ".join(f"{quote(connections.address.schema)}.{quote(name)}" for name in sorted(names))
+    try:
+        if tables:
+            connection.execute(f"LOCK TABLE ONLY {tables} IN ACCESS SHARE MODE".encode())
+    except psycopg.errors.UndefinedTable:
+        with connections.connection() as other:
+            watch.expect_intact(other, names)
+        raise

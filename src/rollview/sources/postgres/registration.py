@@ -1,35 +1,59 @@
-"""What is captured, as the server itself knows it: the publication, and the comment on it.
+"""What is captured, as the server itself knows it: the comment on the publication.
 
-The publication lists the tables. Its comment has their columns as they were at setup, and the replica
-identity that each had before. So nothing of ours is needed in the database but the publication and the slot,
-and whatever a process must know can be read again.
+It has the tables with their columns as they were at setup, the replica identity that each had before, and by
+what to tell whether anything that capture relies on was changed since. So nothing of ours is needed in the
+database but the publication and the slot, and whatever a process must know can be read again.
+
+`setup` writes it in the transaction that alters the publication. A table that is as it was registered keeps
+its registration as it is; one that is not is registered anew, with the position `since` which its changes are
+complete again. Who captures from an earlier position misses some, and learns the reason.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
-from rollview.errors import NotSetUp, SourceChanged
 from rollview.sources.postgres.address import Address
-from rollview.sources.postgres.connections import Connection, quote
+from rollview.sources.postgres.connections import quote, text_literal
+from rollview.sources.postgres.position import position_of, position_text
 from rollview.sources.postgres.structure import PostgresColumn, Structure
-from rollview.sources.reload_hint import reload_hint
 
 _HEADER = "rollview keeps here what it captures: "
 
 
+class CatalogRow(NamedTuple):
+    """A row of a system catalog: which one, and the transaction that wrote it last.
+
+    Whoever alters it leaves another transaction id, also if it is altered back; a row that was deleted and
+    inserted again has another id.
+    """
+
+    id: int
+    xmin: str
+
+
 @dataclass(frozen=True)
 class Registered:
-    """A captured table as it was at setup, and the replica identity that it had before."""
+    """A captured table as it was at setup, and the replica identity that it had before.
+
+    `file` and `toast` say where its rows are stored. `member` is its row in the publication, and None before
+    it is registered, as is `since`. `reason` says why it was registered anew, if it was.
+    """
 
     id: int
     schema: str
     name: str
     columns: tuple[PostgresColumn, ...]
     identity: str
+    file: int
+    toast: int
+    reason: str = ""
+    member: CatalogRow | None = None
+    since: int = 0
 
     @cached_property
     def qualified(self) -> str:
@@ -43,101 +67,105 @@ class Registered:
 
 
 @dataclass(frozen=True)
-class Publication:
-    """The publication as it is now. `members` are the ids of its tables; `is_ours`: we may alter it."""
+class Registration:
+    """All captured tables. `publication` is None where it is not known yet.
 
-    tables: Mapping[str, Registered]
-    members: frozenset[int]
-    is_ours: bool
-
-
-def read_publication(connection: Connection, address: Address) -> Publication | None:
-    """The publication with what its comment says; None if there is none."""
-    row = connection.execute(
-        "SELECT pg_has_role(p.pubowner, 'USAGE'), obj_description(p.oid, 'pg_publication'),"
-        " ARRAY(SELECT r.prrelid::int8 FROM pg_publication_rel r WHERE r.prpubid = p.oid)"
-        " FROM pg_publication p WHERE p.pubname = %s",
-        (address.slot,),
-    ).fetchone()
-    if row is None:
-        return None
-    is_ours, comment, members = row
-    return Publication(_decode(comment or ""), frozenset(members), is_ours)
-
-
-def registered_tables(connection: Connection, address: Address) -> Mapping[str, Registered]:
-    """The captured tables by name; refuses where setup has not been."""
-    publication = read_publication(connection, address)
-    if publication is None:
-        raise NotSetUp(
-            f"source {address.source} is not set up for capture",
-            subject=address.source,
-            hint="run `rollview setup`",
-        )
-    return publication.tables
-
-
-def expect_intact(connection: Connection, address: Address) -> Mapping[str, Registered]:
-    """The captured tables, all of them as they were at setup; otherwise an error that says what happened.
-
-    PostgreSQL writes nothing to its log when it rewrites a table, so this is how such a change is noticed.
+    `released` are tables that were captured once: whoever captures one of them again has missed changes.
+    `readable_since` is where the publication was created: with it, the server cannot read older log.
     """
-    tables = registered_tables(connection, address)
-    rows = connection.execute(
-        "SELECT c.oid::int8, c.relreplident, a.attname, a.attnum, a.atttypid::int8, a.atttypmod"
-        " FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid"
-        " JOIN pg_class c ON c.oid = r.prrelid JOIN pg_attribute a ON a.attrelid = c.oid"
-        " WHERE p.pubname = %s AND a.attnum > 0 AND NOT a.attisdropped",
-        (address.slot,),
-    ).fetchall()
-    identities = {row[0]: row[1] for row in rows}
-    columns = {(row[0], row[2]): row[3:] for row in rows}
-    for table in tables.values():
-        if reason := _damage(table, identities, columns):
-            raise SourceChanged(
-                f"source {address.source}: {reason}",
-                subject=f"{address.source}.{table.name}",
-                hint=reload_hint(address.source),
-            )
-    return tables
+
+    tables: Mapping[str, Registered] = field(default_factory=dict)
+    publication: CatalogRow | None = None
+    released: frozenset[str] = frozenset()
+    readable_since: int = 0
 
 
-def _damage(
-    table: Registered,
-    identities: Mapping[int, str],
-    columns: Mapping[tuple[int, str], tuple[int, int, int]],
-) -> str:
-    if table.id not in identities:
-        return f"table {table.name} is gone, or no longer in the publication"
-    if identities[table.id] != "f":
-        return f"the replica identity of table {table.name} is no longer FULL, so old rows are not in the log"
-    for column in table.columns:
-        now = columns.get((table.id, column.name))
-        if now is None:
-            return f"table {table.name} has lost its column {column.name}"
-        if now != (column.number, column.type_id, column.modifier):
-            return f"column {column.name} of table {table.name} changed its type or was recreated"
-    return ""
+def register(
+    structure: Structure, columns: Sequence[str], before: Registered | None, reason: str
+) -> Registered:
+    """A table as it will be registered, with those of the columns that it has.
 
-
-def register(structure: Structure, before: Registered | None) -> Registered:
-    """A table as it will be registered. What its replica identity was is remembered from the first time."""
+    What its replica identity was is remembered from the first time.
+    """
     same = before is not None and before.id == structure.id
     identity = before.identity if before is not None and same else structure.identity
-    return Registered(structure.id, structure.schema, structure.name, structure.columns, identity)
+    return Registered(
+        structure.id,
+        structure.schema,
+        structure.name,
+        tuple(column for column in structure.columns if column.name in columns),
+        identity,
+        structure.file,
+        structure.toast,
+        reason,
+    )
 
 
-def encode(tables: Iterable[Registered]) -> str:
-    """The comment."""
-    described = [asdict(table) for table in sorted(tables, key=lambda each: each.name)]
-    return _HEADER + json.dumps(described, ensure_ascii=False)
+_FILL_IN = """
+DECLARE
+    registration jsonb := {registration};
+BEGIN
+    SELECT registration || jsonb_build_object(
+        'readable_since', coalesce(registration ->> 'readable_since', pg_current_wal_insert_lsn()::text),
+        'publication', coalesce(nullif(registration -> 'publication', 'null'),
+            jsonb_build_array(p.oid::int8, p.xmin::text)),
+        'tables', (
+            SELECT coalesce(jsonb_agg(CASE WHEN t -> 'member' <> 'null' THEN t ELSE t || jsonb_build_object(
+                'since', pg_current_wal_insert_lsn()::text,
+                'member', (SELECT jsonb_build_array(r.oid::int8, r.xmin::text) FROM pg_publication_rel r
+                           WHERE r.prpubid = p.oid AND r.prrelid = (t ->> 'id')::oid)) END), '[]')
+            FROM jsonb_array_elements(registration -> 'tables') t))
+    INTO STRICT registration FROM pg_publication p WHERE p.pubname = {name};
+    EXECUTE format('COMMENT ON PUBLICATION %I IS %L', {name}, {header} || registration::text);
+END
+"""
 
 
-def _decode(comment: str) -> dict[str, Registered]:
+def registration_statement(address: Address, registration: Registration) -> str:
+    """What writes the comment, with what only the server knows, as the present transaction leaves it."""
+    described = {
+        "publication": registration.publication,
+        "released": sorted(registration.released),
+        "readable_since": position_text(registration.readable_since) if registration.readable_since else None,
+        "tables": [_described(registration.tables[name]) for name in sorted(registration.tables)],
+    }
+    body = _FILL_IN.format(
+        registration=text_literal(json.dumps(described, ensure_ascii=False)),
+        name=text_literal(address.slot),
+        header=text_literal(_HEADER),
+    )
+    tag = "$rollview$"
+    while tag in body:
+        tag = f"{tag[:-1]}_$"
+    return f"DO {tag}{body}{tag}"
+
+
+def _described(table: Registered) -> dict[str, Any]:
+    return asdict(table) | {"member": table.member, "since": position_text(table.since)}
+
+
+@lru_cache(maxsize=64)
+def decode(comment: str) -> Registration | None:
+    """What a comment says; None if it is not one of ours, or one of another release."""
     if not comment.startswith(_HEADER):
-        return {}
-    found = {}
-    for each in json.loads(comment.removeprefix(_HEADER)):
-        columns = tuple(PostgresColumn(**column) for column in each.pop("columns"))
-        found[each["name"]] = Registered(columns=columns, **each)
-    return found
+        return None
+    try:
+        told = json.loads(comment.removeprefix(_HEADER))
+        tables = [_registered(each) for each in told["tables"]]
+        return Registration(
+            {each.name: each for each in tables},
+            CatalogRow(*told["publication"]),
+            frozenset(told["released"]),
+            position_of(told["readable_since"]),
+        )
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _registered(told: dict[str, Any]) -> Registered:
+    columns = tuple(
+        PostgresColumn(**column | {"labels": tuple(map(tuple, column["labels"]))})
+        for column in told["columns"]
+    )
+    member, since = CatalogRow(*told["member"]), position_of(told["since"])
+    return Registered(**told | {"columns": columns, "member": member, "since": since})

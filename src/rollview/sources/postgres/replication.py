@@ -28,6 +28,12 @@ HEADER_BYTES = 25
 
 _REPORT = struct.Struct(">c4QB")
 _KEEPALIVE = struct.Struct(">cQQB")
+_UNREADABLE: dict[str, type[psycopg.Error]] = {
+    "42704": psycopg.errors.UndefinedObject,
+    "58P01": psycopg.errors.UndefinedFile,
+}
+"""Errors in the middle of the log: there was no publication then, or the server has removed the file."""
+
 _MICROSECONDS_TO_2000 = 946_684_800_000_000
 
 
@@ -70,7 +76,7 @@ class Replication:
                 return bytes(data)
             if length == 0:
                 return None
-            raise psycopg.OperationalError(f"the server has ended the stream: {_error(connection)}")
+            raise _ended(connection)
 
         return next_message
 
@@ -99,6 +105,18 @@ class Replication:
     def close(self) -> None:
         """Ends the stream; the server keeps what was not confirmed."""
         self._connection.finish()
+
+
+def _ended(connection: pq.abc.PGconn) -> psycopg.Error:
+    """Why the server has ended the stream. Of what it cannot read any more it says so in its own way."""
+    result = connection.get_result()
+    state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode() if result is not None else ""
+    told = (
+        (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode() if result is not None else ""
+    )
+    if state in _UNREADABLE:
+        return _UNREADABLE[state](told)
+    return psycopg.OperationalError(f"the server has ended the stream: {told or _error(connection)}")
 
 
 def _error(connection: pq.abc.PGconn) -> str:

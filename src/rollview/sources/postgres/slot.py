@@ -30,6 +30,10 @@ class Slot:
     kept_bytes: int
     is_bounded: bool
 
+    def is_of_no_use(self, since: int) -> bool:
+        """Whether the server has invalidated it, or has to begin with log that it cannot read."""
+        return self.is_lost or self.confirmed < since
+
     @property
     def warning(self) -> str:
         """What an owner of the server should know about the log that is kept for us; mostly nothing."""
@@ -85,21 +89,22 @@ def slot_obstacles(connection: Connection, address: Address) -> list[str]:
     return needed
 
 
-def slot_changes(address: Address, slot: Slot | None) -> list[str]:
+def slot_changes(address: Address, slot: Slot | None, since: int) -> list[str]:
     """What `create_slot` does where the slot is like this, as sentences."""
-    dropped = [_dropped(address)] if slot is not None and slot.is_lost else []
-    created = [f"created replication slot {address.slot}"]
-    return [*dropped, *created] if slot is None or slot.is_lost else []
+    created = f"created replication slot {address.slot}"
+    if slot is None:
+        return [created]
+    return [_dropped(address), created] if slot.is_of_no_use(since) else []
 
 
 def _dropped(address: Address) -> str:
     return f"dropped replication slot {address.slot}"
 
 
-def create_slot(connection: Connection, address: Address) -> None:
-    """Creates the slot, or recreates it where the server has invalidated it."""
+def create_slot(connection: Connection, address: Address, since: int) -> None:
+    """Creates the slot, or recreates it where it is of no use: log can be read since a position."""
     slot = slot_of(connection, address)
-    if slot is not None and slot.is_lost:
+    if slot is not None and slot.is_of_no_use(since):
         drop_slot(connection, address)
         slot = None
     if slot is not None:
@@ -150,17 +155,28 @@ def end_reader(connection: Connection, address: Address) -> None:
     )
 
 
+def expect_server(address: Address, captured: str, server: str) -> None:
+    """The history of the log must be the one that was captured: positions of another one say nothing."""
+    if captured == server:
+        return
+    system, _, timeline = server.partition("/")
+    was_system, _, was_timeline = captured.partition("/")
+    if system != was_system:
+        raise log_lost(address, f"the server is another one, {system} in place of {was_system or 'none'}")
+    raise log_lost(
+        address,
+        f"the server is on timeline {timeline} in place of {was_timeline}: it was restored from a backup,"
+        " or a standby was promoted",
+    )
+
+
 def expect_log(connection: Connection, address: Address, start: int) -> None:
     """The server must still have all that was committed from a position on."""
     slot = slot_of(connection, address)
     if slot is None:
         published = connection.execute("SELECT FROM pg_publication WHERE pubname = %s", (address.slot,))
         if published.fetchone() is None:
-            raise NotSetUp(
-                f"source {address.source} is not set up for capture",
-                subject=address.source,
-                hint="run `rollview setup`",
-            )
+            raise not_set_up(address)
         raise log_lost(address, f"its replication slot {address.slot} was dropped")
     if slot.is_lost:
         raise log_lost(address, "the server has removed log that was not captured yet")
@@ -172,6 +188,15 @@ def expect_log(connection: Connection, address: Address, start: int) -> None:
         raise log_lost(address, "the server was restored to an earlier state, or is a different one")
 
 
+def not_set_up(address: Address) -> NotSetUp:
+    """Setup has not been there."""
+    return NotSetUp(
+        f"source {address.source} is not set up for capture",
+        subject=address.source,
+        hint="run `rollview setup`",
+    )
+
+
 def log_lost(address: Address, reason: str) -> LogLost:
     """What was committed since the last capture cannot be had any more."""
     return LogLost(
@@ -179,3 +204,10 @@ def log_lost(address: Address, reason: str) -> LogLost:
         subject=address.source,
         hint=reload_hint(address.source),
     )
+
+
+def log_removed(address: Address, reason: str) -> LogLost:
+    """Files of the log are gone, and the slot does not know: the server cannot read from it ever again."""
+    drop = f"`SELECT pg_drop_replication_slot('{address.slot}')` at the server"
+    lost = log_lost(address, reason)
+    return LogLost(lost.message, subject=lost.subject, hint=f"{drop}; then {lost.hint}")

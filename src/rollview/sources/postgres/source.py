@@ -21,11 +21,12 @@ from rollview.sources.postgres.keys import comparable
 from rollview.sources.postgres.load import load
 from rollview.sources.postgres.log_reader import LogReader
 from rollview.sources.postgres.lookup import look_up_all
+from rollview.sources.postgres.plan_publication import read_publication
 from rollview.sources.postgres.position import LogPosition
 from rollview.sources.postgres.reading import reading
-from rollview.sources.postgres.registration import expect_intact, read_publication
 from rollview.sources.postgres.slot import expect_log, slot_of
 from rollview.sources.postgres.structure import structures
+from rollview.sources.postgres.watch import Watch
 from rollview.sources.source import (
     Batch,
     Comparison,
@@ -58,6 +59,7 @@ class PostgresSource:
         self._workers = workers or Threads()
         self._address = address_of(name, dsn, options)
         self._connections = Connections(self._address)
+        self._watch = Watch(self._address)
         self._log = LogReader(self._address, self._connections)
 
     @classmethod
@@ -78,13 +80,13 @@ class PostgresSource:
     def check(self, tables: Sequence[Table]) -> SetupResult:
         """The server's settings, our privileges, the tables; statements for the administrator if need be."""
         with self._connections.connection() as connection:
-            return check(connection, self._address, [table.name for table in tables])
+            return check(connection, self._address, tables)
 
     def setup(self, tables: Sequence[Table]) -> SetupResult:
         """Replica identities and the publication in one transaction, then the slot."""
         self._log.release()
         with self._connections.connection() as connection:
-            return install(connection, self._address, [table.name for table in tables])
+            return install(connection, self._address, tables)
 
     def remove(self) -> SetupResult:
         """Drops the slot and the publication, and gives tables the replica identity that they had."""
@@ -116,8 +118,9 @@ class PostgresSource:
         """The end of the log, once all that was logged before it can be seen."""
         self._expect(site)
         with self._connections.connection() as connection:
-            expect_intact(connection, self._address)
-            position = read_points.present(connection).position
+            self._watch.expect_intact(connection)
+            now = read_points.present(connection)
+            position = now.position
             expect_log(connection, self._address, position)
             self._await_visible(connection)
             slot = slot_of(connection, self._address)
@@ -125,7 +128,7 @@ class PostgresSource:
         assert row is not None
         # What was prepared before the origin and is committed after it must be read again.
         start = min(slot.confirmed, position) if slot is not None and row[0] else position
-        return str(LogPosition(position, start))
+        return str(LogPosition(position, start, now.server))
 
     def _await_visible(self, connection: Connection) -> None:
         """Waits for transactions that have logged their commit and are not visible yet.
@@ -174,13 +177,15 @@ class PostgresSource:
 
     def lookup(self, plan: Sequence[Lookup]) -> ReadResult:
         """All from one snapshot."""
-        with reading(self._connections, self._workers) as (opened, outcome):
+        names = {lookup.table.name for lookup in plan}
+        with reading(self._connections, self._workers, self._watch, names) as (opened, outcome):
             rows = look_up_all(opened, plan)
         return ReadResult(rows, outcome.read_point)
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:
         """Whole tables, all from one snapshot."""
-        with reading(self._connections, self._workers) as (opened, outcome):
+        names = {table.name for table in tables}
+        with reading(self._connections, self._workers, self._watch, names) as (opened, outcome):
             rows = load(opened, tables, scratch)
         return ReadResult(rows, outcome.read_point)
 

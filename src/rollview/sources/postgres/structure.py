@@ -22,7 +22,8 @@ _COARSE = ("citext", "bpchar")
 class PostgresColumn:
     """A column that has an equal in Spark. `type_id`, `modifier` and `number` tell it from any later one.
 
-    `exact` says that two values are equal at the server if and only if they are equal in Spark.
+    `exact` says that two values are equal at the server if and only if they are equal in Spark. `version` is
+    the transaction that wrote its row in the catalog last; `labels` are those of the values of an enum type.
     """
 
     name: str
@@ -32,6 +33,8 @@ class PostgresColumn:
     modifier: int
     number: int
     exact: bool
+    version: str
+    labels: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class Structure:
     """A table as it is now. `identity` is its replica identity, as the words of ALTER TABLE.
 
     `unmapped` are columns without an equal, with their types. `obstacles` are the reasons why the table
-    cannot be captured; `is_ours` says whether we may alter it, `readable` whether we may read it.
+    cannot be captured; `is_ours` says whether we may alter it, `readable` whether we may read it. `file` and
+    `toast` tell where its rows are stored.
     """
 
     id: int
@@ -53,6 +57,8 @@ class Structure:
     is_ours: bool
     readable: bool
     obstacles: tuple[str, ...]
+    file: int
+    toast: int
 
     @cached_property
     def qualified(self) -> str:
@@ -79,7 +85,8 @@ _TABLES = """
            CASE c.relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'n' THEN 'NOTHING' WHEN 'f' THEN 'FULL'
                ELSE (SELECT 'USING INDEX ' || quote_ident(x.relname)
                      FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
-                     WHERE i.indrelid = c.oid AND i.indisreplident) END
+                     WHERE i.indrelid = c.oid AND i.indisreplident) END,
+           c.relfilenode, c.reltoastrelid
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = %s AND c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition
     ORDER BY c.relname
@@ -90,7 +97,9 @@ _COLUMNS = """
            CASE WHEN 'e' IN (t.typtype, b.typtype) THEN 'enum' ELSE coalesce(b.typname, t.typname) END,
            CASE WHEN m.typtype = 'e' THEN 'enum' ELSE m.typname END,
            CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
-           coalesce(l.collisdeterministic, true), format_type(a.atttypid, a.atttypmod)
+           coalesce(l.collisdeterministic, true), format_type(a.atttypid, a.atttypmod), a.xmin::text,
+           (SELECT jsonb_agg(jsonb_build_array(e.oid::int8, e.xmin::text) ORDER BY e.oid)
+            FROM pg_enum e WHERE e.enumtypid IN (t.oid, b.oid, m.oid))
     FROM pg_attribute a
     JOIN pg_class c ON c.oid = a.attrelid
     JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -125,7 +134,9 @@ def structures(connection: Connection, schema: str) -> dict[str, Structure]:
     names = {row[0]: row[1] for row in rows}
     foreign = _foreign_keys(connection, schema, columns, keys, names)
     found = {}
-    for oid, name, kind, persistence, secured, is_ours, readable, has_children, has_virtual, identity in rows:
+    for row in rows:
+        oid, name, kind, persistence, secured, is_ours, readable, has_children, has_virtual, *others = row
+        identity, file, toast = others
         own = columns[oid]
         obstacles = [_KINDS[kind]] if _KINDS[kind] else []
         if persistence != "p":
@@ -153,6 +164,8 @@ def structures(connection: Connection, schema: str) -> dict[str, Structure]:
             is_ours,
             readable,
             tuple(obstacles),
+            file,
+            toast,
         )
     return found
 
@@ -170,7 +183,7 @@ def _columns(
     is_generated_logged = connection.info.server_version >= GENERATED_SINCE
     for row in connection.execute(_COLUMNS, (schema,)):
         table, name, number, type_id, modifier, not_null, generated, kind, element, *others = row
-        base_modifier, is_exact, shown = others
+        base_modifier, is_exact, shown, version, labels = others
         if element is not None and spark_type_of(element, -1) is not None:
             kind = ARRAY
         spark = spark_type_of(kind, base_modifier)
@@ -178,7 +191,10 @@ def _columns(
             unmapped[table].append((name, f"{shown}, generated" if generated else shown))
             continue
         exact = is_exact and kind not in _COARSE
-        mapped[table].append(PostgresColumn(name, spark, kind, type_id, modifier, number, exact))
+        labelled = tuple((label, written) for label, written in labels or ())
+        mapped[table].append(
+            PostgresColumn(name, spark, kind, type_id, modifier, number, exact, version, labelled)
+        )
         if not_null:
             required.add((table, name))
     return mapped, unmapped, required

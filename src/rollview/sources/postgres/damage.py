@@ -1,0 +1,88 @@
+"""What happened to a captured table since setup, in words; nothing, if all of its changes are in the log.
+
+What an owner may do without harm is no damage: new columns, indexes, defaults, constraints, rights, comments,
+another tablespace, and whatever moves rows without changing them.
+"""
+
+from __future__ import annotations
+
+from rollview.sources.postgres.fingerprint import Fingerprint, TableFingerprint
+from rollview.sources.postgres.registration import Registered, Registration
+
+
+def damage_of_all(registration: Registration, now: Fingerprint, publication: str) -> str:
+    """What concerns every table of a publication."""
+    was = registration.publication
+    if was is None or was.id != now.publication.id:
+        return f"publication {publication} was replaced by another one of the same name"
+    if not now.publishes_all:
+        return f"publication {publication} was altered and does not publish all changes any more"
+    if was != now.publication:
+        return f"publication {publication} was altered, and may have published less for a while"
+    return ""
+
+
+def damage(table: Registered, now: Fingerprint, place: str) -> str:
+    """What concerns one table; `place` is its name in the sentence."""
+    found = now.tables.get(table.id)
+    if found is None:
+        return f"table {place} was dropped"
+    return (
+        _damaged_identity(table, found, place)
+        or _damaged_membership(table, found, place)
+        or _damaged_columns(table, found, place)
+        or _damaged_values(table, now, place)
+    )
+
+
+def _damaged_identity(table: Registered, now: TableFingerprint, place: str) -> str:
+    if (table.schema, table.name) != (now.schema, now.name):
+        return f"table {place} was renamed to {now.schema}.{now.name}"
+    if now.kind != "r":
+        return f"table {place} is not an ordinary table any more"
+    if now.persistence != "p":
+        return f"table {place} was set UNLOGGED, so its changes are not in the log"
+    if now.has_children:
+        return f"other tables inherit from table {place} now, and their rows are not captured"
+    if now.identity != "f":
+        return f"table {place} no longer has REPLICA IDENTITY FULL, so old rows are not in the log"
+    return ""
+
+
+def _damaged_membership(table: Registered, now: TableFingerprint, place: str) -> str:
+    if now.member is None:
+        return f"table {place} was taken out of the publication"
+    if now.has_row_filter:
+        return f"table {place} was given a row filter in the publication"
+    if now.has_column_list:
+        return f"table {place} was given a column list in the publication"
+    if now.member != table.member:
+        return f"table {place} was taken out of the publication and put back, or had a filter for a while"
+    return ""
+
+
+def _damaged_columns(table: Registered, now: TableFingerprint, place: str) -> str:
+    for column in table.columns:
+        found = now.columns.get(column.name)
+        if found is None:
+            return f"column {column.name} of table {place} was dropped or renamed"
+        if found.number != column.number:
+            return f"column {column.name} of table {place} is another one than before"
+        if (found.type_id, found.modifier) != (column.type_id, column.modifier):
+            return f"column {column.name} of table {place} has another type than before"
+        if column.exact and not found.is_deterministic:
+            return f"column {column.name} of table {place} has a collation that takes unequal texts as equal"
+    return ""
+
+
+def _damaged_values(table: Registered, now: Fingerprint, place: str) -> str:
+    found = now.tables[table.id]
+    # ALTER TABLE gives a table that it rewrites another TOAST table, and VACUUM FULL or CLUSTER do not. Of a
+    # table that has none, only the file tells, and so these look alike if a column was altered as well.
+    is_rewritten = found.toast != table.toast if table.toast else found.file != table.file
+    for column in table.columns:
+        if is_rewritten and found.columns[column.name].version != column.version:
+            return f"table {place} was rewritten, and its column {column.name} altered: values may differ"
+        if any(now.labels.get(label) != version for label, version in column.labels):
+            return f"a value of the enum type of column {column.name} of table {place} was renamed"
+    return ""

@@ -1,0 +1,111 @@
+"""What capture and look-ups rely on, as it is at the server right now, in one query.
+
+The server writes nothing to its log when a publication is altered or a table is rewritten. So what matters is
+looked at after the log has been read: what is the same then was the same for all that was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rollview.sources.postgres.address import Address
+from rollview.sources.postgres.connections import Connection
+from rollview.sources.postgres.registration import CatalogRow, Registered
+
+_LOOK = """
+    SELECT p.oid::int8, p.xmin::text,
+        p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND NOT p.pubviaroot
+            AND coalesce(to_jsonb(p) ->> 'pubgencols', 's') = 's',
+        coalesce(obj_description(p.oid, 'pg_publication'), ''),
+        (SELECT jsonb_object_agg(e.oid, e.xmin::text) FROM pg_enum e WHERE e.oid = ANY(%(labels)s::oid[])),
+        (SELECT jsonb_agg(jsonb_build_object(
+            'id', c.oid::int8, 'schema', n.nspname, 'name', c.relname,
+            'kind', c.relkind, 'persistence', c.relpersistence, 'identity', c.relreplident,
+            'is_secured', row_security_active(c.oid),
+            'has_children', EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
+            'file', c.relfilenode::int8, 'toast', c.reltoastrelid::int8,
+            'member', CASE WHEN r.oid IS NOT NULL THEN jsonb_build_array(r.oid::int8, r.xmin::text) END,
+            'has_row_filter', to_jsonb(r) ->> 'prqual' IS NOT NULL,
+            'has_column_list', to_jsonb(r) ->> 'prattrs' IS NOT NULL,
+            'columns', (SELECT jsonb_object_agg(a.attname, jsonb_build_array(
+                    a.attnum, a.atttypid::int8, a.atttypmod,
+                    coalesce(l.collisdeterministic, true), a.xmin::text))
+                FROM pg_attribute a LEFT JOIN pg_collation l ON l.oid = a.attcollation
+                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)))
+         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+         LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
+         WHERE c.oid = ANY(%(tables)s::oid[]))
+    FROM pg_publication p WHERE p.pubname = %(publication)s
+"""
+
+
+class ColumnFingerprint(NamedTuple):
+    """A column; `is_deterministic` is said of its collation, `version` of its row in the catalog."""
+
+    number: int
+    type_id: int
+    modifier: int
+    is_deterministic: bool
+    version: str
+
+
+@dataclass(frozen=True)
+class TableFingerprint:
+    """A table. `is_secured` says that row security hides rows from us."""
+
+    id: int
+    schema: str
+    name: str
+    kind: str
+    persistence: str
+    identity: str
+    is_secured: bool
+    has_children: bool
+    file: int
+    toast: int
+    member: CatalogRow | None
+    has_row_filter: bool
+    has_column_list: bool
+    columns: Mapping[str, ColumnFingerprint]
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The publication with its comment, and tables by id. `labels` are rows of enum types' values."""
+
+    publication: CatalogRow
+    publishes_all: bool
+    comment: str
+    labels: Mapping[int, str]
+    tables: Mapping[int, TableFingerprint]
+
+
+def look(connection: Connection, address: Address, tables: Collection[Registered]) -> Fingerprint | None:
+    """These tables as they are now; None if there is no publication."""
+    labels = [label for table in tables for column in table.columns for label, _ in column.labels]
+    row = connection.execute(
+        _LOOK,
+        {"publication": address.slot, "tables": [table.id for table in tables], "labels": labels},
+    ).fetchone()
+    if row is None:
+        return None
+    identity, xmin, publishes_all, comment, found_labels, found = row
+    return Fingerprint(
+        CatalogRow(identity, xmin),
+        publishes_all,
+        comment,
+        {int(label): version for label, version in (found_labels or {}).items()},
+        {each["id"]: _table(each) for each in found or ()},
+    )
+
+
+def _table(found: dict[str, object]) -> TableFingerprint:
+    member, columns = found["member"], found["columns"] or {}
+    assert isinstance(columns, dict)
+    told = found | {
+        "member": CatalogRow(*member) if isinstance(member, list) else None,
+        "columns": {name: ColumnFingerprint(*column) for name, column in columns.items()},
+    }
+    return TableFingerprint(**told)  # type: ignore[arg-type]

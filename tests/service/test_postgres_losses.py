@@ -1,0 +1,159 @@
+"""A PostgreSQL table that has lost changes stops its views, no others, until `setup` has reloaded them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from rollview.errors import SourceChanged
+from rollview.events import Event, Halted
+from rollview.service.project import Project
+from servers.postgres import shared_server
+
+pytestmark = pytest.mark.slow
+
+_numbers = itertools.count(1)
+VIEWS = {
+    "sold": "SELECT s.id, p.kind, s.amount FROM crm.sale s JOIN crm.product p ON s.product = p.id",
+    "kinds": "SELECT kind, count(*) AS n FROM crm.product GROUP BY kind",
+    "amounts": "SELECT count(*) AS n, sum(amount) AS total FROM crm.sale",
+}
+
+
+class Crm:
+    """A database and the project over it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name = f"losses_{os.getpid()}_{next(_numbers)}"
+        self.folder = folder
+        dsn = shared_server().create_database(self.name)
+        self.connection = psycopg.connect(dsn, autocommit=True)
+        self.execute(
+            "CREATE TABLE product (id int PRIMARY KEY, kind text)",
+            "CREATE TABLE sale (id int PRIMARY KEY, product int, amount int)",
+            "CREATE TABLE branch (id int)",
+            "INSERT INTO product VALUES (1, 'tea'), (2, 'cup')",
+            "INSERT INTO sale VALUES (1, 1, 10), (2, 2, 20)",
+        )
+        (folder / "views").mkdir(parents=True)
+        (folder / "rollview.yml").write_text(
+            "name: losses\nspark: {master: 'local[2]'}\n"
+            f"sources:\n  crm: {{type: postgres, dsn: '{dsn}'}}\n"
+        )
+        for name, sql in VIEWS.items():
+            self.define(name, sql)
+
+    def define(self, name: str, sql: str) -> None:
+        (self.folder / "views" / f"{name}.sql").write_text(f"CREATE MATERIALIZED VIEW {name} AS {sql}")
+
+    def execute(self, *statements: str) -> None:
+        for statement in statements:
+            self.connection.execute(statement)
+
+    def publication(self, change: str) -> None:
+        ((name,),) = self.connection.execute("SELECT pubname::text FROM pg_publication").fetchall()
+        self.execute(f"ALTER PUBLICATION {name} {change}")
+
+    def check(self, project: Project, *names: str) -> None:
+        """These views are what the server itself computes."""
+        for name in names or VIEWS:
+            answer = self.connection.execute(VIEWS[name].replace("crm.", "").encode()).fetchall()
+            assert Counter(map(tuple, project.read(name).collect())) == Counter(answer), name
+
+    def stopped(self, project: Project) -> set[str]:
+        return {view.name for view in project.status().views if view.state == "stopped"}
+
+
+@pytest.fixture
+def crm(tmp_path: Path) -> Iterator[Crm]:
+    opened = Crm(tmp_path / "project")
+    yield opened
+    opened.connection.close()
+    shared_server().drop_database(opened.name)
+
+
+@pytest.fixture
+def told() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def project(crm: Crm, told: list[Event], spark: SparkSession) -> Iterator[Project]:
+    with Project.open(crm.folder, spark) as opened:
+        opened.subscribe(told.append)
+        opened.setup()
+        yield opened
+
+
+def taken_out_and_put_back(crm: Crm) -> None:
+    crm.publication("DROP TABLE product")
+    crm.execute("UPDATE product SET kind = 'pot' WHERE id = 1")
+    crm.publication("ADD TABLE product")
+
+
+def truncated(crm: Crm) -> None:
+    crm.execute("TRUNCATE product", "INSERT INTO product VALUES (2, 'mug')")
+
+
+def rewritten(crm: Crm) -> None:
+    crm.execute("ALTER TABLE product ALTER kind TYPE text USING upper(kind)")
+
+
+ACTS = {
+    taken_out_and_put_back: "taken out of the publication",
+    truncated: "was truncated",
+    rewritten: "was rewritten",
+}
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
+def test_a_loss_stops_the_views_of_that_table_until_setup(
+    crm: Crm, project: Project, told: list[Event], act: object
+) -> None:
+    assert callable(act)
+    act(crm)
+    crm.execute("INSERT INTO sale VALUES (3, 2, 30)")
+    with pytest.raises(SourceChanged, match=ACTS[act]) as caught:
+        project.run(once=True)
+    assert caught.value.subject == "crm.product" and "`rollview setup`" in caught.value.hint
+    assert crm.stopped(project) == {"sold", "kinds"}
+    crm.check(project, "amounts")
+    assert [e.subject for e in told if isinstance(e, Halted) and e.scope == "table"] == ["crm.product"]
+    report = project.setup()
+    assert set(report.loaded) == {"sold", "kinds"} and report.unchanged == ["amounts"]
+    crm.execute("UPDATE product SET kind = kind || '!'", "INSERT INTO sale VALUES (4, 2, 40)")
+    project.run(once=True)
+    crm.check(project)
+    assert not crm.stopped(project) and all(verdict.is_right for verdict in project.verify())
+
+
+def test_a_loss_that_nobody_noticed_before_setup_is_not_forgotten(crm: Crm, project: Project) -> None:
+    """Setup takes the publication as it is now, and whoever captures from before learns what is missing."""
+    taken_out_and_put_back(crm)
+    report = project.setup()
+    assert any("captured anew" in line for line in report.sources["crm"])
+    assert crm.stopped(project) == {"sold", "kinds"}
+    with pytest.raises(SourceChanged, match="taken out of the publication"):
+        project.run(once=True)
+    project.setup()
+    crm.execute("UPDATE product SET kind = kind || '!'")
+    project.run(once=True)
+    crm.check(project)
+
+
+def test_a_table_that_is_new_has_lost_nothing(crm: Crm, project: Project, told: list[Event]) -> None:
+    crm.execute("INSERT INTO sale VALUES (3, 2, 30)")
+    crm.define("branches", "SELECT count(*) AS n FROM crm.branch")
+    project.setup()
+    crm.execute("INSERT INTO branch VALUES (1)")
+    project.run(once=True)
+    assert not crm.stopped(project) and not [each for each in told if isinstance(each, Halted)]
+    assert [tuple(row) for row in project.read("branches").collect()] == [(1,)]
+    crm.check(project)
