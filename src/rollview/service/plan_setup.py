@@ -129,9 +129,14 @@ class _Planning:
                 self.forgotten |= dict.fromkeys(sorted(self.recorded.sites), reason)
 
     def _with_captured(self, source: Source, own: list[Table], present: Sequence[Table]) -> list[Table]:
+        """The tables that views read, new ones and those until now, with the columns that they use."""
         there = {table.qualified: table for table in source.tables()}
+        used: dict[str, set[str]] = {}
+        for view in (*self.views.values(), *self.recorded.views.values()):
+            for table in view.tables:
+                used.setdefault(table.qualified, set()).update(table.columns)
         names = dict.fromkeys(table.qualified for table in (*own, *present))
-        found = {name: there[name] for name in names if name in there}
+        found = {name: there[name].only(used[name]) for name in names if name in there}
         self.present |= found
         return list(found.values())
 
