@@ -136,6 +136,25 @@ def test_a_log_cleaned_up_behind_a_checkpoint(tmp_path: Path) -> None:
             each.capture(SITE, origin, 10)
 
 
+def test_a_log_entry_that_vanished(tmp_path: Path) -> None:
+    make_table(tmp_path, [(1, "a")])
+    source = DeltaSource("d", tmp_path)
+    origin = source.current_position(SITE)
+    append(tmp_path, [(2, "b")])
+    append(tmp_path, [(3, "c")])
+    log_position = captured(source, origin)[1]
+    (tmp_path / "orders" / "_delta_log" / f"{1:020d}.json").unlink()
+    with pytest.raises(LogLost, match="version 1"):
+        source.capture(SITE, origin, 10)
+    with pytest.raises(CaptureRefused, match="cannot be opened"):
+        DeltaSource("d", tmp_path).capture(SITE, origin, 10)
+    # The newest entry: the table is back at an older version than was captured.
+    (tmp_path / "orders" / "_delta_log" / f"{2:020d}.json").unlink()
+    for each in (source, DeltaSource("d", tmp_path)):
+        with pytest.raises(SourceChanged, match="not the table that was captured up to version 2"):
+            each.capture(SITE, log_position, 10)
+
+
 def test_a_new_column_stops_nothing(tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
     source = DeltaSource("d", tmp_path)
