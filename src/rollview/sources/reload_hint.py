@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from shlex import quote
 
-SETUP_HINT = "`rollview setup` reloads the views that read it"
-"""For a table that has lost changes, where a loss is reported: setup knows then what to reload."""
-
 
 def reload_hint(subject: str) -> str:
     """For a source, or for a table or column whose name begins with that of its source."""

@@ -142,7 +142,7 @@ def test_a_row_without_an_equal_is_a_loss_of_its_table_in_its_transaction(tmp_pa
             " decimal(10,2), in the row with id = 7"
         )
         assert "repair the value" in loss.hint
-        assert "`rollview setup` reloads" in loss.hint
+        assert "run `rollview setup`, which reloads the views that read s.sales" in loss.hint
         assert found[3].lost["s.loose"].message.endswith("in the row with a = 'many', b = 'x'")
         source.close()
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from rollview.errors import LogLost, UnrepresentableValue
 from rollview.rows import Rows
-from rollview.sources.reload_hint import SETUP_HINT, reload_hint
+from rollview.sources.reload_hint import reload_hint, setup_hint
 from rollview.sources.source import (
     COUNT,
     CapturedTransaction,
@@ -59,8 +59,8 @@ def transactions(
         _check_gaps(snapshot.connection, source, logged, after, source_txids[-1])
     split = [(found, list(_split(source, found, source_txids))) for found in logged]
     gone = {
-        f"{source}.{name}": Loss(f"the change log of table {source}.{name} is gone", SETUP_HINT)
-        for name in sorted(snapshot.found.unreadable)
+        name: Loss(f"the change log of table {name} is gone", setup_hint(name))
+        for name in (f"{source}.{each}" for each in sorted(snapshot.found.unreadable))
     }
     result = []
     for i, (start, end) in enumerate(pairwise((after, *source_txids))):
@@ -85,7 +85,7 @@ def transactions(
 def remade(name: str) -> Loss:
     """The loss of a table whose log began again behind the place from which capture goes on."""
     message = f"the capture of table {name} was set up again, and what changed before is not in its log"
-    return Loss(message, SETUP_HINT)
+    return Loss(message, setup_hint(name))
 
 
 def stamp_of(snapshot: DatabaseSnapshot, counter: int) -> str:
@@ -188,9 +188,8 @@ def _part(source: str, found: _Changes, first: int, past: int) -> pa.Table | Los
         try:
             rows_of(source, table, columns, [row])
         except UnrepresentableValue as error:
-            return Loss(
-                f"{error.message}, in the row with {_named(table, row)}", f"{error.hint}; {SETUP_HINT}"
-            )
+            message = f"{error.message}, in the row with {_named(table, row)}"
+            return Loss(message, f"{error.hint}; then {setup_hint(f'{source}.{table.name}')}")
     raise AssertionError("every row by itself has an equal in Spark, but not all together")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from rollview.errors import NotSetUp, SourceChanged
-from rollview.sources.reload_hint import SETUP_HINT
+from rollview.sources.reload_hint import setup_hint
 from rollview.sources.source import COMPARISONS, Comparison, Lookup, Rows, run_plan
 from rollview.sources.sqlite.captured import CapturedTable
 from rollview.sources.sqlite.change_log import rows_of
@@ -70,7 +70,7 @@ def captured(snapshot: DatabaseSnapshot, name: str, source: str, columns: Sequen
         raise NotSetUp(f"table {subject} is not captured", subject=subject, hint="run `rollview setup`")
     if name in found.damaged:
         message = f"source {source}: {found.damaged[name]}"
-        raise SourceChanged(message, subject=subject, hint=SETUP_HINT)
+        raise SourceChanged(message, subject=subject, hint=setup_hint(subject))
     table = found.tables[name]
     for column in columns:
         if column not in table.types:

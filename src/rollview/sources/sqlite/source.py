@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from rollview.errors import InputError, OptionError, ReadPointLost, SourceChanged
-from rollview.sources.reload_hint import SETUP_HINT, reload_hint
+from rollview.sources.reload_hint import reload_hint, setup_hint
 from rollview.sources.source import (
     Batch,
     CapturedTransaction,
@@ -146,7 +146,7 @@ class SQLiteSource:
             if after < table.since
         }
         return lost | {
-            f"{self.name}.{name}": Loss(f"source {self.name}: {reason}", SETUP_HINT)
+            f"{self.name}.{name}": Loss(f"source {self.name}: {reason}", setup_hint(f"{self.name}.{name}"))
             for name, reason in snapshot.found.damaged.items()
         }
 
