@@ -148,7 +148,6 @@ class _Clause:
         if word in ("INDEX", "KEY", "CONSTRAINT"):
             return self._key_gone(plain(self._operands(word)[0]))
         if word == "FOREIGN":
-            # Whether the log's reader relies on it is seen by looking at the table.
             return ""
         name = plain(self._operands()[0])
         return f"its column {self._columns[name].name} was dropped" if name in self._columns else ""

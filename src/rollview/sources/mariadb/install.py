@@ -77,11 +77,10 @@ def _plan_install(server: Server, connection: Any, cursor: Any, tables: Sequence
     structures = structures_of(cursor, server.address.database, server.charsets(connection).single_byte)
     wanted = [_capturable(server.source, name, structures) for name in names]
     lacking = lacks(server, connection, names)
-    if lacking.needed:
-        return _Plan(needed=lacking.needed, warnings=lacking.warnings)
     missing = _missing_ours(server, cursor)
-    if denied := grants_for_ours(server, cursor, missing):
-        return _Plan(needed=denied, warnings=lacking.warnings)
+    # All in one, so that the administrator is asked once.
+    if needed := (*lacking.needed, *grants_for_ours(server, cursor, missing)):
+        return _Plan(needed=needed, warnings=lacking.warnings)
     present = read_registered(cursor, server.address.database) or {}
     written = written_position(cursor)
     begun, kept = [], []

@@ -15,7 +15,6 @@ from typing import Any
 
 from rollview.sources.mariadb.structure import OURS, Structure
 from rollview.sources.mariadb.types import MariaDBColumn
-from rollview.sources.source import ForeignKey
 
 TABLES_TABLE = f"{OURS}_tables"
 GLOBAL_TABLE = f"{OURS}_global"
@@ -43,7 +42,6 @@ class Registered:
     columns: tuple[tuple[MariaDBColumn, str], ...]
     key_name: str = ""
     key: tuple[str, ...] = ()
-    foreign_keys: tuple[ForeignKey, ...] = ()
     since: int = 0
     again: bool = False
 
@@ -62,7 +60,7 @@ def registered_as(structure: Structure, names: Iterable[str]) -> Registered:
     """Columns of a table as they are now, in the order of these names; others are not captured."""
     present = {column.name: (column, kind) for column, kind in structure.columns}
     columns = tuple(present[name] for name in names if name in present)
-    return Registered(structure.name, columns, structure.key_name, structure.key, structure.foreign_keys)
+    return Registered(structure.name, columns, structure.key_name, structure.key)
 
 
 def read_registered(cursor: Any, database: str) -> dict[str, Registered] | None:
@@ -88,7 +86,6 @@ def _decoded(name: str, text: str, since: int) -> Registered:
         tuple((MariaDBColumn(*column), kind) for column, kind in described["columns"]),
         described["key_name"],
         tuple(described.get("key", ())),
-        tuple(ForeignKey(tuple(columns), parent) for columns, parent in described.get("foreign_keys", ())),
         since,
         described.get("again", False),
     )
@@ -99,7 +96,6 @@ def _encoded(table: Registered) -> str:
         "columns": [[astuple(column), kind] for column, kind in table.columns],
         "key_name": table.key_name,
         "key": table.key,
-        "foreign_keys": [[each.columns, each.references] for each in table.foreign_keys],
         "again": table.again,
     }
     return json.dumps(described)

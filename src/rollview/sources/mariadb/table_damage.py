@@ -24,9 +24,6 @@ def table_damage(registered: Registered, present: Structure | None) -> str:
             return damage
     if registered.key and registered.key not in [columns for _, columns in present.keys]:
         return f"its key {registered.key_name}, by which rows are told apart, is gone"
-    for foreign_key in registered.foreign_keys:
-        if foreign_key not in present.foreign_keys:
-            return f"its foreign key to {foreign_key.references} is gone"
     return ""
 
 
