@@ -14,9 +14,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rollview.errors import CaptureRefused, InputError, NotSetUp, OptionError, RollviewError, SourceChanged
+from rollview.errors import (
+    CaptureRefused,
+    InputError,
+    NotSetUp,
+    OptionError,
+    RollviewError,
+    SourceChanged,
+    SourceUnavailable,
+)
 from rollview.sources.mariadb.capture import Capture
-from rollview.sources.mariadb.connection import Server, TableAltered, parse_address
+from rollview.sources.mariadb.connection import Server, parse_address
 from rollview.sources.mariadb.fingerprint import Fingerprint
 from rollview.sources.mariadb.install import check, clear_markers, install, uninstall
 from rollview.sources.mariadb.load import load
@@ -217,7 +225,8 @@ class MariaDBSource:
         try:
             with self._server.session() as connection:
                 yield connection, [self._registered(connection, table) for table in tables]
-        except TableAltered:
+        except SourceUnavailable:
+            # A table that was altered cannot be read either.
             with self._server.session() as connection:
                 self._check_intact(connection, [self._registered(connection, table) for table in tables])
             raise
