@@ -13,6 +13,7 @@ from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from rollview.sources.mariadb.damage import Damage
 from rollview.sources.mariadb.structure import OURS, Structure
 from rollview.sources.mariadb.types import MariaDBColumn
 
@@ -35,7 +36,8 @@ class Registered:
     """A captured table as it was declared at setup, captured from the ordinal `since` on.
 
     `again` says that it had been captured before and was not the same any more: what it lost until `since`
-    is missed by somebody.
+    is missed by somebody. `damage` is what setup found it to have when it took it as it was: capture tells of
+    it where it meets the registration in the log.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Registered:
     key: tuple[str, ...] = ()
     since: int = 0
     again: bool = False
+    damage: Damage | None = None
 
     @cached_property
     def types(self) -> dict[str, str]:
@@ -88,7 +91,14 @@ def _decoded(name: str, text: str, since: int) -> Registered:
         tuple(described.get("key", ())),
         since,
         described.get("again", False),
+        registered_damage(text),
     )
+
+
+def registered_damage(text: str) -> Damage | None:
+    """The damage that a registration tells of."""
+    told = json.loads(text).get("damage")
+    return Damage(told[0], tuple(told[1])) if told else None
 
 
 def _encoded(table: Registered) -> str:
@@ -97,6 +107,7 @@ def _encoded(table: Registered) -> str:
         "key_name": table.key_name,
         "key": table.key,
         "again": table.again,
+        "damage": [table.damage.reason, table.damage.columns] if table.damage else None,
     }
     return json.dumps(described)
 
