@@ -31,8 +31,8 @@ from rollview.sources.source import SetupResult, Table
 class _Plan:
     """What is to be done: our own tables that are missing, tables to register, and those to let go.
 
-    `begun` are captured from now on, `kept` go on and are declared in another way, the `reshaped` ones of them
-    with other columns. `needed` is for the administrator; then nothing is done at all.
+    `begun` are captured from now on, `kept` go on and are declared in another way, the `reshaped` ones of
+    them with other columns. `needed` is for the administrator; then nothing is done at all.
     """
 
     missing: tuple[str, ...] = ()
