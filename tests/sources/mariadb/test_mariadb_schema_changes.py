@@ -43,7 +43,10 @@ HARMLESS = {
     ],
     "counter": ["ALTER TABLE t AUTO_INCREMENT = 1000 ROW_FORMAT = DYNAMIC"],
     "grants": ["GRANT SELECT ON t TO tester@localhost", "FLUSH PRIVILEGES"],
-    "foreign key that only refuses": ["ALTER TABLE t ADD FOREIGN KEY (n) REFERENCES parent (id)"],
+    "foreign key that only refuses": [
+        "ALTER TABLE t ADD CONSTRAINT f FOREIGN KEY (n) REFERENCES parent (id)",
+        "ALTER TABLE t DROP FOREIGN KEY f",
+    ],
     "check": ["ALTER TABLE t ADD CONSTRAINT c CHECK (id > 0)", "ALTER TABLE t DROP CONSTRAINT c"],
     "trigger": ["CREATE TRIGGER g AFTER INSERT ON t FOR EACH ROW SET @last = NEW.id"],
     "partitions": [

@@ -124,7 +124,8 @@ HARMLESS = [
 
 
 def damage_of(text: str, current: str = "shop", strict: bool = True) -> dict[str, str]:
-    return dict(meaning_of(LoggedStatement(text, current, strict), "shop", TABLES).damage)
+    damage = meaning_of(LoggedStatement(text, current, strict), "shop", TABLES).damage
+    return {name: each.reason for name, each in damage.items()}
 
 
 @pytest.mark.parametrize(("statement", "damage"), DAMAGING.items())
@@ -153,6 +154,24 @@ def test_damage_is_told_of_each_table_that_has_it() -> None:
 def test_a_session_that_is_not_strict_may_change_values_silently(statement: str) -> None:
     assert damage_of(statement) == {}
     assert damage_of(statement, strict=False).keys() == {"orders"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "columns"),
+    [
+        ("ALTER TABLE orders DROP b, RENAME COLUMN d TO d2", ("b", "d")),
+        ("ALTER TABLE orders MODIFY a SMALLINT, ADD x INT", ("a",)),
+        ("ALTER TABLE orders CONVERT TO CHARACTER SET ascii", ("b", "e")),
+        ("ALTER TABLE computed MODIFY a BIGINT", ("g",)),
+        ("ALTER TABLE orders DROP b, DROP PRIMARY KEY", ()),
+        ("ALTER TABLE orders ENGINE = Aria, DROP b", ()),
+        ("TRUNCATE orders", ()),
+    ],
+)
+def test_damage_names_the_columns_that_it_concerns(statement: str, columns: tuple[str, ...]) -> None:
+    (damage,) = meaning_of(LoggedStatement(statement, "shop"), "shop", TABLES).damage.values()
+    assert damage.columns == columns
+    assert damage.is_truncate is statement.startswith("TRUNCATE")
 
 
 def test_transactions_end() -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rollview.sources.mariadb.redefinition import EVERY_CHARACTER, keeps_characters, keeps_values
+from rollview.sources.mariadb.damage import Damage, combined
+from rollview.sources.mariadb.redefinition import keeps_characters, keeps_values
 from rollview.sources.mariadb.registered import Registered
-from rollview.sources.mariadb.types import MariaDBColumn
 
-UNKNOWN = "it was altered in a way whose effect on its rows is not in the binary log"
+UNKNOWN = Damage("it was altered in a way whose effect on its rows is not in the binary log")
 _ADDED = frozenset(
     {
         "INDEX",
@@ -48,16 +48,16 @@ def plain(token: str) -> str:
     return token[1:-1].replace(token[0] * 2, token[0]).lower() if token[0] in '`"' else token.lower()
 
 
-def alteration_damage(tokens: Sequence[str], table: Registered, strict: bool) -> str:
-    """What an ALTER TABLE does to a table that its log does not tell; empty if nothing.
+def alteration_damage(tokens: Sequence[str], table: Registered, strict: bool) -> Damage | None:
+    """What an ALTER TABLE does to a table that its log does not tell.
 
     `strict` says whether the session treated values that do not fit as errors.
     """
     words = [token.upper() for token in tokens]
     if "IGNORE" in words[:3]:
-        return "it was altered with IGNORE, which deletes and changes rows without logging them"
+        return Damage("it was altered with IGNORE, which deletes and changes rows without logging them")
     clauses = _clauses(tokens[words.index("TABLE") + 1 :])
-    return next((damage for each in clauses if (damage := _Clause(each, table, strict).damage())), "")
+    return combined(_Clause(each, table, strict).damage() for each in clauses)
 
 
 def _clauses(tokens: Sequence[str]) -> list[list[str]]:
@@ -90,37 +90,37 @@ class _Clause:
         self._strict = strict
         self._columns = {name.lower(): column for name, column in table.declared.items()}
 
-    def damage(self) -> str:
+    def damage(self) -> Damage | None:
         head = self._words[0]
         text = " ".join(self._words)
         if "REFERENCES" in self._words and any(action in text for action in _SILENT):
-            return "it has a new foreign key, which changes rows without logging them"
+            return Damage("it has a new foreign key, which changes rows without logging them")
         if "VERSIONING" in self._words or "PERIOD" in self._words[1:2]:
             return UNKNOWN
         if head in _OPTIONS:
             return self._engine()
         if head == "PARTITION":
-            return "" if self._words[1:2] == ["BY"] else UNKNOWN
+            return None if self._words[1:2] == ["BY"] else UNKNOWN
         if head in _ROWS_STAY:
-            return ""
-        known: dict[str, Callable[[], str]] = {
+            return None
+        known: dict[str, Callable[[], Damage | None]] = {
             "ADD": self._added,
             "DROP": self._dropped,
             "MODIFY": self._modified,
             "CHANGE": self._changed,
             "RENAME": self._renamed,
-            "ALTER": lambda: "",
+            "ALTER": lambda: None,
             "CONVERT": self._converted,
         }
         return known[head]() if head in known else UNKNOWN
 
-    def _engine(self) -> str:
+    def _engine(self) -> Damage | None:
         """Options may follow each other without a comma."""
         if "ENGINE" not in self._words:
-            return ""
+            return None
         rest = [word for word in self._words[self._words.index("ENGINE") + 1 :] if word != "="]
         engine = plain(rest[0]) if rest else ""
-        return "" if engine == "innodb" else f"its engine was changed to {engine}"
+        return None if engine == "innodb" else Damage(f"its engine was changed to {engine}")
 
     def _operands(self, optional: str = "COLUMN") -> list[str]:
         """The tokens behind the verb, without a word that may be left out and without conditions."""
@@ -129,50 +129,54 @@ class _Clause:
             place += 1
         return self._tokens[place:]
 
-    def _added(self) -> str:
+    def _added(self) -> Damage | None:
         word = self._words[1] if len(self._words) > 1 else ""
         if word == "PRIMARY" and not self._strict:
             named = {plain(token) for token in self._tokens}
             if any(column.nullable for name, column in self._columns.items() if name in named):
-                return "a column of it may not be NULL any more, and the session was not strict"
+                return Damage("a column of it may not be NULL any more, and the session was not strict")
         if word in _ADDED or self._operands():
-            return ""
+            return None
         return UNKNOWN
 
-    def _dropped(self) -> str:
+    def _dropped(self) -> Damage | None:
         word = self._words[1] if len(self._words) > 1 else ""
         if word == "PARTITION":
-            return "a partition of it was dropped, and its rows are not in the binary log"
+            return Damage("a partition of it was dropped, and its rows are not in the binary log")
         if word == "PRIMARY":
             return self._key_gone("PRIMARY")
         if word in ("INDEX", "KEY", "CONSTRAINT"):
             return self._key_gone(plain(self._operands(word)[0]))
         if word == "FOREIGN":
-            # Whether the log's reader relies on it is seen by looking at the table.
-            return ""
-        name = plain(self._operands()[0])
-        return f"its column {self._columns[name].name} was dropped" if name in self._columns else ""
+            return None
+        return self._column_gone(plain(self._operands()[0]), "dropped")
 
-    def _key_gone(self, name: str) -> str:
+    def _column_gone(self, name: str, act: str) -> Damage | None:
+        column = self._columns.get(name)
+        return None if column is None else Damage(f"its column {column.name} was {act}", (column.name,))
+
+    def _key_gone(self, name: str) -> Damage | None:
         return key_damage(name, self._table)
 
-    def _modified(self) -> str:
+    def _modified(self) -> Damage | None:
         name, *definition = self._operands()
         return self._redefined(plain(name), definition)
 
-    def _changed(self) -> str:
+    def _changed(self) -> Damage | None:
         name, new, *definition = self._operands()
         column = self._columns.get(plain(name))
         if column is not None and _exact(new) != column.name:
-            return f"its column {column.name} was renamed to {_exact(new)}"
+            return self._column_gone(plain(name), f"renamed to {_exact(new)}")
         return self._redefined(plain(name), definition)
 
-    def _redefined(self, name: str, definition: list[str]) -> str:
-        if any(column.generated for column in self._columns.values()):
-            return "a column was changed, and generated columns with it"
+    def _redefined(self, name: str, definition: list[str]) -> Damage | None:
         column = self._columns.get(name)
+        if generated := [each.name for each in self._columns.values() if each.generated]:
+            changed = [column.name] if column is not None else []
+            concerned = tuple(dict.fromkeys([*changed, *generated]))
+            return Damage("a column was changed, and generated columns with it", concerned)
         if column is None:
-            return ""
+            return None
         words = [token.upper() for token in definition]
         declared = _declared(definition)
         fits = (
@@ -181,34 +185,30 @@ class _Clause:
             and not {"AS", "GENERATED", "COMPRESSED"} & set(words)
         )
         if not fits:
-            return f"its column {column.name} was changed from {column.declared} to {declared}"
-        if not self._strict:
-            return f"its column {column.name} was changed by a session that was not strict"
-        return ""
+            return self._column_gone(name, f"changed from {column.declared} to {declared}")
+        return None if self._strict else self._column_gone(name, "changed by a session that was not strict")
 
-    def _renamed(self) -> str:
+    def _renamed(self) -> Damage | None:
         word = self._words[1] if len(self._words) > 1 else ""
         if word in ("INDEX", "KEY"):
-            return ""
+            return None
         if word == "COLUMN":
-            name = plain(self._operands()[0])
-            return f"its column {self._columns[name].name} was renamed" if name in self._columns else ""
-        return "it was renamed"
+            return self._column_gone(plain(self._operands()[0]), "renamed")
+        return Damage("it was renamed")
 
-    def _converted(self) -> str:
+    def _converted(self) -> Damage | None:
         charset = _charset(self._words)
         if self._words[1:2] != ["TO"] or not charset:
             return UNKNOWN
-        texts: list[MariaDBColumn] = [column for column in self._columns.values() if column.charset]
-        if charset == EVERY_CHARACTER or all(column.charset == charset for column in texts):
-            return ""
-        return f"it was converted to the character set {charset}"
+        texts = [column for column in self._columns.values() if column.charset]
+        concerned = tuple(column.name for column in texts if not keeps_characters(column, charset))
+        return Damage(f"it was converted to the character set {charset}", concerned) if concerned else None
 
 
-def key_damage(name: str, table: Registered) -> str:
+def key_damage(name: str, table: Registered) -> Damage | None:
     """What it means to a table that one of its indexes goes."""
     gone = table.key_name and name.lower() == table.key_name.lower()
-    return f"its key {table.key_name}, by which rows are told apart, was dropped" if gone else ""
+    return Damage(f"its key {table.key_name}, by which rows are told apart, was dropped") if gone else None
 
 
 def _exact(token: str) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 
 from rollview.errors import LogLost, NotSetUp, RollviewError, SourceUnavailable
 from rollview.sources.mariadb.connection import Server
+from rollview.sources.mariadb.damage import Damage
 from rollview.sources.mariadb.fingerprint import Fingerprint
 from rollview.sources.mariadb.log_stream import LogStream
 from rollview.sources.mariadb.logged_tables import LoggedTables
@@ -29,12 +30,12 @@ from rollview.sources.mariadb.position import LogPosition, Position, parse_log_p
 from rollview.sources.mariadb.registered import Registered, read_registered
 from rollview.sources.mariadb.server_log import server_state, written_position
 from rollview.sources.mariadb.transactions import Transactions
-from rollview.sources.reload_hint import reload_hint, setup_hint
+from rollview.sources.reload_hint import reload_hint
 from rollview.sources.source import Batch, Loss
 
 _QUIET_SECONDS = 2.0
 _LONGEST_SECONDS = 10.0
-_OTHER_LOG = "it was set up with another binary log than the one that the server has now"
+_OTHER_LOG = Damage("it was set up with another binary log than the one that the server has now")
 
 
 @dataclass
@@ -104,7 +105,9 @@ class Capture:
         with self._server.session() as connection, connection.cursor() as cursor:
             state = server_state(cursor, self._server.address.database)
             if state.lacks:
-                return Batch((), after, self._losses(dict.fromkeys(self._tables(cursor), state.lacks)))
+                return Batch(
+                    (), after, self._losses(dict.fromkeys(self._tables(cursor), Damage(state.lacks)))
+                )
             target = written_position(cursor)
         if target.ordinal < log_position.reached.ordinal:
             # The server would say so, too, but less clearly; an open stream would just be silent.
@@ -165,13 +168,11 @@ class Capture:
             if not lacks:
                 written = written_position(cursor).ordinal
                 damaged |= {name: _OTHER_LOG for name, table in tables.items() if table.since > written}
-        return self._losses({**damaged, **dict.fromkeys(tables if lacks else (), lacks)})
+        return self._losses({**damaged, **dict.fromkeys(tables if lacks else (), Damage(lacks))})
 
-    def _losses(self, damaged: Mapping[str, str]) -> dict[str, Loss]:
+    def _losses(self, damaged: Mapping[str, Damage]) -> dict[str, Loss]:
         places = {f"{self._server.source}.{name}": damage for name, damage in damaged.items()}
-        return {
-            place: Loss(f"table {place}: {damage}", setup_hint(place)) for place, damage in places.items()
-        }
+        return {place: damage.loss_of(place) for place, damage in places.items()}
 
     def replay(self, after: str, source_txids: Sequence[int], upto: str) -> Batch:
         """The same batch once more, read by a stream of its own."""

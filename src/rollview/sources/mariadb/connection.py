@@ -48,10 +48,6 @@ _SESSION = (
 )
 
 
-class TableAltered(SourceUnavailable):
-    """A table was altered or dropped while it was read, or before; it must be looked at."""
-
-
 @dataclass(frozen=True)
 class Address:
     """A database of a server. `settings` go to pymysql as they are."""
@@ -216,7 +212,8 @@ class Server:
             hint = "is the server running, and can it be reached? `rollview run` retries by itself"
             return SourceUnavailable(f"{place} cannot be reached: {said}", subject=self.source, hint=hint)
         if code in _ALTERED:
-            return TableAltered(f"{place}: {said}", subject=self.source, hint="it is read again")
+            hint = "it was altered while it was read: try again"
+            return SourceUnavailable(f"{place}: {said}", subject=self.source, hint=hint)
         if code in _PRIVILEGE:
             hint = "run `rollview setup`: it prints the statements that grant what is missing"
             return SourceFailed(f"{place}: {said}", subject=self.source, hint=hint)

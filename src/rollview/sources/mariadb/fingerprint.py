@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rollview.sources.mariadb.connection import Server
+from rollview.sources.mariadb.damage import Damage
 from rollview.sources.mariadb.declarations import declarations
 from rollview.sources.mariadb.registered import Registered
 from rollview.sources.mariadb.structure import structures_of
@@ -26,7 +27,7 @@ class Fingerprint:
         self._lock = threading.Lock()
         self._intact: dict[str, tuple[Registered, str]] = {}
 
-    def damaged(self, connection: Any, tables: Mapping[str, Registered]) -> dict[str, str]:
+    def damaged(self, connection: Any, tables: Mapping[str, Registered]) -> dict[str, Damage]:
         """The tables that are not what they were, and why."""
         with connection.cursor() as cursor:
             shown = declarations(cursor, tables)
@@ -46,6 +47,6 @@ class Fingerprint:
         found = {name: table_damage(tables[name], present.get(name)) for name in unknown}
         with self._lock:
             for name, damage in found.items():
-                if not damage and name in shown and shown[name] == again.get(name):
+                if damage is None and name in shown and shown[name] == again.get(name):
                     self._intact[name] = (tables[name], shown[name])
-        return {name: damage for name, damage in found.items() if damage}
+        return {name: damage for name, damage in found.items() if damage is not None}

@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from rollview.sources.mariadb.damage import Damage
 from rollview.sources.mariadb.events import Event, Gtid
 from rollview.sources.mariadb.position import Position
 from rollview.sources.mariadb.row_image import Values
 from rollview.sources.server.changed_rows import ChangedRows
-from rollview.sources.source import Loss
 
 _KEPT_BYTES = 1 << 20
 
@@ -47,7 +47,7 @@ class Prepared:
 class Group:
     """The transaction that is being read; `skipped` if it was taken before.
 
-    `lost` are the tables that it changed in a way that is not known, `released` those that are no longer
+    `damaged` are the tables that it changed in a way that is not known, `released` those that are no longer
     captured. With `has_nontransactional_writes` it
     also wrote tables without transactions. Only then does the log tell of returns to a savepoint, so only
     then is it remembered what was `written`, and where the `savepoints` were.
@@ -59,7 +59,7 @@ class Group:
     has_nontransactional_writes: bool
     prepared: Prepared | None = None
     touched: dict[str, ChangedRows] = field(default_factory=dict)
-    lost: dict[str, Loss] = field(default_factory=dict)
+    damaged: dict[str, Damage] = field(default_factory=dict)
     released: frozenset[str] = frozenset()
     global_id: str = ""
     participants: tuple[str, ...] = ()
@@ -74,6 +74,10 @@ class Group:
             count, other = other, count
         if self.has_nontransactional_writes:
             self.written += [(changed, values, counts[i % 2]) for i, values in enumerate(images)]
+
+    def is_lost(self, table: str) -> bool:
+        """Whether nothing is known of what it did to a table; of some columns, it may be."""
+        return table in self.damaged and not self.damaged[table].columns
 
     def undo(self, savepoint: str) -> None:
         """Takes back what was written since a savepoint, by adding its opposite."""

@@ -10,6 +10,7 @@ import pymysql
 
 from rollview.errors import CaptureRefused
 from rollview.sources.mariadb.connection import Server
+from rollview.sources.mariadb.damage import Damage
 from rollview.sources.mariadb.declarations import quote
 from rollview.sources.mariadb.registered import (
     CREATE,
@@ -30,13 +31,14 @@ from rollview.sources.source import SetupResult, Table
 class _Plan:
     """What is to be done: our own tables that are missing, tables to register, and those to let go.
 
-    `begun` are captured from now on, `kept` go on and are declared in another way that does not matter to
-    capture. `needed` is for the administrator; then nothing is done at all.
+    `begun` are captured from now on, `kept` go on and are declared in another way, the `reshaped` ones of
+    them with other columns. `needed` is for the administrator; then nothing is done at all.
     """
 
     missing: tuple[str, ...] = ()
     begun: tuple[Registered, ...] = ()
     kept: tuple[Registered, ...] = ()
+    reshaped: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
@@ -45,6 +47,7 @@ class _Plan:
     def result(self) -> SetupResult:
         """As the source tells it."""
         done = [f"table {table.name} is captured from the binary log" for table in self.begun]
+        done += [f"table {name} is captured with the columns that it has now" for name in self.reshaped]
         done += [f"table {name} is no longer captured" for name in self.gone]
         return SetupResult(tuple(done), self.warnings, self.needed)
 
@@ -77,30 +80,42 @@ def _plan_install(server: Server, connection: Any, cursor: Any, tables: Sequence
     structures = structures_of(cursor, server.address.database, server.charsets(connection).single_byte)
     wanted = [_capturable(server.source, name, structures) for name in names]
     lacking = lacks(server, connection, names)
-    if lacking.needed:
-        return _Plan(needed=lacking.needed, warnings=lacking.warnings)
     missing = _missing_ours(server, cursor)
-    if denied := grants_for_ours(server, cursor, missing):
-        return _Plan(needed=denied, warnings=lacking.warnings)
+    # All in one, so that the administrator is asked once.
+    if needed := (*lacking.needed, *grants_for_ours(server, cursor, missing)):
+        return _Plan(needed=needed, warnings=lacking.warnings)
     present = read_registered(cursor, server.address.database) or {}
     written = written_position(cursor)
     begun, kept = [], []
     for table, structure in zip(tables, wanted, strict=True):
         anew, known = registered_as(structure, table.columns), present.get(table.name)
-        wanted_types = dict(zip(table.columns, table.types, strict=True)) if table.types else anew.types
-        lost = known is not None and (table_damage(known, structure) or known.since > written.ordinal)
-        if known is None or wanted_types != known.types or lost:
-            begun.append(replace(anew, again=known is not None))
-        elif (going_on := _going_on(known, anew)) != known:
-            kept.append(going_on)
+        if known is None:
+            begun.append(anew)
+            continue
+        damage = _damage(known, table, structure, written.ordinal)
+        if damage is not None and not damage.columns:
+            begun.append(replace(anew, again=True, damage=damage))
+        elif (going_on := _going_on(known, anew)) != replace(known, damage=None):
+            kept.append(replace(going_on, damage=damage))
     gone = tuple(sorted(present.keys() - set(names)))
     warnings = (*lacking.warnings, *_unmapped(wanted))
-    return _Plan(missing, tuple(begun), tuple(kept), gone, warnings)
+    reshaped = tuple(table.name for table in kept if table.types.keys() != present[table.name].types.keys())
+    return _Plan(missing, tuple(begun), tuple(kept), reshaped, gone, warnings)
+
+
+def _damage(known: Registered, table: Table, structure: Structure, written: int) -> Damage | None:
+    """Why a table cannot go on being captured as it was, or some of its columns."""
+    if known.since > written:
+        return Damage("it was set up with another binary log than the one that the server has now")
+    types = dict(zip(table.columns, table.types, strict=True)) if table.types else {}
+    if any(types.get(name, kind) != kind for name, kind in known.types.items()):
+        return Damage("columns of it have other types than before")
+    return table_damage(known, structure)
 
 
 def _going_on(known: Registered, anew: Registered) -> Registered:
-    """A table whose capture goes on as it is, with the types that it began with."""
-    columns = tuple((column, known.types[column.name]) for column, _ in anew.columns)
+    """A table whose capture goes on, with the types that it began with; columns may come and go."""
+    columns = tuple((column, known.types.get(column.name, kind)) for column, kind in anew.columns)
     return replace(anew, columns=columns, since=known.since, again=known.again)
 
 

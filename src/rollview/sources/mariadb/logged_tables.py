@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollview.sources.mariadb.charsets import Charsets
+from rollview.sources.mariadb.damage import Damage, combined
 from rollview.sources.mariadb.logged_values import Convert, logged_values
 from rollview.sources.mariadb.registered import GLOBAL_TABLE, TABLES_TABLE, Registered
 from rollview.sources.mariadb.row_image import RowImages
@@ -18,8 +19,8 @@ from rollview.sources.mariadb.table_map import TableMap, parse_table_map
 _MOST_KNOWN = 10_000
 _ID_BYTES = 6
 _NAMES_AT = 8
-SET_UP_LATER = "it was set up again behind this change, because it was not the same table any more"
-_UNDESCRIBED = (
+SET_UP_LATER = Damage("it was set up again behind this change, because it was not the same table any more")
+_UNDESCRIBED = Damage(
     "its rows were logged without a description of their columns (SET GLOBAL binlog_row_metadata = FULL at"
     " the server and in its configuration)"
 )
@@ -27,12 +28,16 @@ _UNDESCRIBED = (
 
 @dataclass(frozen=True, eq=False)
 class LoggedTable:
-    """How to read the row events of a table that matters: a captured one, or one of ours."""
+    """How to read the row events of a table that matters: a captured one, or one of ours.
+
+    `damage` names columns that are missing, without which the rows go on.
+    """
 
     name: str
     images: RowImages
     columns: tuple[tuple[str, str], ...] = ()
     convert: tuple[Convert, ...] = ()
+    damage: Damage | None = None
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class UnreadableTable:
     """A captured table whose row events cannot be read, and why."""
 
     name: str
-    reason: str
+    damage: Damage
 
 
 class LoggedTables:
@@ -89,6 +94,8 @@ class LoggedTables:
             return UnreadableTable(table.table, _UNDESCRIBED)
         convert: list[Convert] = []
         places: list[int] = []
+        columns: list[tuple[str, str]] = []
+        damages: list[Damage] = []
         for column, kind in registered.columns:
             logged = table.columns[names.index(column.name)] if column.name in names else None
             found = None
@@ -96,12 +103,13 @@ class LoggedTables:
                 found = logged_values(logged, column.declared, kind, self._charsets, f"{place}.{column.name}")
             if found is None:
                 now = "is gone" if logged is None else f"is no longer {column.declared}"
-                return UnreadableTable(table.table, f"its column {column.name} {now}")
+                damages.append(Damage(f"its column {column.name} {now}", (column.name,)))
+                continue
             convert.append(found)
             places.append(names.index(column.name))
-        return LoggedTable(
-            table.table,
-            RowImages(table.columns, places),
-            tuple(registered.types.items()),
-            tuple(convert),
-        )
+            columns.append((column.name, kind))
+        damage = combined(damages)
+        if damage is not None and not columns:
+            return UnreadableTable(table.table, Damage(damage.reason))
+        images = RowImages(table.columns, places)
+        return LoggedTable(table.table, images, tuple(columns), tuple(convert), damage)

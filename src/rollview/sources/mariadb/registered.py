@@ -13,9 +13,9 @@ from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from rollview.sources.mariadb.damage import Damage
 from rollview.sources.mariadb.structure import OURS, Structure
 from rollview.sources.mariadb.types import MariaDBColumn
-from rollview.sources.source import ForeignKey
 
 TABLES_TABLE = f"{OURS}_tables"
 GLOBAL_TABLE = f"{OURS}_global"
@@ -36,16 +36,17 @@ class Registered:
     """A captured table as it was declared at setup, captured from the ordinal `since` on.
 
     `again` says that it had been captured before and was not the same any more: what it lost until `since`
-    is missed by somebody.
+    is missed by somebody. `damage` is what setup found it to have when it took it as it was: capture tells of
+    it where it meets the registration in the log.
     """
 
     name: str
     columns: tuple[tuple[MariaDBColumn, str], ...]
     key_name: str = ""
     key: tuple[str, ...] = ()
-    foreign_keys: tuple[ForeignKey, ...] = ()
     since: int = 0
     again: bool = False
+    damage: Damage | None = None
 
     @cached_property
     def types(self) -> dict[str, str]:
@@ -62,7 +63,7 @@ def registered_as(structure: Structure, names: Iterable[str]) -> Registered:
     """Columns of a table as they are now, in the order of these names; others are not captured."""
     present = {column.name: (column, kind) for column, kind in structure.columns}
     columns = tuple(present[name] for name in names if name in present)
-    return Registered(structure.name, columns, structure.key_name, structure.key, structure.foreign_keys)
+    return Registered(structure.name, columns, structure.key_name, structure.key)
 
 
 def read_registered(cursor: Any, database: str) -> dict[str, Registered] | None:
@@ -88,10 +89,16 @@ def _decoded(name: str, text: str, since: int) -> Registered:
         tuple((MariaDBColumn(*column), kind) for column, kind in described["columns"]),
         described["key_name"],
         tuple(described.get("key", ())),
-        tuple(ForeignKey(tuple(columns), parent) for columns, parent in described.get("foreign_keys", ())),
         since,
         described.get("again", False),
+        registered_damage(text),
     )
+
+
+def registered_damage(text: str) -> Damage | None:
+    """The damage that a registration tells of."""
+    told = json.loads(text).get("damage")
+    return Damage(told[0], tuple(told[1])) if told else None
 
 
 def _encoded(table: Registered) -> str:
@@ -99,8 +106,8 @@ def _encoded(table: Registered) -> str:
         "columns": [[astuple(column), kind] for column, kind in table.columns],
         "key_name": table.key_name,
         "key": table.key,
-        "foreign_keys": [[each.columns, each.references] for each in table.foreign_keys],
         "again": table.again,
+        "damage": [table.damage.reason, table.damage.columns] if table.damage else None,
     }
     return json.dumps(described)
 

@@ -14,9 +14,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rollview.errors import CaptureRefused, InputError, NotSetUp, OptionError, RollviewError, SourceChanged
+from rollview.errors import (
+    CaptureRefused,
+    InputError,
+    NotSetUp,
+    OptionError,
+    RollviewError,
+    SourceChanged,
+    SourceUnavailable,
+)
 from rollview.sources.mariadb.capture import Capture
-from rollview.sources.mariadb.connection import Server, TableAltered, parse_address
+from rollview.sources.mariadb.connection import Server, parse_address
 from rollview.sources.mariadb.fingerprint import Fingerprint
 from rollview.sources.mariadb.install import check, clear_markers, install, uninstall
 from rollview.sources.mariadb.load import load
@@ -182,7 +190,7 @@ class MariaDBSource:
             self._snapshots.opened(connection) as point,
         ):
             answers = lookups.answers()
-            self._check_intact(connection, tables)
+            self._check_intact(connection, [each.table for each in plan], tables)
             return ReadResult(answers, json.dumps(str(point)))
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:
@@ -191,7 +199,7 @@ class MariaDBSource:
             wanted = list(zip(known, tables.values(), strict=True))
             with self._snapshots.opened(connection) as point:
                 rows = load(self._server, connection, wanted, scratch)
-                self._check_intact(connection, known)
+                self._check_intact(connection, list(tables), known)
                 return ReadResult(rows, json.dumps(str(point)))
 
     def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
@@ -217,29 +225,33 @@ class MariaDBSource:
         try:
             with self._server.session() as connection:
                 yield connection, [self._registered(connection, table) for table in tables]
-        except TableAltered:
+        except SourceUnavailable:
+            # A table that was altered cannot be read either.
             with self._server.session() as connection:
-                self._check_intact(connection, [self._registered(connection, table) for table in tables])
+                known = [self._registered(connection, table) for table in tables]
+                self._check_intact(connection, tables, known)
             raise
 
-    def _check_intact(self, connection: Any, tables: Sequence[Registered]) -> None:
+    def _check_intact(self, connection: Any, tables: Sequence[Table], known: Sequence[Registered]) -> None:
         """Refuses tables that are not what was registered. What was just read cannot be altered meanwhile."""
-        known = {table.name: table for table in tables}
-        if not self._fingerprint.damaged(connection, known):
+        if not self._fingerprint.damaged(connection, {each.name: each for each in known}):
             return
         # Another process may have run setup since.
         with connection.cursor() as cursor:
             self._tables = read_registered(cursor, self._server.address.database) or {}
-        known = {name: self._tables.get(name, table) for name, table in known.items()}
-        for name, damage in self._fingerprint.damaged(connection, known).items():
-            place = f"{self.name}.{name}"
-            raise SourceChanged(f"table {place}: {damage}", subject=place, hint=setup_hint(place))
+        now = {each.name: self._tables.get(each.name, each) for each in known}
+        damaged = self._fingerprint.damaged(connection, now)
+        for table in tables:
+            damage = damaged.get(table.name)
+            if damage is not None and damage.concerns(table.columns):
+                loss = damage.loss_of(table.qualified)
+                raise SourceChanged(loss.message, subject=table.qualified, hint=loss.hint)
 
     def _registered(self, connection: Any, table: Table) -> Registered:
         """A captured table as it was at setup; only of those it is known what a reading saw."""
         types = dict(zip(table.columns, table.types, strict=True))
         known = self._tables.get(table.name)
-        if known is None or known.types != types:
+        if known is None or not types.items() <= known.types.items():
             # Another process may have run setup since.
             with connection.cursor() as cursor:
                 self._tables = read_registered(cursor, self._server.address.database) or {}
@@ -250,7 +262,7 @@ class MariaDBSource:
                 subject=table.qualified,
                 hint="run `rollview setup`",
             )
-        if known.types != types:
+        if not types.items() <= known.types.items():
             raise SourceChanged(
                 f"table {table.qualified} is no longer captured with the same columns",
                 subject=table.qualified,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from rollview.sources.mariadb.alterations import alteration_damage, key_damage, plain
+from rollview.sources.mariadb.damage import Damage
 from rollview.sources.mariadb.events import LoggedStatement
 from rollview.sources.mariadb.registered import Registered
 
@@ -37,10 +38,10 @@ class End(Enum):
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a statement is to capture: an end of its transaction, or damage, in words, by captured table."""
+    """What a statement is to capture: an end of its transaction, or damage by captured table."""
 
     end: End | None = None
-    damage: Mapping[str, str] = field(default_factory=dict)
+    damage: Mapping[str, Damage] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -102,22 +103,24 @@ def meaning_of(statement: LoggedStatement, database: str, tables: Mapping[str, R
     return Meaning()
 
 
-def _data_damage(tokens: list[str], scope: _Scope) -> dict[str, str]:
+def _data_damage(tokens: list[str], scope: _Scope) -> dict[str, Damage]:
     """Rows written by a statement: triggers may do more than it says, so that it is enough to be near."""
     named = scope.named(tokens)
     if not named and scope.current != scope.database and scope.database not in _names(tokens):
         return {}
     return {
-        table: "it was written with binlog_format=STATEMENT"
-        if table in named
-        else "triggers may have written it with binlog_format=STATEMENT"
+        table: Damage(
+            "it was written with binlog_format=STATEMENT"
+            if table in named
+            else "triggers may have written it with binlog_format=STATEMENT"
+        )
         for table in scope.captured.values()
     }
 
 
 def _schema_damage(
     tokens: list[str], scope: _Scope, tables: Mapping[str, Registered], strict: bool
-) -> dict[str, str]:
+) -> dict[str, Damage]:
     words = [token.upper() for token in tokens]
     kind, named = words[0], scope.named(tokens)
     target = scope.target(tokens)
@@ -126,7 +129,8 @@ def _schema_damage(
     if not named or "TEMPORARY" in words[1:4]:
         return {}
     if kind == "TRUNCATE":
-        return _all(named, "it was emptied without logging its rows")
+        emptied = Damage("it was emptied without logging its rows", is_truncate=True)
+        return dict.fromkeys(named, emptied)
     if kind == "DROP" and words[1] == "INDEX":
         place = 4 if words[2:4] == ["IF", "EXISTS"] else 2
         return _found({name: key_damage(plain(tokens[place]), tables[name]) for name in named})
@@ -135,7 +139,7 @@ def _schema_damage(
     if kind == "RENAME" and words[1] != "USER":
         return _all(named, "it was renamed, or another table got its name")
     if kind == "CREATE" and target and words[1:4] == ["OR", "REPLACE", "TABLE"]:
-        return {target: "it was replaced by another table"}
+        return {target: Damage("it was replaced by another table")}
     if kind == "ALTER" and "TABLE" in words[:4]:
         if target:
             damage = alteration_damage(tokens, tables[target], strict)
@@ -147,12 +151,12 @@ def _schema_damage(
     return {}
 
 
-def _all(names: Iterable[str], damage: str) -> dict[str, str]:
-    return dict.fromkeys(names, damage)
+def _all(names: Iterable[str], reason: str) -> dict[str, Damage]:
+    return dict.fromkeys(names, Damage(reason))
 
 
-def _found(damages: Mapping[str, str]) -> dict[str, str]:
-    return {name: damage for name, damage in damages.items() if damage}
+def _found(damages: Mapping[str, Damage | None]) -> dict[str, Damage]:
+    return {name: damage for name, damage in damages.items() if damage is not None}
 
 
 def _names(tokens: list[str]) -> list[str]:

@@ -6,28 +6,27 @@ work of a session that did not log, shows here.
 
 from __future__ import annotations
 
+from rollview.sources.mariadb.damage import Damage, combined
 from rollview.sources.mariadb.redefinition import keeps_characters, keeps_values
 from rollview.sources.mariadb.registered import Registered
 from rollview.sources.mariadb.structure import Structure
 from rollview.sources.mariadb.types import MariaDBColumn
 
 
-def table_damage(registered: Registered, present: Structure | None) -> str:
-    """Why a table is not the registered one any more, in words; empty if nothing that matters has changed."""
+def table_damage(registered: Registered, present: Structure | None) -> Damage | None:
+    """Why a table is not the registered one any more; None if nothing that matters has changed."""
     if present is None:
-        return "it is gone, or it is no ordinary table any more"
+        return Damage("it is gone, or it is no ordinary table any more")
     if present.hazards:
-        return present.hazards[0]
-    columns = {column.name: column for column, _ in present.columns}
-    for column, _ in registered.columns:
-        if damage := _column_damage(column, columns.get(column.name)):
-            return damage
+        return Damage(present.hazards[0])
     if registered.key and registered.key not in [columns for _, columns in present.keys]:
-        return f"its key {registered.key_name}, by which rows are told apart, is gone"
-    for foreign_key in registered.foreign_keys:
-        if foreign_key not in present.foreign_keys:
-            return f"its foreign key to {foreign_key.references} is gone"
-    return ""
+        return Damage(f"its key {registered.key_name}, by which rows are told apart, is gone")
+    columns = {column.name: column for column, _ in present.columns}
+    return combined(
+        Damage(reason, (column.name,))
+        for column, _ in registered.columns
+        if (reason := _column_damage(column, columns.get(column.name)))
+    )
 
 
 def _column_damage(column: MariaDBColumn, present: MariaDBColumn | None) -> str:

@@ -12,26 +12,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rollview.errors import LogLost, UnrepresentableValue
 from rollview.rows import Rows
 from rollview.sources.mariadb import events
+from rollview.sources.mariadb.damage import Damage, combined
 from rollview.sources.mariadb.events import Event, LoggedStatement
 from rollview.sources.mariadb.groups import Group, Prepared
 from rollview.sources.mariadb.logged_tables import LoggedTable, LoggedTables, UnreadableTable
 from rollview.sources.mariadb.position import LogPosition, Position
-from rollview.sources.mariadb.registered import CREATE, GLOBAL_TABLE, TABLES_TABLE
+from rollview.sources.mariadb.registered import CREATE, GLOBAL_TABLE, TABLES_TABLE, registered_damage
 from rollview.sources.mariadb.row_image import UnknownImage, Values
 from rollview.sources.mariadb.statements import End, Meaning, meaning_of
 from rollview.sources.mariadb.table_map import table_id
-from rollview.sources.reload_hint import reload_hint, setup_hint
+from rollview.sources.reload_hint import reload_hint
 from rollview.sources.server.changed_rows import ChangedRows
 from rollview.sources.source import CapturedTransaction, Loss
 
 Xid = tuple[int, bytes, bytes]
 _MARK = "rollview"
+_RELEASED = Damage("it was taken out of capture, perhaps by the setup of another project")
 _STATEMENTS = frozenset({events.QUERY, events.QUERY_COMPRESSED, events.EXECUTE_LOAD_QUERY})
 _SAVEPOINT = re.compile(
     r"\s*(SAVEPOINT|ROLLBACK\s+TO(?:\s+SAVEPOINT)?)\s+(.*?)\s*;?\s*", re.IGNORECASE | re.DOTALL
@@ -155,7 +158,7 @@ class Transactions:
         if group.skipped or table is None:
             return
         if isinstance(table, UnreadableTable):
-            self._lose(group, table.name, table.reason)
+            self._lose(group, table.name, table.damage)
             return
         data, at = events.parse_rows(event)
         try:
@@ -163,36 +166,45 @@ class Transactions:
         except UnknownImage as error:
             if table.name in CREATE:
                 raise self._lost(f"rows of {self._source}.{table.name} cannot be read: {error}") from error
-            self._lose(group, table.name, f"its rows cannot be read: {error}")
+            self._lose(group, table.name, Damage(f"its rows cannot be read: {error}"))
             return
         if table.name == TABLES_TABLE:
             self.registered_anew = True
-            names = {name.decode() for name, _ in images}
-            # What is replaced may be logged as deleted and written.
-            group.released = (
-                group.released | names if event.kind in events.DELETED else group.released - names
-            )
+            self._register(event.kind, images, group)
         elif table.name == GLOBAL_TABLE:
             if event.kind in events.WRITTEN:
                 group.mark_global(*(value.decode() for value in images[0]))
         else:
             self._add(table, event.kind, images, group)
 
+    def _register(self, kind: int, images: list[Values], group: Group) -> None:
+        """Setup was here: it lets tables go, or takes them as they are now."""
+        # What is replaced may be logged as deleted and written.
+        if kind in events.DELETED:
+            group.released |= {name.decode() for name, _ in images}
+            return
+        for name, described in images[1::2] if kind in events.UPDATED else images:
+            group.released -= {name.decode()}
+            if damage := registered_damage(described.decode()):
+                self._lose(group, name.decode(), damage)
+
     def _add(self, table: LoggedTable, kind: int, images: list[Values], group: Group) -> None:
-        if f"{self._source}.{table.name}" in group.lost:
+        if table.damage is not None:
+            self._lose(group, table.name, table.damage)
+        if group.is_lost(table.name):
             return
         changed = self._changed.get(table)
         if changed is None:
             changed = self._changed[table] = ChangedRows(table.columns, table.convert, self._spill)
         if group.touched.setdefault(table.name, changed) is not changed:
-            self._lose(group, table.name, "its structure changed within a transaction")
+            self._lose(group, table.name, Damage("its structure changed within a transaction"))
             return
         self.rows += len(images)
         updates, count = kind in events.UPDATED, 1 if kind in events.WRITTEN else -1
         try:
             group.add(changed, images, (-1, 1) if updates else (count, count))
         except UnrepresentableValue as error:
-            group.lost[f"{self._source}.{table.name}"] = _misfit(error, group.gtid.text)
+            self._lose(group, table.name, _misfit(error, group.gtid.text))
 
     def _statement(self, event: Event, group: Group, end: Position) -> None:
         statement = events.parse_query(event)
@@ -211,7 +223,7 @@ class Transactions:
         if meaning.damage and group.prepared is not None:
             group.prepared.keep(event)
         for table, damage in meaning.damage.items():
-            self._lose(group, table, f"{damage}: {_short(statement.text)}")
+            self._lose(group, table, replace(damage, reason=f"{damage.reason}: {_short(statement.text)}"))
         if meaning.end == End.ROLLBACK:
             self.drop_open()
         elif meaning.end == End.COMMIT or group.gtid.standalone:
@@ -226,9 +238,8 @@ class Transactions:
         meaning = meaning_of(statement, self._database, tables)
         return Meaning(meaning.end) if group.skipped else meaning
 
-    def _lose(self, group: Group, table: str, reason: str) -> None:
-        place = f"{self._source}.{table}"
-        group.lost.setdefault(place, Loss(f"table {place}: {reason}", setup_hint(place)))
+    def _lose(self, group: Group, table: str, damage: Damage) -> None:
+        group.damaged[table] = combined((group.damaged.get(table), damage)) or damage
 
     def _prepare(self, group: Group) -> None:
         if group.prepared is not None and group.gtid.xid is not None:
@@ -271,15 +282,15 @@ class Transactions:
         if group.skipped:
             return
         for name in group.released:
-            self._lose(group, name, "it was taken out of capture, perhaps by the setup of another project")
+            self._lose(group, name, _RELEASED)
         parts: _Parts = []
         for name, changed in group.touched.items():
             place = f"{self._source}.{name}"
-            if place in group.lost:
+            if group.is_lost(name):
                 changed.drop_transaction()
             elif (rows := changed.end_transaction()) is not None:
                 parts.append((place, rows))
-        if parts or group.lost or group.global_id:
+        if parts or group.damaged or group.global_id:
             head = {
                 "source_txid": end.ordinal,
                 "commit_time": float(timestamp),
@@ -287,7 +298,10 @@ class Transactions:
                 "transaction_id": group.gtid.text,
                 "global_id": group.global_id,
                 "participants": group.participants,
-                "lost": group.lost,
+                "lost": {
+                    f"{self._source}.{name}": damage.loss_of(f"{self._source}.{name}")
+                    for name, damage in group.damaged.items()
+                },
             }
             self._found.append((parts, head))
 
@@ -304,12 +318,12 @@ def _transaction(parts: _Parts, head: dict[str, Any]) -> CapturedTransaction:
         try:
             rows[name] = converted()
         except UnrepresentableValue as error:
-            lost[name] = _misfit(error, head["transaction_id"])
+            lost[name] = _misfit(error, head["transaction_id"]).loss_of(name)
     return CapturedTransaction(rows=rows, lost=lost, **head)
 
 
-def _misfit(error: UnrepresentableValue, gtid: str) -> Loss:
-    return Loss(f"{error.message} (written by transaction {gtid})", error.hint)
+def _misfit(error: UnrepresentableValue, gtid: str) -> Damage:
+    return Damage(f"{error.message} (written by transaction {gtid})", hint=error.hint)
 
 
 def _short(text: str) -> str:
