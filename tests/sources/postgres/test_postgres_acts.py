@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -371,6 +372,9 @@ HARMLESS = {
         "COMMENT ON COLUMN item.size IS 'in inches'",
         "VACUUM FULL item",
         "CLUSTER item USING item_pkey",
+        "ALTER TABLE item SET TABLESPACE aside",
+        "ALTER TABLE item SET TABLESPACE pg_default",
+        "DROP TABLESPACE aside",
         "ALTER TABLE item DROP COLUMN unused",
     ],
     "the table": [
@@ -433,7 +437,30 @@ def _prepared_for(act: str) -> list[str]:
     """A column for the act to be about; what it left of the last one is gone."""
     if "unused" in act:
         return ["ALTER TABLE item DROP COLUMN IF EXISTS unused", "ALTER TABLE item ADD COLUMN unused int"]
+    if "TABLESPACE aside" in act and "DROP" not in act:
+        return ["SET allow_in_place_tablespaces = on", "CREATE TABLESPACE aside LOCATION ''"]
     return ["ALTER TABLE item DROP COLUMN IF EXISTS more"] if "more" in act else []
+
+
+def test_a_domain_may_be_altered_and_not_be_replaced(database: Database) -> None:
+    database.execute(
+        "CREATE DOMAIN price AS numeric(8,2)",
+        "CREATE DOMAIN cost AS numeric(8,2)",
+        "CREATE TABLE item (id int PRIMARY KEY, price price)",
+    )
+    source, history = database.ready()
+    database.execute(
+        "ALTER DOMAIN price ADD CHECK (VALUE >= 0)",
+        "ALTER DOMAIN price SET DEFAULT 1",
+        "ALTER DOMAIN price RENAME TO amount",
+        "INSERT INTO item VALUES (1, 2.5)",
+    )
+    assert [bag(each.rows["s.item"]) for each in history.capture()] == [{(1, Decimal("2.50")): 1}]
+    assert history.lost == {} and is_intact(source, "item")
+    database.execute("ALTER TABLE item ALTER price TYPE cost", "INSERT INTO item VALUES (2, 5)")
+    (only,) = history.capture()
+    assert "price of table s.item has another type" in history.lost["s.item"].message
+    assert only.lost.keys() == history.lost.keys() and not is_intact(source, "item")
 
 
 def test_new_columns_are_shown_and_not_captured_until_setup(database: Database) -> None:

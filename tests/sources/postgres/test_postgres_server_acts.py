@@ -259,19 +259,45 @@ def test_log_that_was_thrown_away_is_lost(server: PostgresServer) -> None:
     database.close()
 
 
-def test_another_server_behind_the_same_address_is_noticed(database: Database) -> None:
+@pytest.fixture(scope="module")
+def newest() -> Iterator[PostgresServer]:
+    """The newest version that is there, which is another one than that of most tests."""
+    opened = PostgresServer(bin_folder=binaries())
+    opened.start()
+    yield opened
+    opened.remove()
+
+
+def test_another_server_behind_the_same_address_is_noticed(
+    database: Database, newest: PostgresServer
+) -> None:
     source, history = item(database)
     # Servers of one version are copies of one folder here, and so have one identity.
-    server = PostgresServer(bin_folder=binaries())
-    server.start()
-    other = Database(server, "elsewhere")
+    other = Database(newest, "elsewhere")
     elsewhere, _ = item(other)
     with pytest.raises(LogLost, match="the server is another one"):
         elsewhere.capture("s", history.log_position, 10)
     with pytest.raises(ReadPointLost):
         elsewhere.seen("s", read(source, "item").read_point, History(elsewhere))
     other.close()
-    server.remove()
+
+
+def test_a_generated_column_with_another_expression_is_a_loss(newest: PostgresServer) -> None:
+    """The server computes it anew for all rows, and logs nothing."""
+    database = Database(newest, "generated")
+    database.execute(
+        "CREATE TABLE item (id int PRIMARY KEY, size int, twice int GENERATED ALWAYS AS (size * 2) STORED)",
+        "INSERT INTO item VALUES (1, 10)",
+    )
+    source, history = database.ready()
+    assert table_named(source, "item").columns == ("id", "size", "twice")
+    database.execute("VACUUM FULL item", "INSERT INTO item VALUES (2, 20)")
+    assert [bag(each.rows["s.item"]) for each in history.capture()] == [{(2, 20, 40): 1}]
+    assert history.lost == {}
+    database.execute("ALTER TABLE item ALTER twice SET EXPRESSION AS (size * 3)")
+    history.capture()
+    assert "table s.item was rewritten, and its column twice altered" in history.lost["s.item"].message
+    database.close()
 
 
 def test_a_look_up_waits_for_nobody_and_holds_up_no_writer(database: Database) -> None:

@@ -9,10 +9,12 @@ from rollview.errors import SourceChanged, SourceFailed
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection
 from rollview.sources.postgres.damage import damage, damage_of_all
-from rollview.sources.postgres.fingerprint import Fingerprint, look
+from rollview.sources.postgres.fingerprint import Fingerprint, glance, look
 from rollview.sources.postgres.registration import Registered, Registration, decode
 from rollview.sources.postgres.slot import not_set_up
 from rollview.sources.reload_hint import reload_hint, setup_hint
+
+_MOST_SEEN = 100
 
 
 @dataclass(frozen=True)
@@ -25,29 +27,44 @@ class Observation:
 
 
 class Watch:
-    """Remembers what is registered, so that one query is enough unless that has changed."""
+    """Remembers what it has seen, so that one short query is enough unless something has changed.
+
+    Several threads may use it.
+    """
 
     def __init__(self, address: Address) -> None:
         self._address = address
         self._known = Registration()
+        self._seen: dict[frozenset[str] | None, tuple[str, Observation]] = {}
 
     def observe(self, connection: Connection, names: Collection[str] | None = None) -> Observation:
         """The source as it is now, as far as these tables are concerned; all, unless they are named.
 
         Refuses where setup has not been, and where nobody can tell what it has registered.
         """
+        key = frozenset(names) if names is not None else None
         while True:
             known = self._known
             wanted = [each for each in known.tables.values() if names is None or each.name in names]
+            digest = glance(connection, self._address, wanted)
+            before = self._seen.get(key)
+            if before is not None and before[0] == digest and before[1].registration is known:
+                return before[1]
             fingerprint = look(connection, self._address, wanted)
             if fingerprint is None:
                 raise not_set_up(self._address)
             registration = decode(fingerprint.comment)
             if registration is None:
                 raise self._unknown()
-            if registration == known:
-                return Observation(known, fingerprint, self._damaged(known, fingerprint, wanted))
-            self._known = registration
+            if registration != known:
+                self._known = registration
+                continue
+            observed = Observation(known, fingerprint, self._damaged(known, fingerprint, wanted))
+            if glance(connection, self._address, wanted) == digest:
+                if len(self._seen) >= _MOST_SEEN:
+                    self._seen = {}
+                self._seen[key] = digest, observed
+            return observed
 
     def expect_intact(
         self, connection: Connection, names: Collection[str] | None = None
