@@ -100,10 +100,14 @@ class StepFinished(Event):
 
 @dataclass(frozen=True)
 class Captured(Event):
-    """Transactions became part of the history, up to `csn`."""
+    """Transactions became part of the history, up to `csn`; `merged` of them may stand for several.
+
+    A source that nobody watched for a while may not be able to tell its transactions apart.
+    """
 
     transactions: int
     csn: int
+    merged: int = 0
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ def test_events_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     log_event(Retry("run", 3, 5.0, "crm is away", "SourceUnavailable", "crm", "wait = patience"))
     log_event(Failed("run", "1 / 0", "ZeroDivisionError", trace="Traceback\n  line\nZeroDivisionError\n"))
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("INFO", "captured transactions=2 csn=5"),
+        ("INFO", "captured transactions=2 csn=5 merged=0"),
         ("INFO", 'applied views=["v", "w"] csn=5'),
         ("DEBUG", "step_begun kind=capture step=4"),
         (

@@ -32,11 +32,23 @@ def note_fault(connection: Connection, fault: Fault, now: float) -> bool:
 
 
 def note_losses(connection: Connection, losses: tuple[Fault, ...], now: float) -> None:
-    """Of a table that has lost changes before, the first loss counts."""
+    """Of a table that has lost changes before, the first loss counts; a later one may add columns."""
     known = read_faults(connection, "table")
-    for loss in sorted(losses, key=lambda each: each.csn, reverse=True):
-        if loss.name not in known or loss.csn < known[loss.name].csn:
-            note_fault(connection, loss, now)
+    for loss in losses:
+        both = loss if loss.name not in known else _both(known[loss.name], loss)
+        if both != known.get(loss.name):
+            note_fault(connection, both, now)
+            known[loss.name] = both
+
+
+def _both(known: Fault, new: Fault) -> Fault:
+    """Two losses of one table as one. Where that says too much, a view stops earlier than it must."""
+    first = known if known.csn <= new.csn else new
+    columns: tuple[str, ...] = ()
+    if known.columns and new.columns:
+        columns = tuple(dict.fromkeys((*known.columns, *new.columns)))
+    wider = new if known.columns and set(columns) != set(known.columns) else first
+    return replace(wider, csn=first.csn, columns=columns)
 
 
 def clear_fault(connection: Connection, scope: str, name: str) -> bool:

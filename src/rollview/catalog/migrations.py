@@ -145,6 +145,12 @@ _SPANS = (
 # Where the project was when it captured.
 _HOME = ("ALTER TABLE catalog ADD COLUMN home TEXT NOT NULL DEFAULT ''",)
 
+# Transactions of a source that became one, because nobody looked in between.
+_MERGED = (
+    "ALTER TABLE site ADD COLUMN merged BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE part ADD COLUMN is_merged BOOLEAN NOT NULL DEFAULT FALSE",
+)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -199,6 +205,10 @@ def _home(connection: Connection) -> None:
     _run(connection, _HOME)
 
 
+def _merged(connection: Connection) -> None:
+    _run(connection, _MERGED)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -218,6 +228,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (11, _faults),
     (12, _spans),
     (13, _home),
+    (14, _merged),
 )
 NEWEST = MIGRATIONS[-1][0]
 

@@ -14,7 +14,8 @@ class Site:
     """What commits in one order, and how far it has been captured.
 
     `version` is the last version with a csn, `log_position` the source's own word for the place after it;
-    `captured_at` is None before the first capture.
+    `captured_at` is None before the first capture. `merged` counts versions that may stand for several
+    transactions of the source, of which it cannot tell the states in between.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Site:
     version: int
     log_position: str
     captured_at: float | None
+    merged: int = 0
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,17 @@ class TableHistory:
 
 @dataclass(frozen=True)
 class Part:
-    """One site's part of a unit of work; `source_txid` is the site's own number for the transaction."""
+    """One site's part of a unit of work; `source_txid` is the site's own number for the transaction.
+
+    `is_merged`: it may stand for several transactions.
+    """
 
     site: str
     version: int
     source_txid: int
     transaction_id: str = ""
     global_id: str = ""
+    is_merged: bool = False
 
 
 @dataclass(frozen=True)

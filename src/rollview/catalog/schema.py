@@ -36,6 +36,7 @@ site = _table(
     log_position=Text,
     captured_at=Double,
     source_txids_grow=Boolean,
+    merged=BigInteger,
 )
 captured_table = _table(
     "captured_table",
@@ -69,6 +70,7 @@ part = _table(
     source_txid=BigInteger,
     transaction_id=Text,
     global_id=Text,
+    is_merged=Boolean,
 )
 touch = _table("touch", table_name=Text, csn=BigInteger, changed=BigInteger, total=BigInteger)
 # Global transactions that wait for a part, and those that nobody shall wait for. Sites are JSON lists.

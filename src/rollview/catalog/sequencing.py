@@ -24,6 +24,7 @@ class _Progress:
     log_position: str
     source_txid: int | None
     source_txids_grow: bool
+    merged: int
 
 
 def keep_units(connection: Connection, effect: Sequenced, now: float) -> None:
@@ -50,6 +51,7 @@ def keep_units(connection: Connection, effect: Sequenced, now: float) -> None:
                 log_position=reached.log_position,
                 captured_at=now,
                 source_txids_grow=reached.source_txids_grow,
+                merged=reached.merged,
             )
         )
 
@@ -75,7 +77,11 @@ def _progress_of(connection: Connection, name: str) -> _Progress:
     newest = select(part.source_txid).where(part.site == name).order_by(part.version.desc()).limit(1)
     grows = select(schema.site.c.source_txids_grow).where(schema.site.c.name == name)
     return _Progress(
-        site.version, site.log_position, connection.scalar(newest), bool(connection.scalar(grows))
+        site.version,
+        site.log_position,
+        connection.scalar(newest),
+        bool(connection.scalar(grows)),
+        site.merged,
     )
 
 
@@ -90,6 +96,7 @@ def _advance(site: _Progress, part: Part) -> None:
         site.source_txid is None or part.source_txid > site.source_txid
     )
     site.version, site.source_txid = part.version, part.source_txid
+    site.merged += part.is_merged
 
 
 def _insert(connection: Connection, units: tuple[Unit, ...]) -> None:
@@ -109,6 +116,7 @@ def _insert(connection: Connection, units: tuple[Unit, ...]) -> None:
                     "source_txid": part.source_txid,
                     "transaction_id": part.transaction_id,
                     "global_id": part.global_id,
+                    "is_merged": part.is_merged,
                 }
             )
         for table, changed in unit.rows.items():

@@ -30,8 +30,9 @@ _WORDS = {"site": "source", "table": "table", "view": "view"}
 def sentence(event: Event) -> str:
     """The line for an event; empty if it is not worth one."""
     match event:
-        case Captured(transactions=number, csn=csn):
-            return f"captured {number:,} transaction{'' if number == 1 else 's'}, csn {csn}"
+        case Captured(transactions=number, csn=csn, merged=merged):
+            several = f" ({merged:,} may stand for several)" if merged else ""
+            return f"captured {number:,} transaction{'' if number == 1 else 's'}{several}, csn {csn}"
         case Propagated(view=view, to_csn=csn):
             return f"propagated {view} to csn {csn}"
         case Applied(views=views, csn=csn):

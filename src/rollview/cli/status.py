@@ -93,7 +93,8 @@ def _print_sources(console: Console, found: Status) -> None:
     table = _table("source", "type", "transactions", "captured", right=("transactions",))
     for site in found.sources:
         name = Text(site.site, style="bold")
-        table.add_row(name, site.kind, f"{site.version:,}", site.captured_at or "nothing yet")
+        merged = f" ({site.merged:,} may stand for several)" if site.merged else ""
+        table.add_row(name, site.kind, f"{site.version:,}{merged}", site.captured_at or "nothing yet")
     console.print(table)
     for site in found.sources:
         how = ", ".join(f"{key}: {value}" for key, value in site.how.items())

@@ -314,7 +314,16 @@ class CaptureDriver:
             named = []
             for site, version in parts:
                 each = batches[site].transactions[version - versions[site] - 1]
-                named.append(Part(site, version, each.source_txid, each.transaction_id, each.global_id))
+                named.append(
+                    Part(
+                        site,
+                        version,
+                        each.source_txid,
+                        each.transaction_id,
+                        each.global_id,
+                        is_merged=each.merged != 1,
+                    )
+                )
                 _collect(each, csn, changed, touched)
                 losses += as_faults(each.lost, csn, tables)
             units.append(Unit(csn, commit_time, tuple(named), touched))
@@ -346,7 +355,8 @@ class CaptureDriver:
             for site, log_position in log_positions.items():
                 self.sites.source_at(site).acknowledge(site, log_position)
         if units:
-            self.events.emit(events.Captured(len(units), last_csn))
+            merged = sum(part.is_merged for unit in units for part in unit.parts)
+            self.events.emit(events.Captured(len(units), last_csn, merged))
         return max(len(units), 1)
 
 

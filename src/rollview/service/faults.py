@@ -58,14 +58,14 @@ class Faults:
         """Changes of tables are missing from a csn on."""
         known = self.catalog.faults("table")
         new = as_faults(losses, csn, self.catalog.tables())
-        if any(each.name not in known or each.csn < known[each.name].csn for each in new):
+        if any(not _covers(known.get(each.name), each) for each in new):
             self.catalog.note_losses(new)
             self.tell_losses(known)
 
     def tell_losses(self, known: Mapping[str, Fault]) -> None:
         """Tells of tables that have lost changes since these were known."""
         for name, fault in self.catalog.faults("table").items():
-            if name not in known:
+            if name not in known or known[name].columns != fault.columns:
                 self._tell(fault)
 
     def resume(self, scope: Scope, names: Iterable[str]) -> None:
@@ -140,6 +140,13 @@ def as_faults(losses: Mapping[str, Loss], csn: int, tables: Iterable[str]) -> tu
         for name, loss in losses.items()
         if name in captured
     )
+
+
+def _covers(known: Fault | None, new: Fault) -> bool:
+    """Whether a loss that is known says all that a new one says."""
+    if known is None or new.csn < known.csn:
+        return False
+    return not known.columns or bool(new.columns and set(new.columns) <= set(known.columns))
 
 
 def concerns_all(error: Exception) -> bool:

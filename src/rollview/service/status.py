@@ -32,7 +32,11 @@ from rollview.service.views import Views
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """A site: how it is captured, how far, and when last."""
+    """A site: how it is captured, how far, and when last.
+
+    `merged` of its versions may stand for several transactions, because nobody captured in between: the views
+    are right at each of them, and states in between are not known.
+    """
 
     site: str
     kind: str
@@ -41,6 +45,7 @@ class SourceStatus:
     how: dict[str, str]
     problem: str = ""
     halted: HaltStatus | None = None
+    merged: int = 0
 
 
 @dataclass(frozen=True)
@@ -187,7 +192,9 @@ def _source(project: ProjectFile, sites: Sites, site: Site, faults: Mapping[str,
     except Exception as error:  # Whatever keeps a source from answering is what the reader wants to see.
         problem = project.secrets.hide(str(error).splitlines()[0])
     halted = None if fault is None else _halt_status(fault)
-    return SourceStatus(site.name, kind, site.version, iso(site.captured_at), how, problem, halted)
+    return SourceStatus(
+        site.name, kind, site.version, iso(site.captured_at), how, problem, halted, site.merged
+    )
 
 
 def _view(
