@@ -98,17 +98,12 @@ def taken_out_and_put_back(crm: Crm) -> None:
     crm.publication("ADD TABLE product")
 
 
-def truncated(crm: Crm) -> None:
-    crm.execute("TRUNCATE product", "INSERT INTO product VALUES (2, 'mug')")
-
-
 def rewritten(crm: Crm) -> None:
     crm.execute("ALTER TABLE product ALTER kind TYPE text USING upper(kind)")
 
 
 ACTS = {
     taken_out_and_put_back: "taken out of the publication",
-    truncated: "was truncated",
     rewritten: "was rewritten",
 }
 
@@ -132,6 +127,41 @@ def test_a_loss_stops_the_views_of_that_table_until_setup(
     project.run(once=True)
     crm.check(project)
     assert not crm.stopped(project) and all(verdict.is_right for verdict in project.verify())
+
+
+def test_views_of_a_table_that_was_truncated_are_loaded_again_by_themselves(
+    crm: Crm, project: Project
+) -> None:
+    crm.execute(
+        "INSERT INTO sale VALUES (3, 2, 30)", "TRUNCATE product", "INSERT INTO product VALUES (2, 'mug')"
+    )
+    project.run(once=True)
+    crm.check(project)
+    crm.execute("UPDATE product SET kind = 'jug'", "INSERT INTO sale VALUES (4, 2, 40)")
+    project.run(once=True)
+    crm.check(project)
+    assert not crm.stopped(project) and all(verdict.is_right for verdict in project.verify())
+
+
+def test_columns_that_no_view_uses_stop_nothing(crm: Crm, project: Project, told: list[Event]) -> None:
+    """Neither when they come and go, nor at the next setup."""
+    before = {view.name: view.oldest for view in project.status().views}
+    for statement in (
+        "ALTER TABLE product ADD COLUMN weight int DEFAULT 5",
+        "ALTER TABLE product ALTER weight TYPE bigint",
+        "ALTER TABLE product RENAME weight TO mass",
+        "ALTER TABLE product DROP COLUMN mass",
+    ):
+        crm.execute(statement, "UPDATE product SET kind = kind || '!'")
+        project.run(once=True)
+        crm.check(project)
+        assert project.setup().loaded == {}
+        crm.execute("UPDATE product SET kind = kind || '?'")
+        project.run(once=True)
+        crm.check(project)
+    assert {view.name: view.oldest for view in project.status().views} == before
+    assert not crm.stopped(project)
+    assert not [each for each in told if isinstance(each, Halted) and each.scope == "view"]
 
 
 def test_a_loss_that_nobody_noticed_before_setup_is_not_forgotten(crm: Crm, project: Project) -> None:

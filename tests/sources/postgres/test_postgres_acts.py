@@ -42,9 +42,9 @@ def write(database: Database, number: int) -> None:
     )
 
 
-def is_intact(source: PostgresSource, table: str) -> bool:
+def is_intact(source: PostgresSource, table: str, columns: tuple[str, ...] = ("id",)) -> bool:
     try:
-        source.read({table_named(source, table): ("id",)}, Path("unused"))
+        source.read({table_named(source, table): columns}, Path("unused"))
     except SourceChanged as error:
         assert error.subject in ("s", f"s.{table}") and "`rollview setup" in error.hint
         return False
@@ -75,7 +75,10 @@ def bag_of(rows: Sequence[tuple[object, ...]]) -> dict[tuple[object, ...], int]:
 
 @dataclass(frozen=True)
 class Act:
-    """What is done, what takes it back, and what is said about it. `{p}` is the publication."""
+    """What is done, what takes it back, and what is said about it. `{p}` is the publication.
+
+    If it concerns some `columns` only, the others go on.
+    """
 
     name: str
     do: tuple[str, ...]
@@ -83,6 +86,7 @@ class Act:
     reason: str
     lost: frozenset[str] = frozenset({"s.item"})
     is_refused: bool = False
+    columns: tuple[str, ...] = ()
 
 
 ALL = "insert, update, delete, truncate"
@@ -174,18 +178,21 @@ DAMAGE = [
         ("ALTER TABLE item DROP COLUMN text",),
         ("ALTER TABLE item ADD COLUMN text text DEFAULT 'none'",),
         "column text of table s.item is another one than before",
+        columns=("text",),
     ),
     Act(
         "a wider type",
         ("ALTER TABLE item ALTER size TYPE bigint",),
         (),
         "column size of table s.item has another type than before",
+        columns=("size",),
     ),
     Act(
         "the same type with other values",
         ("ALTER TABLE item ALTER size TYPE int USING size + 100",),
         (),
         "table s.item was rewritten, and its column size altered: values may differ",
+        columns=("size",),
     ),
     Act(
         "a rewrite, and a column altered, which look like the same type with other values",
@@ -195,18 +202,21 @@ DAMAGE = [
         ),
         (),
         "table s.item was rewritten, and its column size altered: values may differ",
+        columns=("size",),
     ),
     Act(
         "a renamed enum value",
         ("ALTER TYPE mood RENAME VALUE 'good' TO 'fine'",),
         (),
         "a value of the enum type of column mood of table s.item was renamed",
+        columns=("mood",),
     ),
     Act(
         "an enum value renamed for a while",
         ("ALTER TYPE mood RENAME VALUE 'good' TO 'fine'",),
         ("ALTER TYPE mood RENAME VALUE 'fine' TO 'good'",),
         "a value of the enum type of column mood of table s.item was renamed",
+        columns=("mood",),
     ),
     Act(
         "a collation that ignores case",
@@ -216,6 +226,7 @@ DAMAGE = [
         ),
         (),
         "column text of table s.item has a collation that takes unequal texts as equal",
+        columns=("text",),
     ),
 ]
 
@@ -230,14 +241,16 @@ def test_an_act_that_may_lose_changes_is_noticed_and_setup_mends_it(database: Da
     history.capture()
     assert history.lost.keys() == act.lost
     assert all(act.reason in loss.message and "setup" in loss.hint for loss in history.lost.values())
-    assert {table for table in ("item", "other") if not is_intact(source, table)} == {
-        name.removeprefix("s.") for name in act.lost
-    }
+    assert all(loss.columns == act.columns for loss in history.lost.values())
+    assert is_intact(source, "other") == ("s.other" not in act.lost)
+    assert not is_intact(source, "item", act.columns or ("id",))
+    assert is_intact(source, "item") == bool(act.columns), "other columns can be read"
     # It is said until setup, whoever asks, and all others go on.
     stale = History(database.source(), history.log_position)
     database.execute("INSERT INTO other VALUES (11)")
     others = [each for each in stale.capture() if "s.other" in each.rows]
-    assert stale.lost == history.lost and ("s.other" in act.lost or len(others) == 1)
+    assert stale.lost == history.lost
+    assert "s.other" in act.lost or len(others) == 1
     tables = [table for table in source.tables() if table.name in ("item", "other")]
     if act.is_refused:
         with pytest.raises(CaptureRefused):
@@ -456,11 +469,13 @@ def test_a_domain_may_be_altered_and_not_be_replaced(database: Database) -> None
         "INSERT INTO item VALUES (1, 2.5)",
     )
     assert [bag(each.rows["s.item"]) for each in history.capture()] == [{(1, Decimal("2.50")): 1}]
-    assert history.lost == {} and is_intact(source, "item")
+    assert history.lost == {} and is_intact(source, "item", ("price",))
     database.execute("ALTER TABLE item ALTER price TYPE cost", "INSERT INTO item VALUES (2, 5)")
     (only,) = history.capture()
     assert "price of table s.item has another type" in history.lost["s.item"].message
-    assert only.lost.keys() == history.lost.keys() and not is_intact(source, "item")
+    assert only.lost["s.item"].columns == history.lost["s.item"].columns == ("price",)
+    assert bag(only.rows["s.item"]) == {(2, None): 1}
+    assert is_intact(source, "item") and not is_intact(source, "item", ("id", "price"))
 
 
 def test_new_columns_are_shown_and_not_captured_until_setup(database: Database) -> None:
@@ -469,11 +484,15 @@ def test_new_columns_are_shown_and_not_captured_until_setup(database: Database) 
         "ALTER TABLE item ADD COLUMN more int DEFAULT 7", "INSERT INTO item VALUES (9, 9, 'x', NULL, 1)"
     )
     assert table_named(source, "item").columns == (*COLUMNS, "more")
+    with pytest.raises(NotSetUp, match=r"column s\.item\.more is not captured"):
+        is_intact(source, "item", ("more",))
     (only,) = history.capture()
     assert bag(only.rows["s.item"]) == {(9, 9, "x", None): 1} and history.lost == {}
-    # Setup with the new column takes the table anew.
+    # Setup with the new column takes in just that: what was captured before lacks it, and nothing else.
     source.setup([table_named(source, "item"), table_named(source, "other")])
     database.execute("DELETE FROM item WHERE id = 9")
     (later,) = history.capture()
     assert bag(later.rows["s.item"]) == {(9, 9, "x", None, 1): -1}
-    assert history.lost.keys() == {"s.item"} and "other columns" in history.lost["s.item"].message
+    assert history.lost.keys() == {"s.item"} and history.lost["s.item"].columns == ("more",)
+    assert "more of table s.item was not captured before" in history.lost["s.item"].message
+    assert source.capture("s", history.log_position, 10).lost == {}

@@ -319,7 +319,7 @@ def test_a_table_that_is_renamed_during_a_reading_waits_until_it_is_over(databas
     rename = database.connect()
     rename.execute("SET lock_timeout = '200ms'")
     with (
-        reading(source._connections, source._workers, source._watch, ["item"]),
+        reading(source._connections, source._workers, source._watch, {"item": ("id",)}),
         pytest.raises(psycopg.errors.LockNotAvailable),
     ):
         rename.execute("ALTER TABLE item RENAME TO gone")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from rollview.errors import UnrepresentableValue
 from rollview.rows import Rows
+from rollview.sources.postgres.damage import Damage, combined
 from rollview.sources.postgres.pgoutput import End, Relation, Values
 from rollview.sources.postgres.position import LogPosition
 from rollview.sources.postgres.registration import Registered
@@ -40,7 +41,7 @@ class LoggedTable:
 
     def __init__(self, source: str, table: Registered, spill: Callable[[], Path]) -> None:
         self.name = f"{source}.{table.name}"
-        self.damage = ""
+        self.damage: Damage | None = None
         self._table = table
         self._pick: Callable[[Values], Any] | None = None
         self._columns = [(column.name, column.type) for column in table.columns]
@@ -49,17 +50,23 @@ class LoggedTable:
         self.begin_batch()
 
     def describe(self, relation: Relation) -> None:
-        """How rows come from here on. Columns that were added since setup do no harm."""
+        """How rows come from here on. Columns that were added since setup do no harm.
+
+        Of a column that is not what it was, NULL stands in for all values.
+        """
         places = {name: (place, kind, typmod) for place, (name, kind, typmod) in enumerate(relation.columns)}
-        order = []
-        self.damage = ""
+        order, damages = [], []
         for column in self._table.columns:
             place, kind, modifier = places.get(column.name, (-1, 0, 0))
+            reason = ""
             if place < 0:
-                self.damage = f"column {column.name} of table {self.name} was dropped or renamed"
+                reason = f"column {column.name} of table {self.name} was dropped or renamed"
             elif (kind, modifier) != (column.type_id, column.modifier):
-                self.damage = f"column {column.name} of table {self.name} has another type than at setup"
-            order.append(place)
+                reason = f"column {column.name} of table {self.name} has another type than at setup"
+            if reason:
+                damages.append(Damage(reason, (column.name,)))
+            order.append(-1 if reason else place)
+        self.damage = combined(damages)
         self._pick = _picker(order, len(relation.columns))
 
     def begin_batch(self) -> None:
@@ -75,6 +82,8 @@ def _picker(order: list[int], width: int) -> Callable[[Values], Any] | None:
     """What takes the values at these places; None if it is all of them, in order."""
     if order == list(range(width)):
         return None
+    if -1 in order:
+        return lambda values: tuple(None if place < 0 else values[place] for place in order)
     if len(order) == 1:
         only = order[0]
         return lambda values: (values[only],)
@@ -98,13 +107,32 @@ class Transaction:
         """Changed rows of a table are not there, so the others are of no use; the first reason counts."""
         self._lose(table, Loss(reason, setup_hint(table.name)))
 
+    def lose_rows(self, table: LoggedTable) -> None:
+        """A table was emptied, and the log does not say of which rows."""
+        reason = f"table {table.name} was truncated"
+        self._lose(table, Loss(reason, setup_hint(table.name), is_truncate=True))
+
+    def lose_columns(self, table: LoggedTable, damage: Damage) -> None:
+        """Values of some columns are not there; the rows are, without them."""
+        known = self.lost.get(table.name)
+        if known is None or known.columns:
+            columns = dict.fromkeys((*(known.columns if known else ()), *damage.columns))
+            reason = known.message if known else damage.reason
+            self.lost[table.name] = Loss(reason, setup_hint(table.name), tuple(columns))
+
     def lose_for(self, table: LoggedTable, error: UnrepresentableValue) -> None:
         """The same because of a value that Spark cannot represent."""
         self._lose(table, _misfit(error, table.name))
 
     def _lose(self, table: LoggedTable, loss: Loss) -> None:
-        self.lost.setdefault(table.name, loss)
+        known = self.lost.get(table.name)
+        if known is None or known.columns:
+            self.lost[table.name] = loss
         table.changed.drop_transaction()
+
+    def has_lost(self, table: LoggedTable) -> bool:
+        """Whether rows of a table are of no use here."""
+        return table.name in self.lost and not self.lost[table.name].columns
 
     def convert(self) -> dict[str, Rows]:
         """The rows by table. Of one with a value that Spark cannot represent, they are lost."""

@@ -6,8 +6,29 @@ another tablespace, and whatever moves rows without changing them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from rollview.sources.postgres.fingerprint import Fingerprint, TableFingerprint
 from rollview.sources.postgres.registration import Registered, Registration
+from rollview.sources.postgres.structure import PostgresColumn
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What happened to a table, or only to some of its columns, if they are named."""
+
+    reason: str
+    columns: tuple[str, ...] = ()
+
+
+def combined(damages: Sequence[Damage]) -> Damage | None:
+    """Several as one; what concerns all columns goes before what concerns some."""
+    if whole := [each for each in damages if not each.columns]:
+        return whole[0]
+    columns = dict.fromkeys(column for each in damages for column in each.columns)
+    reasons = dict.fromkeys(each.reason for each in damages)
+    return Damage("; ".join(reasons), tuple(columns)) if columns else None
 
 
 def damage_of_all(registration: Registration, now: Fingerprint, publication: str) -> str:
@@ -22,17 +43,15 @@ def damage_of_all(registration: Registration, now: Fingerprint, publication: str
     return ""
 
 
-def damage(table: Registered, now: Fingerprint, place: str) -> str:
+def damage(table: Registered, now: Fingerprint, place: str) -> Damage | None:
     """What concerns one table; `place` is its name in the sentence."""
     found = now.tables.get(table.id)
     if found is None:
-        return f"table {place} was dropped"
-    return (
-        _damaged_identity(table, found, place)
-        or _damaged_membership(table, found, place)
-        or _damaged_columns(table, found, place)
-        or _damaged_values(table, now, place)
-    )
+        return Damage(f"table {place} was dropped")
+    if reason := _damaged_identity(table, found, place) or _damaged_membership(table, found, place):
+        return Damage(reason)
+    reasons = {column.name: _damaged_column(column, table, now, place) for column in table.columns}
+    return combined([Damage(reason, (name,)) for name, reason in reasons.items() if reason])
 
 
 def _damaged_identity(table: Registered, now: TableFingerprint, place: str) -> str:
@@ -61,28 +80,28 @@ def _damaged_membership(table: Registered, now: TableFingerprint, place: str) ->
     return ""
 
 
-def _damaged_columns(table: Registered, now: TableFingerprint, place: str) -> str:
-    for column in table.columns:
-        found = now.columns.get(column.name)
-        if found is None:
-            return f"column {column.name} of table {place} was dropped or renamed"
-        if found.number != column.number:
-            return f"column {column.name} of table {place} is another one than before"
-        if (found.type_id, found.modifier) != (column.type_id, column.modifier):
-            return f"column {column.name} of table {place} has another type than before"
-        if column.exact and not found.is_deterministic:
-            return f"column {column.name} of table {place} has a collation that takes unequal texts as equal"
+def _damaged_column(column: PostgresColumn, table: Registered, now: Fingerprint, place: str) -> str:
+    fingerprint = now.tables[table.id]
+    found = fingerprint.columns.get(column.name)
+    if found is None:
+        return f"column {column.name} of table {place} was dropped or renamed"
+    if found.number != column.number:
+        return f"column {column.name} of table {place} is another one than before"
+    if (found.type_id, found.modifier) != (column.type_id, column.modifier):
+        return f"column {column.name} of table {place} has another type than before"
+    if column.exact and not found.is_deterministic:
+        return f"column {column.name} of table {place} has a collation that takes unequal texts as equal"
+    if any(now.labels.get(label) != version for label, version in column.labels):
+        return f"a value of the enum type of column {column.name} of table {place} was renamed"
+    if found.version != column.version and _is_rewritten(table, fingerprint):
+        return f"table {place} was rewritten, and its column {column.name} altered: values may differ"
     return ""
 
 
-def _damaged_values(table: Registered, now: Fingerprint, place: str) -> str:
-    found = now.tables[table.id]
-    # ALTER TABLE gives a table that it rewrites another TOAST table, and VACUUM FULL or CLUSTER do not. Of a
-    # table that has none, only the file tells, and so these look alike if a column was altered as well.
-    is_rewritten = found.toast != table.toast if table.toast else found.file != table.file
-    for column in table.columns:
-        if is_rewritten and found.columns[column.name].version != column.version:
-            return f"table {place} was rewritten, and its column {column.name} altered: values may differ"
-        if any(now.labels.get(label) != version for label, version in column.labels):
-            return f"a value of the enum type of column {column.name} of table {place} was renamed"
-    return ""
+def _is_rewritten(table: Registered, now: TableFingerprint) -> bool:
+    """Whether ALTER TABLE has written all rows anew.
+
+    It gives a table another TOAST table then, and VACUUM FULL and CLUSTER do not. Of a table that has none,
+    only the file tells, and so these look alike.
+    """
+    return now.toast != table.toast if table.toast else now.file != table.file

@@ -49,7 +49,7 @@ class _Partition:
 
 def load(reading: Reading, tables: Mapping[Table, Sequence[str]], scratch: Path) -> tuple[Rows, ...]:
     """The tables with the given columns and `_count`, as the reading sees them."""
-    known = [(reading.captured(table.name), columns) for table, columns in tables.items()]
+    known = [(reading.captured(table.name, columns), columns) for table, columns in tables.items()]
     results: list[Rows] = []
     share: Share | None = None
     tasks: list[_Partition] = []

@@ -16,6 +16,7 @@ import psycopg
 from rollview.errors import RollviewError, SourceUnavailable
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection, Connections, explained
+from rollview.sources.postgres.damage import Damage, combined
 from rollview.sources.postgres.log_stream import LogStream
 from rollview.sources.postgres.position import LogPosition, log_position_of
 from rollview.sources.postgres.read_point import nudge, present
@@ -135,13 +136,18 @@ class LogReader:
     def _lost(self, observed: Observation, after: str) -> dict[str, Loss]:
         """The tables of which changes may be missing: damaged ones, and those complete only from later on."""
         position = log_position_of(after).position
-        reasons = {
-            name: table.reason
-            for name, table in observed.registration.tables.items()
-            if table.reason and position <= table.since
-        } | dict(observed.damaged)
-        places = {f"{self._address.source}.{name}": reason for name, reason in reasons.items()}
-        return {place: Loss(reason, setup_hint(place)) for place, reason in places.items()}
+        found: dict[str, Loss] = {}
+        for name, table in observed.registration.tables.items():
+            now = [observed.damaged[name]] if name in observed.damaged else []
+            missed = [
+                Damage(reason, columns)
+                for reason, columns, since in table.renewals
+                if since is not None and position <= since
+            ]
+            if damaged := combined([*now, *missed]):
+                place = f"{self._address.source}.{name}"
+                found[place] = Loss(damaged.reason, setup_hint(place), damaged.columns)
+        return found
 
     def _replay(self, after: str, source_txids: Sequence[int], upto: str) -> Batch:
         found: list[CapturedTransaction] = []
@@ -170,7 +176,11 @@ class LogReader:
         is_far = log_position.start - after.start > _IDLE_MOVE_BYTES
         is_late = time.monotonic() - self._moved_at > _IDLE_MOVE_SECONDS
         # Who stands before the position that a table is complete from has to get past it.
-        is_before = any(after.position <= table.since for table in stream.registration.tables.values())
+        is_before = any(
+            since is not None and after.position <= since
+            for table in stream.registration.tables.values()
+            for _, _, since in table.renewals
+        )
         return log_position != after and (is_far or is_late or is_before)
 
     def _captured(self, stream: LogStream) -> tuple[CapturedTransaction, ...]:

@@ -105,10 +105,10 @@ class LogStream:
     def _row(self, kind: int, message: bytes, table: LoggedTable) -> int:
         """Adds what happened to one row; how many changed rows that makes."""
         assert self._open is not None
-        if table.damage:
-            self._open.lose(table, table.damage)
-        if table.name in self._open.lost:
+        if self._open.lost and self._open.has_lost(table):
             return 0
+        if table.damage is not None:
+            self._open.lose_columns(table, table.damage)
         try:
             if kind == INSERT:
                 table.add(tuple_at(message, _ROW, None)[0], 1)
@@ -151,7 +151,7 @@ class LogStream:
             for table_id in pgoutput.truncated(message, _BODY):
                 table = self.collector.tables.get(table_id)
                 if table is not None and self._open is not None:
-                    self._open.lose(table, f"table {table.name} was truncated")
+                    self._open.lose_rows(table)
         else:
             return self._two_phase(kind, message)
         return False

@@ -30,7 +30,8 @@ _PARTS = 4
 
 def look_up_all(reading: Reading, plan: Sequence[Lookup]) -> tuple[Rows, ...]:
     """The rows of every look-up, all from one snapshot."""
-    tables = {lookup: reading.captured(lookup.table.name) for lookup in plan}
+    columns = columns_of(plan)
+    tables = {lookup: reading.captured(lookup.table.name, columns[lookup.table.name]) for lookup in plan}
 
     def find(lookup: Lookup, keys: pa.Table | None) -> pa.Table:
         table = tables[lookup]
@@ -47,6 +48,17 @@ def look_up_all(reading: Reading, plan: Sequence[Lookup]) -> tuple[Rows, ...]:
         return _find(reading, part)
 
     return run_plan(plan, find)
+
+
+def columns_of(plan: Sequence[Lookup]) -> dict[str, set[str]]:
+    """The columns of each table that a plan reads or compares."""
+    found: dict[str, set[str]] = {}
+    for lookup in plan:
+        keys = () if lookup.keys is None else lookup.keys.column_names
+        compared = [each.column for each in lookup.conditions]
+        own = [column for _, column in lookup.on]
+        found.setdefault(lookup.table.name, set()).update(lookup.columns, keys, compared, own)
+    return found
 
 
 def _find(reading: Reading, lookup: _KeyLookup) -> pa.Table:

@@ -7,17 +7,18 @@ from here on. What others did to the publication, such as a row filter, is undon
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection, quote
-from rollview.sources.postgres.damage import damage, damage_of_all
+from rollview.sources.postgres.damage import Damage, combined, damage, damage_of_all
 from rollview.sources.postgres.fingerprint import Fingerprint, look
 from rollview.sources.postgres.install_plan import InstallPlan
 from rollview.sources.postgres.registration import (
     Registered,
     Registration,
+    Renewal,
     decode,
     register,
     registration_statement,
@@ -100,7 +101,7 @@ class _Planning:
     def now(self) -> Fingerprint | None:
         """How the wanted tables and the registered ones are: one may be another table by now."""
         registered = self.before.tables if self.before is not None else {}
-        fresh = [register(structure, table.columns, None, "") for table, structure in self.wanted.items()]
+        fresh = [register(structure, table.columns) for table, structure in self.wanted.items()]
         return look(self.connection, self.address, [*registered.values(), *fresh])
 
     @cached_property
@@ -127,36 +128,51 @@ class _Planning:
         found = {}
         for table, structure in self.wanted.items():
             old = before.get(structure.name)
-            reason = self._reason(table, old)
-            if old is not None and not reason:
-                found[structure.name] = old
+            new = register(structure, table.columns, old)
+            damages = [*self._damages(table, old), *self._added(table, old, new)]
+            reason = combined(damages)
+            renewals: tuple[Renewal, ...]
+            if old is None or (reason is not None and not reason.columns):
+                renewals = () if reason is None else (Renewal(reason.reason),)
+                found[structure.name] = replace(new, renewals=renewals)
+            elif reason is not None:
+                renewals = (*old.renewals, *(Renewal(each.reason, each.columns) for each in damages))
+                found[structure.name] = replace(new, renewals=renewals, member=old.member)
+            elif [column.name for column in new.columns] != [column.name for column in old.columns]:
+                found[structure.name] = replace(new, renewals=old.renewals, member=old.member)
             else:
-                found[structure.name] = register(structure, table.columns, old, reason)
+                found[structure.name] = old
         return found
 
-    def _reason(self, table: Table, old: Registered | None) -> str:
+    def _damages(self, table: Table, old: Registered | None) -> list[Damage]:
         """Why a table is registered anew; nothing for one that is intact, or new."""
         if self.of_all:
-            return self.of_all
+            return [Damage(self.of_all)]
         place = f"{self.address.source}.{table.name}"
+        if old is not None and self.now is not None:
+            found = damage(old, self.now, place)
+            return [] if found is None else [found]
         registration = self.before.registration if self.before is not None else None
-        if old is None or self.now is None:
-            is_back = registration is not None and table.name in registration.released
-            return f"table {place} was not captured for a while" if is_back else ""
-        if reason := damage(old, self.now, place):
-            return reason
-        if tuple(column.name for column in old.columns) != tuple(
-            column.name for column in self.wanted[table].columns if column.name in table.columns
-        ):
-            return f"table {place} was set up again with other columns"
-        return ""
+        is_back = registration is not None and table.name in registration.released
+        return [Damage(f"table {place} was not captured for a while")] if is_back else []
+
+    def _added(self, table: Table, old: Registered | None, new: Registered) -> list[Damage]:
+        """Columns that were not captured before."""
+        if old is None:
+            return []
+        names = tuple(column.name for column in new.columns if column.name not in old.by_name)
+        shown = ", ".join(names)
+        place = f"{self.address.source}.{table.name}"
+        return [Damage(f"{shown} of table {place} was not captured before", names)] if names else []
 
     @cached_property
     def fresh(self) -> list[Structure]:
-        """The tables that are registered anew."""
+        """The tables that are registered anew, for more than another choice of columns."""
         before = self.before.tables if self.before is not None else {}
         return [
-            each for each in self.wanted.values() if self.registered[each.name] is not before.get(each.name)
+            structure
+            for table, structure in self.wanted.items()
+            if structure.name not in before or self._damages(table, before[structure.name])
         ]
 
     def lock(self) -> None:
@@ -232,10 +248,14 @@ class _Planning:
         before = self.before.registration if self.before is not None else None
         old = before or Registration()
         for name, table in self.registered.items():
-            if name in old.tables and table.reason and table is not old.tables[name]:
-                self.plan.done.append(f"table {name} is captured anew: {table.reason}")
-            elif name not in old.tables and before is not None:
+            if name not in old.tables and before is not None:
                 self.plan.done.append(f"table {name} is now captured")
+            elif name in old.tables:
+                self.plan.done += [
+                    f"table {name} is captured anew: {each.reason}"
+                    for each in table.renewals
+                    if each.since is None
+                ]
         new = Registration(
             self.registered,
             None if self.of_all else old.publication,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -42,15 +42,15 @@ class Reading:
         """The source's name."""
         return self.connections.address.source
 
-    def captured(self, name: str) -> Registered:
-        """A captured table; only of those it is known what a reading saw."""
-        if name not in self.tables:
-            raise NotSetUp(
-                f"table {self.source}.{name} is not captured",
-                subject=f"{self.source}.{name}",
-                hint="run `rollview setup`",
-            )
-        return self.tables[name]
+    def captured(self, name: str, columns: Iterable[str]) -> Registered:
+        """A captured table with these columns; only of those it is known what a reading saw."""
+        table = self.tables.get(name)
+        if table is None:
+            raise _not_captured("table", f"{self.source}.{name}")
+        for column in columns:
+            if column not in table.by_name:
+                raise _not_captured("column", f"{self.source}.{name}.{column}")
+        return table
 
     def share(self) -> Share:
         """What others need to see the same state, as long as this reading lasts."""
@@ -60,6 +60,10 @@ class Reading:
         # Whoever gets it finds the server running.
         parameters = conninfo_to_dict(address.conninfo)
         return Share(replace(address, parameters=parameters, embedded=None), row[0])
+
+
+def _not_captured(kind: str, place: str) -> NotSetUp:
+    return NotSetUp(f"{kind} {place} is not captured", subject=place, hint="run `rollview setup`")
 
 
 @dataclass(frozen=True)
@@ -89,9 +93,9 @@ class ReadOutcome:
 
 @contextmanager
 def reading(
-    connections: Connections, workers: Workers, watch: Watch, names: Collection[str]
+    connections: Connections, workers: Workers, watch: Watch, wanted: Mapping[str, Collection[str]]
 ) -> Iterator[tuple[Reading, ReadOutcome]]:
-    """A reading of these tables. Its marker is put into the log at the end, when nothing else is to be done.
+    """A reading of these columns of tables. Its marker is put into the log at the end, after all else.
 
     The tables are locked, as any query locks them, before the snapshot is taken: what their names stand for,
     and what they are, stays the same from the look at them until the end.
@@ -99,19 +103,21 @@ def reading(
     outcome = ReadOutcome()
     with connections.connection() as connection:
         with transaction(connection, _MODES):
-            _lock(connection, connections, watch, names)
+            _lock(connection, connections, watch, wanted)
             now = present(connection)
-            tables = watch.expect_intact(connection, names)
+            tables = watch.expect_intact(connection, wanted)
             yield Reading(connections, connection, tables, workers), outcome
         outcome.read_point = read_point_of(now.snapshot, write_marker(connection), now.server)
 
 
-def _lock(connection: Connection, connections: Connections, watch: Watch, names: Collection[str]) -> None:
-    tables = ", ".join(f"{quote(connections.address.schema)}.{quote(name)}" for name in sorted(names))
+def _lock(
+    connection: Connection, connections: Connections, watch: Watch, wanted: Mapping[str, Collection[str]]
+) -> None:
+    tables = ", ".join(f"{quote(connections.address.schema)}.{quote(name)}" for name in sorted(wanted))
     try:
         if tables:
             connection.execute(f"LOCK TABLE ONLY {tables} IN ACCESS SHARE MODE".encode())
     except psycopg.errors.UndefinedTable:
         with connections.connection() as other:
-            watch.expect_intact(other, names)
+            watch.expect_intact(other, wanted)
         raise

@@ -5,8 +5,8 @@ what to tell whether anything that capture relies on was changed since. So nothi
 database but the publication and the slot, and whatever a process must know can be read again.
 
 `setup` writes it in the transaction that alters the publication. A table that is as it was registered keeps
-its registration as it is; one that is not is registered anew, with the position `since` which its changes are
-complete again. Who captures from an earlier position misses some, and learns the reason.
+its registration as it is; one that is not is renewed, with the position since which its changes are complete
+again. Who captures from an earlier position misses some, and learns the reason.
 """
 
 from __future__ import annotations
@@ -36,12 +36,20 @@ class CatalogRow(NamedTuple):
     xmin: str
 
 
+class Renewal(NamedTuple):
+    """Why a table, or some columns, were registered anew, and since when they are complete (None: now)."""
+
+    reason: str
+    columns: tuple[str, ...] = ()
+    since: int | None = None
+
+
 @dataclass(frozen=True)
 class Registered:
     """A captured table as it was at setup, and the replica identity that it had before.
 
     `file` and `toast` say where its rows are stored. `member` is its row in the publication, and None before
-    it is registered, as is `since`. `reason` says why it was registered anew, if it was.
+    it is registered.
     """
 
     id: int
@@ -51,9 +59,8 @@ class Registered:
     identity: str
     file: int
     toast: int
-    reason: str = ""
+    renewals: tuple[Renewal, ...] = ()
     member: CatalogRow | None = None
-    since: int = 0
 
     @cached_property
     def qualified(self) -> str:
@@ -80,9 +87,7 @@ class Registration:
     readable_since: int = 0
 
 
-def register(
-    structure: Structure, columns: Sequence[str], before: Registered | None, reason: str
-) -> Registered:
+def register(structure: Structure, columns: Sequence[str], before: Registered | None = None) -> Registered:
     """A table as it will be registered, with those of the columns that it has.
 
     What its replica identity was is remembered from the first time.
@@ -97,7 +102,6 @@ def register(
         identity,
         structure.file,
         structure.toast,
-        reason,
     )
 
 
@@ -110,10 +114,13 @@ BEGIN
         'publication', coalesce(nullif(registration -> 'publication', 'null'),
             jsonb_build_array(p.oid::int8, p.xmin::text)),
         'tables', (
-            SELECT coalesce(jsonb_agg(CASE WHEN t -> 'member' <> 'null' THEN t ELSE t || jsonb_build_object(
-                'since', pg_current_wal_insert_lsn()::text,
-                'member', (SELECT jsonb_build_array(r.oid::int8, r.xmin::text) FROM pg_publication_rel r
-                           WHERE r.prpubid = p.oid AND r.prrelid = (t ->> 'id')::oid)) END), '[]')
+            SELECT coalesce(jsonb_agg(t || jsonb_build_object(
+                'renewals', (SELECT coalesce(jsonb_agg(CASE WHEN w ->> 2 IS NOT NULL THEN w
+                        ELSE jsonb_set(w, '{{2}}', to_jsonb(pg_current_wal_insert_lsn()::text)) END), '[]')
+                    FROM jsonb_array_elements(t -> 'renewals') w),
+                'member', coalesce(nullif(t -> 'member', 'null'),
+                    (SELECT jsonb_build_array(r.oid::int8, r.xmin::text) FROM pg_publication_rel r
+                     WHERE r.prpubid = p.oid AND r.prrelid = (t ->> 'id')::oid)))), '[]')
             FROM jsonb_array_elements(registration -> 'tables') t))
     INTO STRICT registration FROM pg_publication p WHERE p.pubname = {name};
     EXECUTE format('COMMENT ON PUBLICATION %I IS %L', {name}, {header} || registration::text);
@@ -141,7 +148,11 @@ def registration_statement(address: Address, registration: Registration) -> str:
 
 
 def _described(table: Registered) -> dict[str, Any]:
-    return asdict(table) | {"member": table.member, "since": position_text(table.since)}
+    renewals = [
+        (reason, columns, position_text(since) if since is not None else None)
+        for reason, columns, since in table.renewals
+    ]
+    return asdict(table) | {"member": table.member, "renewals": renewals}
 
 
 @lru_cache(maxsize=64)
@@ -167,5 +178,8 @@ def _registered(told: dict[str, Any]) -> Registered:
         PostgresColumn(**column | {"labels": tuple(map(tuple, column["labels"]))})
         for column in told["columns"]
     )
-    member, since = CatalogRow(*told["member"]), position_of(told["since"])
-    return Registered(**told | {"columns": columns, "member": member, "since": since})
+    renewals = tuple(
+        Renewal(reason, tuple(names), position_of(since)) for reason, names, since in told["renewals"]
+    )
+    member = CatalogRow(*told["member"])
+    return Registered(**told | {"columns": columns, "member": member, "renewals": renewals})

@@ -20,7 +20,7 @@ from rollview.sources.postgres.install import check, install, uninstall
 from rollview.sources.postgres.keys import comparable
 from rollview.sources.postgres.load import load
 from rollview.sources.postgres.log_reader import LogReader
-from rollview.sources.postgres.lookup import look_up_all
+from rollview.sources.postgres.lookup import columns_of, look_up_all
 from rollview.sources.postgres.plan_publication import read_publication
 from rollview.sources.postgres.position import LogPosition
 from rollview.sources.postgres.reading import reading
@@ -177,15 +177,14 @@ class PostgresSource:
 
     def lookup(self, plan: Sequence[Lookup]) -> ReadResult:
         """All from one snapshot."""
-        names = {lookup.table.name for lookup in plan}
-        with reading(self._connections, self._workers, self._watch, names) as (opened, outcome):
+        with reading(self._connections, self._workers, self._watch, columns_of(plan)) as (opened, outcome):
             rows = look_up_all(opened, plan)
         return ReadResult(rows, outcome.read_point)
 
     def read(self, tables: Mapping[Table, Sequence[str]], scratch: Path) -> ReadResult:
         """Whole tables, all from one snapshot."""
-        names = {table.name for table in tables}
-        with reading(self._connections, self._workers, self._watch, names) as (opened, outcome):
+        wanted = {table.name: columns for table, columns in tables.items()}
+        with reading(self._connections, self._workers, self._watch, wanted) as (opened, outcome):
             rows = load(opened, tables, scratch)
         return ReadResult(rows, outcome.read_point)
 

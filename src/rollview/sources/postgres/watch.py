@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rollview.errors import SourceChanged, SourceFailed
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection
-from rollview.sources.postgres.damage import damage, damage_of_all
+from rollview.sources.postgres.damage import Damage, damage, damage_of_all
 from rollview.sources.postgres.fingerprint import Fingerprint, glance, look
 from rollview.sources.postgres.registration import Registered, Registration, decode
 from rollview.sources.postgres.slot import not_set_up
@@ -19,11 +19,11 @@ _MOST_SEEN = 100
 
 @dataclass(frozen=True)
 class Observation:
-    """What is registered, how it is now, and by name the tables that are damaged, each with the reason."""
+    """What is registered, how it is now, and by name the tables that are damaged."""
 
     registration: Registration
     fingerprint: Fingerprint
-    damaged: Mapping[str, str]
+    damaged: Mapping[str, Damage]
 
 
 class Watch:
@@ -67,14 +67,18 @@ class Watch:
             return observed
 
     def expect_intact(
-        self, connection: Connection, names: Collection[str] | None = None
+        self, connection: Connection, wanted: Mapping[str, Collection[str]] | None = None
     ) -> Mapping[str, Registered]:
-        """The captured tables, of which these are as they were at setup, and may be read as a whole."""
-        observed = self.observe(connection, names)
+        """The captured tables, of which these columns are as they were at setup, and may be read as a whole.
+
+        All tables and columns, unless they are named.
+        """
+        observed = self.observe(connection, None if wanted is None else wanted.keys())
         source = self._address.source
-        for name, reason in observed.damaged.items():
+        for name, damaged in observed.damaged.items():
             place = f"{source}.{name}"
-            raise SourceChanged(reason, subject=place, hint=setup_hint(place))
+            if wanted is None or not damaged.columns or not set(damaged.columns).isdisjoint(wanted[name]):
+                raise SourceChanged(damaged.reason, subject=place, hint=setup_hint(place))
         for table in observed.fingerprint.tables.values():
             if table.is_secured:
                 raise SourceFailed(
@@ -86,11 +90,12 @@ class Watch:
 
     def _damaged(
         self, known: Registration, fingerprint: Fingerprint, tables: Collection[Registered]
-    ) -> dict[str, str]:
-        of_all = damage_of_all(known, fingerprint, self._address.slot)
-        places = {table.name: f"{self._address.source}.{table.name}" for table in tables}
-        found = {table.name: of_all or damage(table, fingerprint, places[table.name]) for table in tables}
-        return {name: reason for name, reason in found.items() if reason}
+    ) -> dict[str, Damage]:
+        if of_all := damage_of_all(known, fingerprint, self._address.slot):
+            return {table.name: Damage(of_all) for table in tables}
+        source = self._address.source
+        found = {table.name: damage(table, fingerprint, f"{source}.{table.name}") for table in tables}
+        return {name: each for name, each in found.items() if each is not None}
 
     def _unknown(self) -> SourceChanged:
         return SourceChanged(
