@@ -92,7 +92,9 @@ class _Planning:
             *self._begun(),
             *self._loaded(),
         ]
-        return SetupPlan(tuple(actions), tuple(self.warnings), self._to_capture())
+        lost = self.recorded.lost.items()
+        settled = tuple(fault for name, fault in lost if name not in self.restarted)
+        return SetupPlan(tuple(actions), tuple(self.warnings), self._to_capture(), settled)
 
     def _to_capture(self) -> dict[str, Table]:
         """Every table as it will be captured."""

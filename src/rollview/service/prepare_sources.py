@@ -84,10 +84,13 @@ class SourcePreparation:
             for step in catalog.pending(CaptureStep):
                 catalog.abandon(lease, step)
             self._create_change_logs(own)
+        for fault in plan.settled:
+            if catalog.faults("table").get(fault.name) == fault:
+                self.capture.faults.resume("table", [fault.name])
         self.capture.run(PATIENCE_SECONDS)
         # What is lost of a table from before its history began is nobody's loss.
-        # Of the others, what is still lost concerns no view.
-        self.capture.faults.resume("table", {table.qualified for table in own})
+        begun = {table.qualified for table in own} - (captured.keys() - set(gone))
+        self.capture.faults.resume("table", begun)
 
     def begin_again(self, names: Iterable[str]) -> None:
         """Lets the history of captured tables begin again, as they are; whoever reads them must be loaded."""

@@ -10,7 +10,7 @@ from math import inf
 
 from rollview.algebra.view import owner
 from rollview.catalog import Catalog
-from rollview.errors import HistoryBroken, InputError, LeaseHeld, RollviewError, SourceChanged
+from rollview.errors import HistoryBroken, InputError, LeaseHeld, RollviewError
 from rollview.events import Events, Failed, Retry, Started, Stopped
 from rollview.service.apply import ApplyDriver
 from rollview.service.attached import check_attached, detached
@@ -128,9 +128,8 @@ class Round:
         """Refuses views that cannot go on; the others have been served."""
         for view in self.faults.views.all().values():
             check_attached(self.catalog, view)
-        lost = self.catalog.faults("table")
-        for fault in lost.values():
-            raise SourceChanged(fault.message, subject=fault.name, hint=fault.hint)
+        for view in self.faults.views.all().values():
+            self.faults.check_complete(table for table in view.tables if table.source)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from rollview.algebra.relation import Table
 from rollview.algebra.view import is_stage
+from rollview.catalog import Fault
 
 
 @dataclass(frozen=True)
@@ -175,12 +176,14 @@ A = TypeVar("A", bound=Action)
 class SetupPlan:
     """The actions in the order in which they are done, and what people should know before.
 
-    `tables` are those that sources capture for them, as they are captured from then on.
+    `tables` are those that sources capture for them, as they are captured from then on. `settled` are losses
+    that concern no view.
     """
 
     actions: tuple[Action, ...]
     warnings: tuple[str, ...]
     tables: Mapping[str, Table] = field(default_factory=dict)
+    settled: tuple[Fault, ...] = ()
 
     def all(self, kind: type[A]) -> tuple[A, ...]:
         """The actions of one kind."""
