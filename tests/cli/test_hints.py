@@ -29,6 +29,7 @@ VALUES = {
     "quote(new.source)": SOURCE,
     "reload": f"setup --reload {VIEW}",
     "name": VIEW,
+    "view": VIEW,
     "quote(name)": VIEW,
     "source": SOURCE,
     "self.source": SOURCE,
