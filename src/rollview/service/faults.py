@@ -77,25 +77,18 @@ class Faults:
 
     def stopped(self) -> dict[str, Fault]:
         """The views that cannot go on, stages included, each with what keeps it, its own or another's."""
-        tables, own = self.catalog.faults("table"), self.catalog.faults("view")
-        found: dict[str, Fault] = {}
+        tables, sites = self.catalog.faults("table"), self.catalog.faults("site")
+        found = dict(self.catalog.faults("view"))
         for name, view in self.views.all().items():
-            if fault := self._fault_of(view, own, tables, found):
-                found[name] = fault
+            if reason := detached(self.catalog, view):
+                found[name] = Fault("view", name, "HistoryBroken", reason, WAY_ON)
+            for table in view.tables:
+                fault = tables.get(table.qualified) if table.source else found.get(table.name)
+                if fault is not None and (not table.source or fault.concerns(table)):
+                    found.setdefault(name, fault)
+                if table.source and table.site in sites:
+                    found.setdefault(name, sites[table.site])
         return found
-
-    def _fault_of(
-        self, view: View, own: Mapping[str, Fault], tables: Mapping[str, Fault], found: Mapping[str, Fault]
-    ) -> Fault | None:
-        if reason := detached(self.catalog, view):
-            return Fault("view", view.name, "HistoryBroken", reason, WAY_ON)
-        for table in view.tables:
-            if table.source and (fault := tables.get(table.qualified)) and fault.concerns(table):
-                return fault
-        if view.name in own:
-            return own[view.name]
-        inputs = [table.name for table in view.tables if not table.source]
-        return next((found[name] for name in inputs if name in found), None)
 
     def check_complete(self, tables: Iterable[Table]) -> None:
         """Refuses tables that have lost changes: what is read from them cannot be rolled any more."""
