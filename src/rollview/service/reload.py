@@ -9,38 +9,45 @@ still be read; the gap in between cannot.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rollview.algebra.view import View, owner
 from rollview.catalog import Fault
-from rollview.errors import EvaluationError, LogLost, SourceChanged
+from rollview.errors import EvaluationError, LeaseHeld, LogLost, RollviewError, SourceChanged
 from rollview.service.definitions import is_full, reloads_on_loss
-from rollview.service.faults import TRUNCATED, Faults
+from rollview.service.faults import TRUNCATED, Faults, concerns_all
 from rollview.service.layout import layout_of
 from rollview.service.load import LoadDriver
 from rollview.service.prepare_sources import SourcePreparation
+from rollview.service.retry import Backoff
 
 PATIENCE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class ReloadDriver:
-    """Loads views again, with those that read them. `_tried` is how far it was tried in vain, by view."""
+    """Loads views again, with those that read them.
+
+    `_tried` is how far it was tried in vain, by view; `_to_load` are views whose tables have begun again, by the
+    reason; `_due` says when to try again.
+    """
 
     faults: Faults
     load: LoadDriver
     sources: SourcePreparation
     _tried: dict[str, int] = field(default_factory=dict)
+    _to_load: dict[str, set[str]] = field(default_factory=dict)
+    _due: Backoff = field(default_factory=Backoff)
 
     def repair(self) -> None:
         """Loads views that could not be computed, where something has changed since."""
         for name, fault in self.faults.catalog.faults("view").items():
-            if fault.kind == EvaluationError.__name__ and self._has_changed(name, fault):
-                self._tried[name] = self.faults.catalog.last_csn()
-                try:
-                    self.run([name], f"csn {fault.csn} could not be computed", fault.csn)
-                except EvaluationError:
-                    continue
+            if fault.kind != EvaluationError.__name__ or not self._has_changed(name, fault):
+                continue
+            self._tried[name] = self.faults.catalog.last_csn()
+            with self._trying(("view", name)):
+                self.run([name], f"csn {fault.csn} could not be computed", fault.csn)
                 del self._tried[name]
                 self.faults.resume("view", [name])
 
@@ -54,9 +61,25 @@ class ReloadDriver:
                 for name in readers
                 if fault.kind == TRUNCATED or reloads_on_loss(views.named(owner(name)))
             }
-            if loaded:
-                self.sources.begin_again(tables)
-                self.run(loaded, fault.message)
+            if loaded and self._due.is_due((fault.scope, fault.name)):
+                with self._trying((fault.scope, fault.name)):
+                    self.sources.begin_again(tables)
+                    self._to_load[fault.message] = loaded
+        for reason, names in list(self._to_load.items()):
+            if self._due.is_due(("load", reason)):
+                with self._trying(("load", reason)):
+                    self.run(names, reason)
+                    del self._to_load[reason]
+
+    @contextmanager
+    def _trying(self, key: tuple[str, str]) -> Iterator[None]:
+        """What fails is tried again later; the fault stands until then."""
+        try:
+            yield
+        except RollviewError as error:
+            if concerns_all(error) and not isinstance(error, LeaseHeld):
+                raise
+            self._due.failed(key, error)
 
     def _lost(self) -> Iterator[tuple[Fault, set[str]]]:
         """What has lost changes: tables, each for itself, or all of a site."""

@@ -30,10 +30,14 @@ ONCE_PATIENCE_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Rounded:
-    """Whether a round found anything to do, and what failed in it: sites and views by name."""
+    """Whether a round found anything to do, and what failed in it: sites and views by name.
+
+    `in_vain`: no site could be captured.
+    """
 
     busy: bool
     failed: Mapping[str, Exception]
+    in_vain: bool
 
     def check(self) -> None:
         """Raises the first error, if there was any."""
@@ -41,9 +45,9 @@ class Rounded:
             raise error
 
     def check_input(self) -> None:
-        """Raises a mistake that somebody made who may still be watching."""
+        """Raises a mistake that somebody made who may still be watching, if nothing works because of it."""
         for error in self.failed.values():
-            if isinstance(error, InputError):
+            if self.in_vain and isinstance(error, InputError):
                 raise error
 
 
@@ -65,7 +69,8 @@ class Round:
 
     def run(self) -> Rounded:
         """Captures, propagates and applies."""
-        self.due.only({(scope, name) for scope in ("site", "view") for name in self.catalog.faults(scope)})
+        halted = {(work, name) for work in ("view", "apply") for name in self.catalog.faults("view")}
+        self.due.only(halted | {("site", name) for name in self.catalog.faults("site")})
         busy, failed = False, dict[str, Exception]()
         with suppress(LeaseHeld):
             taken = self.capture.take_all(trying=lambda site: self.due.is_due(("site", site)))
@@ -84,8 +89,11 @@ class Round:
         going = [name for name in names if name not in done.failed]
         not_applied = self._apply_all(going)
         self._halt(not_applied)
+        for name, error in not_applied.items():
+            self.due.failed(("apply", name), error)
         self.faults.resume("view", [name for name in going if name not in not_applied])
-        return Rounded(busy or any(done.steps.values()), {**failed, **stopped, **not_applied})
+        in_vain = bool(failed) and failed.keys() >= self.catalog.sites().keys()
+        return Rounded(busy or any(done.steps.values()), {**failed, **stopped, **not_applied}, in_vain)
 
     def _halt(self, stopped: Mapping[str, Exception]) -> None:
         """Writes down which views cannot go on."""
@@ -110,7 +118,8 @@ class Round:
         csn = min((catalog.high_water(name) for name in running), default=0)
         targets = dict.fromkeys(running, newest_uncondensed(catalog, running, csn))
         for name in halted.keys() & catalog.views().keys():
-            targets[name] = newest_uncondensed(catalog, [name], catalog.high_water(name))
+            if self.due.is_due(("apply", name)):
+                targets[name] = newest_uncondensed(catalog, [name], catalog.high_water(name))
         shown = {name: record.materialized_csn for name, record in catalog.views().items()}
         if all(shown[name] >= csn for name, csn in targets.items()):
             return {}
