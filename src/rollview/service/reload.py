@@ -29,8 +29,8 @@ PATIENCE_SECONDS = 30.0
 class ReloadDriver:
     """Loads views again, with those that read them.
 
-    `_tried` is how far it was tried in vain, by view; `_to_load` are views whose tables have begun again, by the
-    reason; `_due` says when to try again.
+    `_tried` is how far it was tried in vain, by view; `_to_load` are views whose tables have begun again, by
+    the reason; `_due` says when to try again.
     """
 
     faults: Faults
