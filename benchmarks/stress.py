@@ -149,7 +149,8 @@ class Stress:
         self.oracle.show(database, last)
         for name in self.world.tables:
             names = ", ".join(self.oracle.columns(name))
-            if Counter(database.execute(f"SELECT {names} FROM {name}").fetchall()) != self._rows(name):
+            held = self.servers.rows(*name.split("."), names)
+            if Counter(database.execute(f"SELECT {names} FROM {name}").fetchall()) != held:
                 wrong.append(f"the captured history of {name} does not add up to what the server holds")
         oldest = max(view.oldest for view in status.views)
         csns = self.chance.sample(range(oldest, last + 1), min(self.options.states, last + 1 - oldest))

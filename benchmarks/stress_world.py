@@ -153,6 +153,7 @@ class Oracle:
     def __init__(self, tables: dict[str, str], views: dict[str, str], first: dict[str, Counter[Row]]) -> None:
         """`tables` gives by `source.table` the columns with DuckDB types."""
         self.tables, self.views, self.first = tables, views, first
+        self._captured: dict[str, list[str]] = {}
 
     def database(self, lake: Path) -> duckdb.DuckDBPyConnection:
         """All logs and first states, loaded once."""
@@ -166,15 +167,16 @@ class Oracle:
                 places = ", ".join("?" * len(rows[0]))
                 database.executemany(f"INSERT INTO {source}.{table}_log VALUES ({places})", rows)
             log = DeltaTable(str(lake / "changes" / source / table)).to_pyarrow_table()
-            names = ", ".join([*self.columns(qualified), "_count", "_csn"])
+            self._captured[qualified] = log.column_names
             database.register("log", log)
-            database.execute(f"INSERT INTO {source}.{table}_log SELECT {names} FROM log")
+            database.execute(f"INSERT INTO {source}.{table}_log BY NAME SELECT * FROM log")
             database.unregister("log")
         return database
 
     def columns(self, table: str) -> list[str]:
-        """The names of a table's columns."""
-        return [column.split()[0] for column in self.tables[table].split(", ")]
+        """The names of a table's columns that are captured: those that views use."""
+        names = [column.split()[0] for column in self.tables[table].split(", ")]
+        return [name for name in names if name in self._captured[table]]
 
     def show(self, database: duckdb.DuckDBPyConnection, csn: int) -> None:
         """Makes tables and views show a csn."""

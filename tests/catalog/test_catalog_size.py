@@ -24,8 +24,8 @@ FILL = f"""
 CREATE TEMP TABLE n AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {UNITS})
     SELECT i FROM n;
 INSERT INTO unit_of_work SELECT i, i * 1.0 FROM n;
-INSERT INTO part SELECT 'x', i, i, i * 3, '', '' FROM n;
-INSERT INTO part SELECT 'y.t', i / 10, i, i + (i / 10 % 2) * 25, '', '' FROM n WHERE i % 10 = 0;
+INSERT INTO part SELECT 'x', i, i, i * 3, '', '', FALSE FROM n;
+INSERT INTO part SELECT 'y.t', i / 10, i, i + (i / 10 % 2) * 25, '', '', FALSE FROM n WHERE i % 10 = 0;
 INSERT INTO touch SELECT 'x.r', i, 2, i * 2 FROM n;
 INSERT INTO touch SELECT 'x.s', i, 1, i / 100 FROM n WHERE i % 100 = 0;
 INSERT INTO touch SELECT 'y.t', i, 1, i / 10 FROM n WHERE i % 10 = 0;

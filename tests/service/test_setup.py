@@ -33,6 +33,7 @@ from rollview.service.setup_plan import (
     LoadView,
     PrepareSource,
     RestartHistory,
+    RestartTable,
     SetupPlan,
     StopCapture,
 )
@@ -151,9 +152,11 @@ def test_setup_does_what_a_dry_run_says_of_histories(shop: Shop, project: Projec
     assert {each.reason for each in plan.all(LoadView)} == {"asked for"}
     shop.connections["crm"].execute("ALTER TABLE customer ADD COLUMN age INTEGER")
     plan = plan_and_set_up(shop, project)
-    assert plan.all(RestartHistory) == (RestartHistory("crm", "the columns of crm.customer have changed"),)
-    assert plan.warnings == ("the columns of crm.customer have changed: the history of crm starts over",)
-    assert {each.reason for each in plan.all(LoadView)} == {"the history of crm starts over"}
+    assert (plan.all(RestartHistory), plan.all(RestartTable), plan.all(LoadView)) == ((), (), ())
+    shop.views["ages"] = "SELECT cust_id, age FROM crm.customer"
+    plan = plan_and_set_up(shop, project)
+    assert (plan.all(RestartHistory), plan.all(RestartTable)) == ((), ())
+    assert [each.view for each in plan.all(LoadView)] == ["ages"]
 
 
 def test_a_dry_run_of_a_catalog_that_would_be_brought_up_to_date(shop: Shop, project: Project) -> None:

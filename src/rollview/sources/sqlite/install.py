@@ -48,14 +48,16 @@ class Capturable:
 class InstallPlan:
     """What it takes to make some tables captured: which are let go, which capture is made, for what tables.
 
-    The capture of `broken` tables no longer fits them, or not what is wanted, so it is made once more.
-    `is_first` says that there is none at all, or none that can be mended.
+    The capture of `broken` tables no longer fits them, or not what is wanted, so it is made once more; the
+    log of those that are `kept` goes on, with more columns. `is_first` says that there is none at all, or
+    none that can be mended.
     """
 
     is_first: bool
     gone: tuple[str, ...]
     broken: tuple[str, ...]
     created: tuple[Capturable, ...]
+    kept: tuple[CapturedTable, ...] = ()
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -73,18 +75,18 @@ def plan_install(connection: sqlite3.Connection, source: str, tables: Sequence[T
     is_first = not is_installed(connection) or bool(shared_damage(schema))
     present = {} if is_first else captured_tables(connection)
     gone = sorted(present.keys() - {table.name for table in tables})
-    broken = [
-        table.name
-        for table in tables
-        if table.name in present
-        and (
-            damage(connection, present[table.name], schema)
-            or _lacks(connection, present[table.name], table.columns)
-        )
+    known = {table.name: present[table.name] for table in tables if table.name in present}
+    damaged = {name for name, table in known.items() if damage(connection, table, schema)}
+    wanted = {table.name: table.columns for table in tables}
+    kept = [
+        table
+        for name, table in known.items()
+        if name not in damaged and _lacks(connection, table, wanted[name])
     ]
+    broken = sorted(damaged | {table.name for table in kept})
     made = [table for table in tables if table.name not in present or table.name in broken]
     created = [_capturable(connection, source, table) for table in made]
-    return InstallPlan(is_first, tuple(gone), tuple(broken), tuple(created))
+    return InstallPlan(is_first, tuple(gone), tuple(broken), tuple(created), tuple(kept))
 
 
 def install(connection: sqlite3.Connection, plan: InstallPlan) -> None:
@@ -98,10 +100,16 @@ def install(connection: sqlite3.Connection, plan: InstallPlan) -> None:
         start = time.time_ns() // 1000
         connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (0, ?, ?)", (start, start))
         connection.execute(f"INSERT INTO {FORGOTTEN_TABLE} VALUES (0, ?, ?)", (start, start))
-    for name in (*plan.gone, *plan.broken):
+    kept = {table.name: table for table in plan.kept}
+    for name in kept:
+        _set_aside(connection, name)
+    for name in (*plan.gone, *(name for name in plan.broken if name not in kept)):
         _drop(connection, name)
     for each in plan.created:
-        _create(connection, each)
+        if each.structure.name in kept:
+            _extend(connection, each, kept[each.structure.name])
+        else:
+            _create(connection, each)
     # Last of all; and its text is a new one, so that everybody sees that the capture is not the same.
     connection.execute(f"DROP VIEW IF EXISTS {SEAL}")
     connection.execute(f"CREATE VIEW {SEAL} AS SELECT '{uuid.uuid4().hex}' AS made")
@@ -158,6 +166,37 @@ def _create(connection: sqlite3.Connection, table: Capturable) -> None:
         f"INSERT OR REPLACE INTO {TABLES_TABLE} VALUES (?, ?, ?, ?)",
         (structure.name, columns, to_json(structure), since),
     )
+
+
+def _set_aside(connection: sqlite3.Connection, name: str) -> None:
+    """Drops what captures a table, but for its log, which gets another name for a moment."""
+    for trigger in trigger_names(name):
+        connection.execute(f"DROP TRIGGER {quote(trigger)}")
+    connection.execute(f"DROP TABLE {quote(old_name(name))}")
+    connection.execute(f"ALTER TABLE {quote(log_name(name))} RENAME TO {quote(_aside(name))}")
+
+
+def _extend(connection: sqlite3.Connection, table: Capturable, before: CapturedTable) -> None:
+    """Captures more columns of a table. What is in its log stays there; it has no values for the new ones."""
+    structure = table.structure
+    for statement in statements(structure, table.columns).values():
+        connection.execute(statement)
+    places = {name: place for place, name in enumerate(before.types)}
+    pairs = [(place, places[name]) for place, name in enumerate(table.columns) if name in places]
+    new = ", ".join(["version", "kind", "time", *(f"{side}{at}" for side in "on" for at, _ in pairs)])
+    old = ", ".join(["version", "kind", "time", *(f"{side}{at}" for side in "on" for _, at in pairs)])
+    name = structure.name
+    connection.execute(f"INSERT INTO {quote(log_name(name))} ({new}) SELECT {old} FROM {quote(_aside(name))}")
+    connection.execute(f"DROP TABLE {quote(_aside(name))}")
+    columns = json.dumps([(column, structure.types[column]) for column in table.columns])
+    connection.execute(
+        f"INSERT OR REPLACE INTO {TABLES_TABLE} VALUES (?, ?, ?, ?)",
+        (name, columns, to_json(structure), before.since),
+    )
+
+
+def _aside(name: str) -> str:
+    return f"{log_name(name)}_aside"
 
 
 def _drop(connection: sqlite3.Connection, name: str) -> None:
