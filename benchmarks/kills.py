@@ -257,7 +257,9 @@ class Campaign:
     def _miscounted(self, project: Project, site: str) -> str:
         """Why the number of captured transactions cannot be right; empty if it is."""
         captured = project._warehouse.catalog.sites()[site]
-        found = self.shop.connections[site].execute("SELECT version FROM _rollview_cuts WHERE origin IS NOT NULL")
+        found = self.shop.connections[site].execute(
+            "SELECT version FROM _rollview_cuts WHERE origin IS NOT NULL"
+        )
         begun = [version for (version,) in found]
         source_txids = [source_txid for source_txid in self.writers.states[site] if source_txid]
         possible = {sum(source_txid > start for source_txid in source_txids) for start in begun}

@@ -64,7 +64,7 @@ RIGHT = (
 )
 
 REFUSED = {
-    "SELECT all FROM d.u": "Spark does not accept it",
+    "SELECT all FROM d.u": "Spark finds 1 columns where rollview finds 0",
     "SELECT all, id FROM d.u": "in backticks",
     "SELECT day - day AS x FROM d.t": "the column `x` has the type interval day",
     "SELECT id FROM d.t WHERE NULL": "Spark does not accept it: Cannot resolve",

@@ -154,9 +154,11 @@ def test_setup_does_what_a_dry_run_says_of_histories(shop: Shop, project: Projec
     plan = plan_and_set_up(shop, project)
     assert (plan.all(RestartHistory), plan.all(RestartTable), plan.all(LoadView)) == ((), (), ())
     shop.views["ages"] = "SELECT cust_id, age FROM crm.customer"
-    plan = plan_and_set_up(shop, project)
+    shop.write_project()
+    plan = project.plan_setup()
     assert (plan.all(RestartHistory), plan.all(RestartTable)) == ((), ())
     assert [each.view for each in plan.all(LoadView)] == ["ages"]
+    assert list(project.setup().loaded) == ["ages"]
 
 
 def test_a_dry_run_of_a_catalog_that_would_be_brought_up_to_date(shop: Shop, project: Project) -> None:

@@ -103,6 +103,8 @@ def _define_view(
     view = parse_text(text, tables, analysis)
     used = used_tables(view)
     if any(used[table.qualified] != table for table in view.named_tables if table.source):
+        # First over all columns: what Spark does not accept there is said better.
+        analysis.of_stage(view)
         view = parse_text(text, {**tables, **used}, analysis)
     as_read = as_table(view, analysis.of_stage(view))
     parts: dict[str, Defined] = {}
