@@ -10,7 +10,15 @@ from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.errors import InputError, UnsupportedError
 from rollview.operators.translation import Untyped
-from rollview.service.definitions import ViewText, is_full, notices, parse_text, policy_of
+from rollview.service.definitions import (
+    ViewText,
+    is_full,
+    notices,
+    parse_text,
+    policy_of,
+    reloads_on_loss,
+    verify_seconds,
+)
 from rollview.service.explain import explain
 
 
@@ -54,3 +62,24 @@ def test_complete_is_the_default_and_needs_no_word() -> None:
     for view in (_view(), _view(consistency="complete")):
         assert explain(view).consistency == "complete"
         assert notices(view) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ("on_loss", "maybe"),
+        ("on_loss", ""),
+        ("verify", "hourly"),
+        ("verify", "every"),
+        ("verify", "every 0s"),
+    ],
+)
+def test_an_unknown_setting_for_real_life_is_refused(setting: str, text: str) -> None:
+    with pytest.raises(InputError, match=f"v.sql: rollview.{setting} is `{text}`"):
+        _view(**{setting: text})
+
+
+def test_settings_for_real_life() -> None:
+    view = _view(on_loss="reload", verify="every 30m")
+    assert reloads_on_loss(view) and verify_seconds(view) == 1800.0
+    assert not reloads_on_loss(_view()) and verify_seconds(_view()) is None

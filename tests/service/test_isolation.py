@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from shop import MORE_VIEWS, VIEWS, Shop, check_all, shown, transact
 
 from rollview.errors import EvaluationError, PointError, RollviewError, SourceChanged, SourceError
-from rollview.events import Event, Halted, Resumed
+from rollview.events import Event, Halted, Resumed, Verified
 from rollview.service.project import Project
+from rollview.service.retry import Stop
 from rollview.sources.source import Batch, Loss
 from rollview.sources.sqlite import SQLiteSource
 
@@ -220,4 +221,39 @@ def test_oracle_a_row_that_cannot_be_computed_stops_only_its_views(
             for csn in range(bad_csn):
                 assert shown(project, name, csn) == shop.expected(project, name, csn), (name, csn)
         assert all(verdict.is_right for verdict in project.verify())
+    shop.close()
+
+
+def test_oracle_a_view_that_asks_for_it_is_loaded_after_a_loss_and_verified(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    properties = "TBLPROPERTIES ('rollview.on_loss' = 'reload', 'rollview.verify' = 'every 1s')"
+    view = f"CREATE MATERIALIZED VIEW families {properties} AS {MORE_VIEWS['families']}"
+    shop = Shop(tmp_path / "shop", {"families": view, "grand_total": MORE_VIEWS["grand_total"]})
+    transact(shop, 12)
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        real, stop = SQLiteSource.capture, Stop()
+        losses = [{"shop.product": Loss("table product is not what it was")}]
+
+        def losing(source: SQLiteSource, site: str, after: str, limit: int) -> Batch:
+            batch = real(source, site, after, limit)
+            is_lost = losses and site == "shop" and batch.transactions
+            return Batch(batch.transactions, batch.log_position, losses.pop()) if is_lost else batch
+
+        def until_verified(event: Event) -> None:
+            if isinstance(event, Verified):
+                assert (event.view, event.different) == ("families", 0)
+                stop.now()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SQLiteSource, "capture", losing)
+            shop.connections["shop"].execute("INSERT OR REPLACE INTO product VALUES (1, 'x', 2)")
+            project.run(once=True)
+        spans = {view.name: [span.reason for span in view.spans] for view in project.status().views}
+        assert spans == {"families": ["table product is not what it was"], "grand_total": []}
+        project.subscribe(until_verified)
+        project.run(stop=stop)
+        for name in shop.views:
+            assert shown(project, name) == shop.expected_now(name), name
     shop.close()
