@@ -50,10 +50,10 @@ def test_a_source_that_goes_away_within_a_step(
     shop: Shop, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transact(shop)
-    real = SQLiteSource.lookup
+    real, one_by_one = SQLiteSource.lookup, threading.Lock()
 
     def gone(source: SQLiteSource, plan: Any) -> Any:
-        with _away(shop, source.name):
+        with one_by_one, _away(shop, source.name):
             return real(source, plan)
 
     with monkeypatch.context() as patch:

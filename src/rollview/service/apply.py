@@ -19,6 +19,7 @@ from rollview.service.faults import concerns_all, is_lasting
 from rollview.service.interrupted_load import is_interrupted, take_back
 from rollview.service.lake_tables import LakeTables
 from rollview.service.session import Session
+from rollview.service.side_by_side import side_by_side
 from rollview.service.step_timer import StepTimer, timed_step
 from rollview.service.stored_view import StoredViews
 from rollview.service.uncomputable import naming
@@ -105,7 +106,7 @@ class ApplyDriver:
         records = self.catalog.views()
         standing = {name: record.materialized_csn for name, record in records.items()}
         names = [name for name, (after, _) in step.bounds.views.items() if standing.get(name) == after]
-        done = zip(names, self.session.work_pool.map(one, names), strict=True)
+        done = zip(names, side_by_side(self.session.work_pool, one, names), strict=True)
         rolled = {name: each for name, each in done if each is not None}
         effects: list[Materialized | Refreshed] = []
         refreshes: list[Refresh] = []

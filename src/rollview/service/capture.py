@@ -53,6 +53,7 @@ from rollview.service.faults import Faults, as_faults
 from rollview.service.home import check_home
 from rollview.service.lake_tables import LakeTables
 from rollview.service.session import Session
+from rollview.service.side_by_side import side_by_side
 from rollview.service.sites import Held, Sites
 from rollview.service.step_timer import StepTimer, timed_step
 from rollview.sources.source import Batch, CapturedTransaction
@@ -182,7 +183,7 @@ class CaptureDriver:
 
         names = [name for name in sites if name in known and name not in failed]
         with timer.phase("read_changes"):
-            taken = list(self.sites.capture_pool.map(take, names))
+            taken = side_by_side(self.sites.capture_pool, take, names)
         found: dict[str, Batch] = {}
         for name, batch in zip(names, taken, strict=True):
             if batch is None:

@@ -29,6 +29,7 @@ from rollview.service.definitions import algorithm_of
 from rollview.service.interval_sizing import Intervals
 from rollview.service.relations import Relations
 from rollview.service.session import Session
+from rollview.service.side_by_side import side_by_side
 from rollview.service.step_timer import StepTimer
 from rollview.spark import SparkBag
 
@@ -51,7 +52,7 @@ class Processes:
         running = [
             _Running(self, view, process, intervals, timer) for process in algorithm_of(view).processes(view)
         ]
-        results = self.session.work_pool.map(lambda each: each.run(), running)
+        results = side_by_side(self.session.work_pool, _Running.run, running)
         return [published for result in results for published in result]
 
 

@@ -14,6 +14,7 @@ from rollview.catalog import Catalog
 from rollview.errors import CaptureStalled, HistoryPruned, LeaseHeld, ReadPointLost, UnitSplit
 from rollview.service.capture import CaptureDriver
 from rollview.service.faults import Faults
+from rollview.service.side_by_side import side_by_side
 from rollview.service.sites import Sites
 from rollview.sources.source import ReadResult, Source
 
@@ -36,7 +37,7 @@ class SiteReader:
 
     def side_by_side(self, action: Callable[[T], R], items: Iterable[T]) -> tuple[R, ...]:
         """What an action that reads from a site returns for each item; several run at once."""
-        return tuple(self.sites.lookup_pool.map(action, items))
+        return tuple(side_by_side(self.sites.lookup_pool, action, items))
 
     def read_and_resolve(
         self, site: str, tables: Sequence[Table], action: Callable[[Source], ReadResult]
