@@ -31,6 +31,7 @@ VALUES = {
     "name": VIEW,
     "view": VIEW,
     "quote(name)": VIEW,
+    "quote(view.name)": VIEW,
     "source": SOURCE,
     "self.source": SOURCE,
     "verdict.view": VIEW,

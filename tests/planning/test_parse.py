@@ -14,7 +14,7 @@ import pytest
 
 from rollview import errors
 from rollview.algebra.relation import ForeignKey, Table
-from rollview.planning import parse_view, referenced_names, view_name
+from rollview.planning import parse_view, referenced_names, starred_names, view_name
 from rollview.planning.render import render
 
 TABLES = (
@@ -134,3 +134,25 @@ def test_finding_names_tells_mistakes_with_their_place(function: Callable[[str],
 def test_names_of_a_text_that_is_not_supported_are_not_guessed() -> None:
     with pytest.raises(errors.UnsupportedError, match=r"WITH .* \(line 1, column 1\)"):
         referenced_names("WITH q AS (SELECT x FROM base) SELECT x FROM q")
+
+
+@pytest.mark.parametrize(
+    ("sql", "names"),
+    [
+        ("SELECT * FROM shop.sales", ["shop.sales"]),
+        ("CREATE MATERIALIZED VIEW v AS SELECT * FROM Shop.Sales s JOIN daily", ["Shop.Sales", "daily"]),
+        ("SELECT v.*, s.amount FROM shop.sales s JOIN crm.visit V ON true", ["crm.visit"]),
+        (
+            "SELECT * FROM (crm.visit JOIN daily USING (day)), shop.price",
+            ["crm.visit", "daily", "shop.price"],
+        ),
+        ("SELECT * FROM (SELECT * FROM crm.visit) t", ["crm.visit"]),
+        ("SELECT day FROM (SELECT * FROM crm.visit) t", []),
+        ("SELECT * FROM (SELECT day FROM crm.visit) t", []),
+        ("SELECT * FROM (SELECT day, count(*) AS n FROM crm.visit GROUP BY day) t", []),
+        ("SELECT count(*) AS n FROM crm.visit", []),
+        ("SELECT * FROM crm.visit UNION ALL SELECT * FROM daily", ["crm.visit", "daily"]),
+    ],
+)
+def test_tables_of_which_all_columns_are_shown(sql: str, names: list[str]) -> None:
+    assert sorted(starred_names(sql)) == sorted(names)

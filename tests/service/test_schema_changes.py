@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from shop import Shop, shown
 
+from rollview.errors import ViewError
 from rollview.service.project import Project
 
 pytestmark = pytest.mark.slow
@@ -51,6 +52,15 @@ def test_oracle_columns_that_no_view_uses_come_and_go(tmp_path: Path, spark: Spa
             check()
             assert project.setup().loaded == {}, statement
             check()
+        # `*` means what it meant; `status` says what it leaves out, without asking the source.
+        assert _new_columns(project) == {"all_sales": ("shop.sales.discount",)}
+        with pytest.raises(
+            ViewError, match=r"`note` of shop\.product is not captured, because no view uses it"
+        ) as refused:
+            project.query("SELECT p.NOTE FROM shop.product p JOIN kinds k ON p.kind = k.kind")
+        assert "captured: product_id, kind" in refused.value.hint
+        with pytest.raises(ViewError, match="Spark does not accept it"):
+            project.query("SELECT nothing FROM shop.product")
         # A new view uses a new column, and the others go on as they are.
         shop.views["notes"] = "SELECT product_id, note FROM shop.product WHERE note IS NOT NULL"
         shop.write_project()
@@ -60,4 +70,22 @@ def test_oracle_columns_that_no_view_uses_come_and_go(tmp_path: Path, spark: Spa
         assert dict(shown(project, "notes"))[1, "y"] == 1
         assert all(verdict.is_right for verdict in project.verify())
         assert {view.name: view.oldest for view in project.status().views}["kinds"] == 0
+        # Whoever wants them asks for it.
+        assert set(project.setup(["all_sales"]).loaded) == {"all_sales"}
+        assert _new_columns(project) == {}
+        assert "discount" in project.read("all_sales").columns
+        connection.execute("UPDATE sales SET discount = 3 WHERE sale_id = 1")
+        project.run(once=True)
+        assert shown(project, "all_sales")[1, 1, 1, 5, 3] == 1
+        assert all(verdict.is_right for verdict in project.verify("all_sales"))
+        connection.execute("ALTER TABLE sales ADD COLUMN later TEXT")
+        project.run(once=True)
+        connection.execute("ALTER TABLE sales DROP COLUMN later")
+        assert _new_columns(project) == {"all_sales": ("shop.sales.later",)}
+        project.run(once=True)
+        assert _new_columns(project) == {}
     shop.close()
+
+
+def _new_columns(project: Project) -> dict[str, tuple[str, ...]]:
+    return {view.name: view.new_columns for view in project.status().views if view.new_columns}

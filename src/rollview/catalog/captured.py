@@ -84,6 +84,21 @@ def read_histories(connection: Connection) -> dict[str, TableHistory]:
     return {name: TableHistory(history, origin_csn) for name, history, origin_csn in rows}
 
 
+def read_present_columns(connection: Connection) -> dict[str, tuple[str, ...]]:
+    """For each registered table the columns that it has at its source; none before somebody looked."""
+    names = schema.captured_table.c
+    rows = connection.execute(select(names.name, names.present_columns))
+    return {name: tuple(json.loads(columns)) for name, columns in rows}
+
+
+def note_columns(connection: Connection, found: Mapping[str, Sequence[str]]) -> None:
+    """Keeps the columns that tables have at their sources."""
+    names = schema.captured_table
+    for name, columns in found.items():
+        kept = json.dumps(list(columns))
+        connection.execute(update(names).where(names.c.name == name).values(present_columns=kept))
+
+
 def read_sites(connection: Connection) -> dict[str, Site]:
     """All sites by name."""
     site = schema.site.c

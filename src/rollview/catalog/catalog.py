@@ -172,6 +172,16 @@ class Catalog:
         with self._database.reading() as connection:
             return captured.read_histories(connection)
 
+    def present_columns(self) -> dict[str, tuple[str, ...]]:
+        """The columns that each captured table had at its source when somebody looked; none before."""
+        with self._database.reading() as connection:
+            return captured.read_present_columns(connection)
+
+    def note_columns(self, found: Mapping[str, Sequence[str]]) -> None:
+        """Keeps the columns that captured tables have at their sources."""
+        with self._database.writing() as connection:
+            captured.note_columns(connection, found)
+
     def sites(self) -> dict[str, Site]:
         """The sites by name, each with how far it has been captured."""
         with self._database.reading() as connection:

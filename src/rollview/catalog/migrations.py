@@ -151,6 +151,9 @@ _MERGED = (
     "ALTER TABLE part ADD COLUMN is_merged BOOLEAN NOT NULL DEFAULT FALSE",
 )
 
+# The columns that tables have at their sources, also those that came after setup.
+_PRESENT_COLUMNS = ("ALTER TABLE captured_table ADD COLUMN present_columns TEXT NOT NULL DEFAULT '[]'",)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -209,6 +212,10 @@ def _merged(connection: Connection) -> None:
     _run(connection, _MERGED)
 
 
+def _present_columns(connection: Connection) -> None:
+    _run(connection, _PRESENT_COLUMNS)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -229,6 +236,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (12, _spans),
     (13, _home),
     (14, _merged),
+    (15, _present_columns),
 )
 NEWEST = MIGRATIONS[-1][0]
 

@@ -27,7 +27,8 @@ catalog = _table(
     home=Text,
 )
 
-# What is captured. `source_txids_grow` says that a greater version had a greater source txid so far.
+# What is captured. `source_txids_grow` says that a greater version had a greater source txid so far;
+# `present_columns` are those that a table had at its source when somebody looked, as a JSON list.
 site = _table(
     "site",
     name=Text,
@@ -46,6 +47,7 @@ captured_table = _table(
     lake_version=BigInteger,
     origin_csn=BigInteger,
     history=Text,
+    present_columns=Text,
 )
 # What keeps sites, tables and views from going on.
 fault = _table(

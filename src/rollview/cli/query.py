@@ -28,10 +28,10 @@ def query(
 ) -> None:
     """Query views and relations that are valid at the same point in time.
 
-    SQL is any Spark SQL query; a bare name is a view, `source.table` a relation that some view uses. All of
-    them are read as of the newest csn that every view in the query has reached, so that their numbers agree
-    with each other. The answer comes with its valid time: from when, and until when if something has changed
-    since.
+    SQL is any Spark SQL query; a bare name is a view, `source.table` a relation that some view uses, with the
+    columns that views use. All of them are read as of the newest csn that every view in the query has
+    reached, so that their numbers agree with each other. The answer comes with its valid time: from when,
+    and until when if something has changed since.
 
     \b
     rollview query "SELECT sum(total) AS total FROM sales_by_state"

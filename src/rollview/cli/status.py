@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -28,7 +29,7 @@ def status(project_file: Path, as_json: bool) -> None:
     For each source: how it is captured, and how far. For each view: whether it is running, catching up or
     stopped, the csn that it shows, how far its delta reaches (the high-water mark), how far that is behind
     the sources, its valid time, and what its last refresh did and why. Of what is stopped: why, since when,
-    from which csn on, and what to do.
+    from which csn on, and what to do. Of views that say SELECT *: columns that came after setup.
 
     \b
     rollview status
@@ -58,6 +59,10 @@ def print_status(console: Console, found: Status) -> None:
     for view in found.views:
         if view.note:
             console.print(Text.assemble(("note: ", "yellow"), f"{view.name}: {view.note}"))
+        if view.new_columns:
+            told = f"{view.name}: `SELECT *` does not show what came after setup: "
+            take = f"; `rollview setup --reload {quote(view.name)}` takes it in"
+            console.print(Text.assemble(("note: ", "yellow"), told, ", ".join(view.new_columns), take))
     for name in found.missing:
         told = f"{name} has a file, but is not set up: `rollview setup` loads it"
         console.print(Text.assemble(("note: ", "yellow"), told))

@@ -21,6 +21,7 @@ from rollview.errors import ViewError
 from rollview.operators.registry import OPERATORS
 from rollview.operators.translation import Translation, Types, Untyped
 from rollview.planning.properties import read_properties
+from rollview.planning.starred import starred
 from rollview.sql.grammar import check_supported, whole_syntax
 from rollview.sql.place import DIALECT, NodeError, Text, line_at, mistake, place_at, refusal
 from rollview.sql.splice import start_of_query
@@ -80,6 +81,19 @@ def referenced_names(sql: str) -> tuple[str, ...]:
 
     Names are case-insensitive. Nothing is looked up, so that views can be put in order before that.
     """
+    return _names(_checked_query(sql).find_all(exp.Table, bfs=False))
+
+
+def starred_names(sql: str) -> tuple[str, ...]:
+    """What the view shows all columns of, by a `*`, as FROM names it."""
+    return _names(starred(_checked_query(sql)))
+
+
+def _names(tables: Iterable[exp.Table]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(".".join(part.name for part in table.parts) for table in tables))
+
+
+def _checked_query(sql: str) -> exp.Expr:
     try:
         query = _query(_statement(sql))
         _check(query)
@@ -87,8 +101,7 @@ def referenced_names(sql: str) -> tuple[str, ...]:
         raise Text(sql).located(fault) from None
     except RecursionError:
         raise _too_deep() from None
-    tables = query.find_all(exp.Table, bfs=False)
-    return tuple(dict.fromkeys(".".join(part.name for part in table.parts) for table in tables))
+    return query
 
 
 def view_name(sql: str) -> str | None:

@@ -17,6 +17,7 @@ from rollview.service.faults import Faults
 from rollview.service.interval_sizing import IntervalSizing
 from rollview.service.load import LoadDriver
 from rollview.service.maintenance import MaintainDriver
+from rollview.service.new_columns import ColumnWatch
 from rollview.service.prepare_sources import SourcePreparation
 from rollview.service.processes import Processes
 from rollview.service.propagate import PropagateDriver
@@ -133,8 +134,9 @@ class Drivers:
         parts = self._parts
         reload = ReloadDriver(self.faults, self._load, self._sources)
         each = Round(self.faults, self.capture, self.propagate, self.apply, reload)
+        columns = ColumnWatch(parts.catalog, parts.sites)
         verify = BackgroundVerify(parts.views, self.verify, parts.events)
-        return RunDriver(parts.catalog, each, self.maintain, verify, parts.events)
+        return RunDriver(parts.catalog, each, self.maintain, columns, verify, parts.events)
 
     @cached_property
     def query(self) -> QueryDriver:

@@ -42,7 +42,7 @@ from rollview.service.results import (
 )
 from rollview.service.retry import Stop, follow
 from rollview.service.session import Starting
-from rollview.service.setup import to_reload
+from rollview.service.setup import keeping_columns, to_reload
 from rollview.service.setup_plan import PrepareSource, SetupPlan
 from rollview.service.status import Status, status
 from rollview.service.stored_view import StoredView
@@ -152,8 +152,9 @@ class Project:
     def _plan_setup(self, reload: Iterable[str] | None) -> tuple[SetupPlan, dict[str, Defined]]:
         parts = self._warehouse
         mistakes = Mistakes(parts.project.folder)
-        recorded = parts.recorded()
-        defined = define_correct(parts.project, parts.sites, parts.session, recorded.records, mistakes)
+        recorded, reload = parts.recorded(), None if reload is None else list(reload)
+        records = keeping_columns(recorded.records, reload)
+        defined = define_correct(parts.project, parts.sites, parts.session, records, mistakes)
         # Where views are missing because of mistakes, a name that is not known may be one of theirs.
         reloading = set() if mistakes.found else to_reload(defined, parts.sites.sources, reload)
         changed = [each for each in defined.values() if not recorded.has(each.view)]

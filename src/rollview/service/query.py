@@ -9,6 +9,7 @@ since when it is valid, and until when if something has changed after it.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from rollview.service.refresh import RefreshDriver
 from rollview.service.session import Session
 from rollview.service.snapshot import SnapshotReader
 from rollview.service.stored_view import StoredViews
+from rollview.service.uncaptured import explained
 from rollview.service.view_sql import view_sql
 from rollview.service.views import Views
 
@@ -79,13 +81,20 @@ class QueryDriver:
             for name in views:
                 stored = self.stored.open(name)
                 relations[name] = stored.rows_at(csn).expanded_frame()
-            with view_sql(self.session.spark, sql, relations) as frame:
-                answer: pa.Table = frame.toArrow()
+            answer = self._computed(sql, relations, base)
         next_csn = csn + 1 if csn < catalog.last_csn() else 0
         until = catalog.commit_time(next_csn) if next_csn else None
         return Answered(
             self.session.spark.createDataFrame(answer), csn, iso(catalog.commit_time(csn)), iso(until)
         )
+
+    def _computed(self, sql: str, relations: Mapping[str, DataFrame], tables: list[Table]) -> pa.Table:
+        """The answer over relations that are as of one csn."""
+        try:
+            with view_sql(self.session.spark, sql, relations) as frame:
+                return frame.toArrow()
+        except ViewError as error:
+            raise explained(error, tables, self.snapshots.reader.sites) from error.__cause__
 
     def _newest(self, views: list[str]) -> int:
         """The newest csn that no view is behind."""

@@ -19,6 +19,7 @@ from rollview.service.capture import CaptureDriver
 from rollview.service.definitions import is_full
 from rollview.service.faults import Faults, concerns_all, error_fields
 from rollview.service.maintenance import MaintainDriver
+from rollview.service.new_columns import ColumnWatch
 from rollview.service.points_in_time import newest_uncondensed
 from rollview.service.propagate import PropagateDriver
 from rollview.service.reload import ReloadDriver
@@ -148,6 +149,7 @@ class RunDriver:
     catalog: Catalog
     round: Round
     maintain: MaintainDriver
+    columns: ColumnWatch
     verify: BackgroundVerify
     events: Events
 
@@ -175,7 +177,8 @@ class RunDriver:
             self.events.emit(Stopped(self.catalog.last_csn()))
 
     def maintain_lake(self) -> dict[str, int]:
-        """Maintenance, as far as `run` does it."""
+        """Maintenance, as far as `run` does it; and a look at the columns of tables."""
+        self.columns.look()
         return self.maintain.run()
 
 

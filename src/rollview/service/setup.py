@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rollview.algebra.view import View, is_stage
-from rollview.catalog import Catalog, UnreadableStep
+from rollview.catalog import Catalog, UnreadableStep, ViewRecord
 from rollview.service.apply import LEASE as APPLY
 from rollview.service.capture import LEASE as CAPTURE
 from rollview.service.define import Defined
@@ -102,6 +102,18 @@ class SetupDriver:
         for name in with_dependencies(self.views, inputs):
             if not is_full(self.views.named(name)):
                 self.propagate.run(name, present, PATIENCE_SECONDS)
+
+
+def keeping_columns(records: Mapping[str, ViewRecord], names: Sequence[str] | None) -> dict[str, ViewRecord]:
+    """The views whose `*` goes on to mean what it meant: all but those that are to be reloaded."""
+    if names is None:
+        return dict(records)
+    again = set(names)
+    return {
+        name: record
+        for name, record in records.items()
+        if again and name not in again and again.isdisjoint(table.source for table in record.tables)
+    }
 
 
 def to_reload(

@@ -24,6 +24,7 @@ from rollview.service.attached import detached
 from rollview.service.definitions import ViewText, policy_of, read_view_files
 from rollview.service.faults import Faults
 from rollview.service.mistakes import Mistakes
+from rollview.service.new_columns import new_columns
 from rollview.service.points_in_time import iso
 from rollview.service.project_file import ProjectFile
 from rollview.service.sites import Sites
@@ -100,6 +101,8 @@ class ViewStatus:
     note: str = ""
     spans: tuple[SpanStatus, ...] = ()
     """What can be read from before it was loaded anew, the newest first."""
+    new_columns: tuple[str, ...] = ()
+    """What `SELECT *` does not show, because it came after setup: `source.table.column`."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +238,7 @@ def _view(
             SpanStatus(span.record.oldest_csn, span.upto_csn, span.reason)
             for span in catalog.spans(view.name)
         ),
+        new_columns=new_columns(record, catalog.present_columns()),
     )
 
 

@@ -1,0 +1,46 @@
+"""The tables of which a view shows every column: those behind a `*` that nothing above it narrows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from rollview.operators.translation import bare
+from rollview.sql.grammar import is_parenthesised
+
+
+def starred(query: exp.Expr) -> Iterator[exp.Table]:
+    """The FROM items whose new columns the query would show if it were written today."""
+    query = bare(query)
+    if isinstance(query, exp.SetOperation):
+        yield from starred(query.this)
+        yield from starred(query.expression)
+    elif isinstance(query, exp.Select):
+        items = [item for clause in (query.args["from_"], *_joins(query)) for item in _items(clause.this)]
+        for node in query.expressions:
+            if isinstance(node, exp.Star):
+                shown = items
+            elif isinstance(node, exp.Column) and node.is_star:
+                shown = [item for item in items if item.alias_or_name.lower() == node.table.lower()]
+            else:
+                continue
+            for item in shown:
+                if isinstance(item, exp.Table):
+                    yield item
+                else:
+                    yield from starred(item)
+
+
+def _items(node: exp.Expr) -> Iterator[exp.Expr]:
+    """A FROM item, or those that are joined in parentheses, with what is joined to each."""
+    if isinstance(node, exp.Subquery) and is_parenthesised(node):
+        yield from _items(node.this)
+    else:
+        yield node
+    for join in _joins(node):
+        yield from _items(join.this)
+
+
+def _joins(node: exp.Expr) -> list[exp.Join]:
+    return node.args.get("joins") or []
