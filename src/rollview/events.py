@@ -155,7 +155,7 @@ class Refreshed(Event):
 class Verified(Event):
     """`run` has recomputed a view in the background; `different` rows were not as they should be.
 
-    `differences` has the first of them, as text.
+    `differences` has the first of them, as text. `part` says which rows were compared, if not all were.
     """
 
     view: str
@@ -163,6 +163,7 @@ class Verified(Event):
     rows: int
     different: int
     differences: tuple[str, ...] = ()
+    part: str = ""
 
 
 @dataclass(frozen=True)

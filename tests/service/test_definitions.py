@@ -11,13 +11,14 @@ from rollview.algebra.view import View
 from rollview.errors import InputError, UnsupportedError
 from rollview.operators.translation import Untyped
 from rollview.service.definitions import (
+    Verifying,
     ViewText,
     is_full,
     notices,
     parse_text,
     policy_of,
     reloads_on_loss,
-    verify_seconds,
+    verifying,
 )
 from rollview.service.explain import explain
 
@@ -72,6 +73,10 @@ def test_complete_is_the_default_and_needs_no_word() -> None:
         ("verify", "hourly"),
         ("verify", "every"),
         ("verify", "every 0s"),
+        ("verify", "0% every 1h"),
+        ("verify", "101% every 1h"),
+        ("verify", "1%"),
+        ("verify", "1 every 1h"),
     ],
 )
 def test_an_unknown_setting_for_real_life_is_refused(setting: str, text: str) -> None:
@@ -81,5 +86,6 @@ def test_an_unknown_setting_for_real_life_is_refused(setting: str, text: str) ->
 
 def test_settings_for_real_life() -> None:
     view = _view(on_loss="reload", verify="every 30m")
-    assert reloads_on_loss(view) and verify_seconds(view) == 1800.0
-    assert not reloads_on_loss(_view()) and verify_seconds(_view()) is None
+    assert reloads_on_loss(view) and verifying(view) == Verifying(1800.0, 1.0)
+    assert verifying(_view(verify="0.5% every 10m")) == Verifying(600.0, 0.005)
+    assert not reloads_on_loss(_view()) and verifying(_view()) is None

@@ -89,6 +89,13 @@ class Node(ABC):
         """Columns of which a reader never sees the same values twice; None if none are known."""
         return None
 
+    def origins(self, column: str) -> tuple[str, ...] | None:  # noqa: ARG002 - for those that have some
+        """Of each input the column that output rows have unchanged in this column; None if there is none.
+
+        Input rows with another value there have no influence on these output rows.
+        """
+        return None
+
     # Rules.
 
     @abstractmethod

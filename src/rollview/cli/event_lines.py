@@ -39,8 +39,9 @@ def sentence(event: Event) -> str:
             return f"applied {', '.join(views)} to csn {csn}"
         case Refreshed(kind="full", view=view, csn=csn, reason=reason):
             return f"loaded {view} at csn {csn} ({reason})"
-        case Verified(view=view, csn=csn, rows=rows, different=0):
-            return f"verified {view} at csn {csn}: {rows:,} rows are right"
+        case Verified(view=view, csn=csn, rows=rows, different=0, part=part):
+            where = f" ({part})" if part else ""
+            return f"verified {view}{where} at csn {csn}: {rows:,} rows are right"
         case Verified(view=view, csn=csn, different=different, differences=differences):
             first = f", such as {differences[0]}" if differences else ""
             return (

@@ -100,6 +100,12 @@ class Aggregate(Node):
         """Each group is one row."""
         return self.output
 
+    def origins(self, column: str) -> tuple[str, ...] | None:
+        """A key of the groups: what has another key is in other groups."""
+        expression = dict(self.output)[column]
+        is_key = isinstance(expression, Column) and expression.name in self.keys
+        return (expression.name,) if isinstance(expression, Column) and is_key else None
+
     @property
     def state_types(self) -> Mapping[str, str]:
         """A measure has the type that Spark gives to SUM, which is wider than its argument."""

@@ -47,6 +47,11 @@ class UnionAll(Node):
         """The names of the first input's columns, as in SQL."""
         return self.inputs[0].output_columns
 
+    def origins(self, column: str) -> tuple[str, ...]:
+        """The column at the same place."""
+        place = self.output_columns.index(column)
+        return tuple(each.output_columns[place] for each in self.inputs)
+
     def absorb(self, position: int, rows: B, *extra: str) -> B:
         """The rows under the first input's names."""
         theirs = self.inputs[position].output_columns

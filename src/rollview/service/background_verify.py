@@ -1,4 +1,5 @@
-"""verify in the background: views that ask for it are recomputed from time to time while `run` works.
+"""verify in the background: views that ask for it are recomputed from time to time while `run` works,
+as a whole or a random slice of them.
 
 One at a time, in a thread of its own, so that maintenance of the views does not wait for it. What comes out
 is an event; a view that differs is told as such, and goes on.
@@ -9,10 +10,11 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
+from random import Random
 
 from rollview.errors import RollviewError
 from rollview.events import Events, Failed, Verified
-from rollview.service.definitions import verify_seconds
+from rollview.service.definitions import verifying
 from rollview.service.faults import error_fields
 from rollview.service.verify import VerifyDriver
 from rollview.service.views import Views
@@ -24,6 +26,7 @@ class BackgroundVerify:
     def __init__(self, views: Views, verify: VerifyDriver, events: Events) -> None:
         self._views, self._verify, self._events = views, verify, events
         self._due: dict[str, float] = {}
+        self._chance = Random()
         self._running: Future[None] | None = None
 
     def look(self) -> None:
@@ -32,12 +35,12 @@ class BackgroundVerify:
             return
         now = time.monotonic()
         for name in self._views.names:
-            seconds = verify_seconds(self._views.named(name))
-            if seconds is None:
+            wanted = verifying(self._views.named(name))
+            if wanted is None:
                 continue
-            if now >= self._due.setdefault(name, now + seconds):
-                self._due[name] = now + seconds
-                self._running = self._thread.submit(self._run, name)
+            if now >= self._due.setdefault(name, now + wanted.seconds):
+                self._due[name] = now + wanted.seconds
+                self._running = self._thread.submit(self._run, name, wanted.fraction)
                 return
 
     def close(self) -> None:
@@ -50,11 +53,12 @@ class BackgroundVerify:
     def _thread(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(max_workers=1, thread_name_prefix="rollview-verify")
 
-    def _run(self, name: str) -> None:
+    def _run(self, name: str, fraction: float) -> None:
         try:
-            found = self._verify.run(name)
+            found = self._verify.run(name, fraction, self._chance)
         except RollviewError as error:
             self._events.emit(Failed(f"verify {name}", **error_fields(error)))
             return
         examples = tuple(str(each) for each in found.differences)
-        self._events.emit(Verified(name, found.csn, found.rows, found.different, examples))
+        part = str(found.part or "")
+        self._events.emit(Verified(name, found.csn, found.rows, found.different, examples, part))

@@ -30,6 +30,7 @@ POLICIES = ("snapshot", "deferred")
 DEFAULT_POLICY = "deferred"
 _LONGEST_NAME = 100
 _NAME = pattern(r"\bMATERIALIZED\s+VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?(?:`([^`]+)`|(\w+))", IGNORECASE)
+_VERIFY = pattern(r"(?:(?P<percent>\d+(?:\.\d+)?) ?% )?every (?P<duration>.+)")
 PAPER_NAMES = {"dpda": "deferred"}
 """Policies by the names that beyer2000 gives them: deferred propagate, deferred apply."""
 
@@ -129,10 +130,22 @@ def reloads_on_loss(view: View) -> bool:
     return view.properties.get("rollview.on_loss", "stop") == "reload"
 
 
-def verify_seconds(view: View) -> float | None:
-    """How often `run` verifies the view by itself; None for never."""
-    setting = view.properties.get("rollview.verify")
-    return None if setting is None else seconds_of(setting.removeprefix("every").strip())
+@dataclass(frozen=True)
+class Verifying:
+    """How often `run` verifies a view by itself, and how much of it."""
+
+    seconds: float
+    fraction: float
+
+
+def verifying(view: View) -> Verifying | None:
+    """What the view says about that; None for never, and for what cannot be understood."""
+    found = _VERIFY.fullmatch(view.properties.get("rollview.verify", ""))
+    seconds = None if found is None else seconds_of(found["duration"])
+    if found is None or not seconds:
+        return None
+    fraction = float(found["percent"] or 100.0) / 100.0
+    return Verifying(seconds, fraction) if 0.0 < fraction <= 1.0 else None
 
 
 def notices(view: View) -> list[str]:
@@ -180,9 +193,9 @@ def _check_properties(view: View) -> None:
         message = f"rollview.on_loss is `{on_loss}`"
         raise InputError(message, subject=on_loss, hint="one of stop, reload")
     verify = view.properties.get("rollview.verify")
-    if verify is not None and not (verify.startswith("every ") and verify_seconds(view)):
+    if verify is not None and verifying(view) is None:
         message = f"rollview.verify is `{verify}`"
-        raise InputError(message, subject=verify, hint="how often, such as: every 1h, every 30m")
+        raise InputError(message, subject=verify, hint="how often, such as: every 1h, or 1% every 10m")
     refresh = view.properties.get("rollview.refresh", "auto")
     if refresh not in ("auto", "incremental", "full"):
         message = f"rollview.refresh is `{refresh}`"

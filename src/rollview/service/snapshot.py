@@ -6,7 +6,7 @@ that is wanted. The first load, full refreshes and `verify` all begin like this.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from rollview.service.lake_tables import LakeTables
 from rollview.service.session import Session
 from rollview.service.site_reader import SiteReader
 from rollview.service.stored_view import StoredViews
+from rollview.sources.source import Comparison, Lookup, ReadResult, Source
 from rollview.spark import SparkBag
 
 
@@ -58,8 +59,16 @@ class SnapshotReader:
         finally:
             rmtree(folder, ignore_errors=True)
 
-    def read(self, tables: Sequence[Table], folder: Path) -> dict[str, Reading]:
-        """Reads whole tables, each site once and all sites at once; waits until all they saw is captured."""
+    def read(
+        self,
+        tables: Sequence[Table],
+        folder: Path,
+        conditions: Mapping[str, tuple[Comparison, ...]] | None = None,
+    ) -> dict[str, Reading]:
+        """Reads tables, all sites at once; waits until all they saw is captured.
+
+        Of tables with `conditions`, all rows that meet them are there, and perhaps others.
+        """
         sites: dict[str, list[Table]] = {}
         readings: dict[str, Reading] = {}
         for table in tables:
@@ -71,16 +80,36 @@ class SnapshotReader:
                 readings[table.name] = Reading(table, rows, Seen(stored.record.materialized_csn))
 
         def read(site: str) -> None:
-            columns: Mapping[Table, Sequence[str]] = {table: table.columns for table in sites[site]}
-            found, saw = self.reader.read_and_resolve(
-                site, sites[site], lambda source: source.read(columns, folder)
-            )
-            for table, rows in zip(sites[site], found.rows, strict=True):
+            asked = self._lookups(site, sites[site], conditions or {})
+            columns: Mapping[Table, Sequence[str]] = {
+                table: table.columns for table in sites[site] if table not in asked
+            }
+            if columns:
+                take(site, list(columns), lambda source: source.read(columns, folder))
+            if asked:
+                take(site, list(asked), lambda source: source.lookup(list(asked.values())))
+
+        def take(site: str, own: list[Table], action: Callable[[Source], ReadResult]) -> None:
+            found, saw = self.reader.read_and_resolve(site, own, action)
+            for table, rows in zip(own, found.rows, strict=True):
                 bag = SparkBag.of_rows(self.session.spark, rows).project(keep(table.columns))
                 readings[table.qualified] = Reading(table, bag, saw)
 
         self.reader.side_by_side(read, sites)
         return readings
+
+    def _lookups(
+        self, site: str, tables: Sequence[Table], conditions: Mapping[str, tuple[Comparison, ...]]
+    ) -> dict[Table, Lookup]:
+        """For tables that need not be read as a whole: what their source can be asked for instead."""
+        source = self.reader.sites.source_at(site)
+        found: dict[Table, Lookup] = {}
+        for table in tables:
+            types = dict(zip(table.columns, table.types, strict=True))
+            wanted = conditions.get(table.qualified, ())
+            if pushed := tuple(each for each in wanted if source.can_push(each, types[each.column])):
+                found[table] = Lookup(table, table.columns, conditions=pushed)
+        return found
 
     def _check_reaches(self, table: Table, csn: int) -> None:
         """Refuses to go back behind the beginning of a table's history."""

@@ -7,11 +7,16 @@ csn, so that neither the deltas nor rollview's algebra above `align` judge thems
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 
+from pyspark.sql import functions as f
+
+from rollview.algebra.expression import TRUE, to_sql
 from rollview.events import Events
 from rollview.service.attached import check_attached
 from rollview.service.comparison import Difference, counted, differences, stored_rows
 from rollview.service.session import Session
+from rollview.service.slices import Slice, draw, sliced_tables
 from rollview.service.snapshot import SnapshotReader
 from rollview.service.step_timer import timed_step
 from rollview.service.stored_view import StoredViews
@@ -20,7 +25,10 @@ from rollview.service.view_sql import view_sql
 
 @dataclass(frozen=True)
 class Verification:
-    """The comparison of one view; `differences` holds the first of them."""
+    """The comparison of one view; `differences` holds the first of them.
+
+    `part` says which rows were compared, if not all were.
+    """
 
     view: str
     csn: int
@@ -28,6 +36,7 @@ class Verification:
     different: int
     columns: tuple[str, ...]
     differences: tuple[Difference, ...]
+    part: Slice | None = None
 
     @property
     def is_right(self) -> bool:
@@ -44,8 +53,8 @@ class VerifyDriver:
     session: Session
     events: Events
 
-    def run(self, name: str) -> Verification:
-        """Compares a stored view with its recomputation at the same csn."""
+    def run(self, name: str, fraction: float = 1.0, chance: Random | None = None) -> Verification:
+        """Compares a stored view, or a slice that is drawn by chance, with its recomputation at its csn."""
         # Columns can be named only once there is a session.
         spark = self.session.spark
         stored = self.stored.open(name)
@@ -53,13 +62,20 @@ class VerifyDriver:
         csn = stored.record.materialized_csn
         columns = [column for column, _ in stored.layout.columns]
         with timed_step(self.events, "verify", name), self.snapshots.scratch() as folder:
-            readings = self.snapshots.read(stored.view.named_tables, folder)
-            relations = {
-                table: self.snapshots.at_csn(reading, csn).expanded_frame()
-                for table, reading in readings.items()
-            }
+            part = draw(stored, fraction, chance or Random()) if fraction < 1.0 else None
+            sliced = {} if part is None else sliced_tables(stored.view, part.column)
+            asked = {table: part.comparisons(own) for table, own in sliced.items() if part}
+            readings = self.snapshots.read(stored.view.named_tables, folder, asked)
+            relations = {}
+            for table, reading in readings.items():
+                rows = self.snapshots.at_csn(reading, csn)
+                # Also what the change log says of rows that were not asked for.
+                rows = rows.select(part.holds(sliced[table])) if part and table in sliced else rows
+                relations[table] = rows.expanded_frame()
+            compared = f.expr(to_sql(TRUE if part is None else part.holds(part.column)))
             with view_sql(spark, stored.view.sql, relations) as recomputed:
-                both = counted(stored.shown_rows().frame, recomputed, columns)
-                rows = stored_rows(both)
+                ours, theirs = stored.shown_rows().frame, recomputed.toDF(*columns)
+                both = counted(ours.where(compared), theirs.where(compared), columns)
+                number = stored_rows(both)
                 found, different = differences(both, columns)
-        return Verification(name, csn, rows, different, tuple(columns), tuple(found))
+        return Verification(name, csn, number, different, tuple(columns), tuple(found), part)
