@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from rollview.algebra.history import Seen
 from rollview.algebra.net_effect import Range
@@ -142,20 +142,30 @@ class Catalog:
             captured.unregister(connection, tables)
 
     def restart(
-        self, gone: Sequence[str], tables: Sequence[Table], origins: Mapping[str, tuple[str, str]]
+        self,
+        gone: Sequence[str],
+        tables: Sequence[Table],
+        origins: Mapping[str, tuple[str, str]],
+        noted: Sequence[Fault] = (),
     ) -> None:
         """Lets the history of tables begin again, at once: some go, these come.
 
         It begins at a csn of its own, since what was committed in between has none: no csn may stand for two
-        states. Views that stand before that csn can still be read, but not be propagated any more.
+        states. Views that stand before that csn can still be read, but not be propagated any more; `noted` is
+        what keeps them.
         """
         with self._database.writing() as connection:
-            captured.unregister(connection, gone)
-            if gone:
-                last = history.last_csn(connection)
-                when = max(self._clock(), history.commit_time(connection, last) or 0.0)
-                connection.execute(insert(schema.unit_of_work).values(csn=last + 1, commit_time=when))
+            self._end_histories(connection, gone)
             captured.register(connection, tables, origins)
+            for fault in noted:
+                faults.note_fault(connection, fault, self._clock())
+
+    def _end_histories(self, connection: Connection, tables: Sequence[str]) -> None:
+        captured.unregister(connection, tables)
+        if tables:
+            last = history.last_csn(connection)
+            when = max(self._clock(), history.commit_time(connection, last) or 0.0)
+            connection.execute(insert(schema.unit_of_work).values(csn=last + 1, commit_time=when))
 
     def tables(self) -> dict[str, Table]:
         """The captured tables by qualified name, as they were registered."""

@@ -37,6 +37,9 @@ Scope = Literal["site", "table", "view"]
 TRUNCATED = "Truncated"
 """The kind of fault of a table that was emptied by TRUNCATE."""
 
+RELOADING = "Reloading"
+"""The kind of fault of a view that `run` has to load. It is over when the view is loaded, not before."""
+
 
 @dataclass(frozen=True)
 class Faults:
@@ -48,6 +51,9 @@ class Faults:
 
     def halt(self, scope: Scope, name: str, error: Exception, csn: int = 0) -> None:
         """Something cannot go on; `csn` is the first that it cannot have, if that is known."""
+        known = self.catalog.faults(scope).get(name)
+        if known is not None and known.kind == RELOADING:
+            return
         told = error_fields(error)
         message, hint = self.events.hide(told["message"]), self.events.hide(told.get("hint", ""))
         fault = Fault(scope, name, told["kind"], message, hint, csn)
@@ -72,7 +78,9 @@ class Faults:
         """These go on; what had stopped among them is told."""
         stopped = self.catalog.faults(scope)
         for name in names:
-            if name in stopped and self.catalog.clear_fault(scope, name):
+            if name not in stopped or stopped[name].kind == RELOADING:
+                continue
+            if self.catalog.clear_fault(scope, name):
                 self.events.emit(Resumed(scope, owner(name)))
 
     def stopped(self) -> dict[str, Fault]:
@@ -80,7 +88,8 @@ class Faults:
         tables, sites = self.catalog.faults("table"), self.catalog.faults("site")
         found = dict(self.catalog.faults("view"))
         for name, view in self.views.all().items():
-            if reason := detached(self.catalog, view):
+            is_reloading = name in found and found[name].kind == RELOADING
+            if not is_reloading and (reason := detached(self.catalog, view)):
                 found[name] = Fault("view", name, "HistoryBroken", reason, WAY_ON)
             for table in view.tables:
                 fault = tables.get(table.qualified) if table.source else found.get(table.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
-from rollview.catalog import CaptureStep, Catalog, Lease, Step
+from rollview.catalog import CaptureStep, Catalog, Fault, Lease, Step
 from rollview.errors import RollviewError
 from rollview.events import Events
 from rollview.service.capture import LEASE as CAPTURE
@@ -92,8 +92,11 @@ class SourcePreparation:
         begun = {table.qualified for table in own} - (captured.keys() - set(gone))
         self.capture.faults.resume("table", begun)
 
-    def begin_again(self, names: Iterable[str]) -> None:
-        """Lets the history of captured tables begin again, as they are; whoever reads them must be loaded."""
+    def begin_again(self, names: Iterable[str], reloading: Sequence[Fault]) -> None:
+        """Lets the history of captured tables begin again, as they are; whoever reads them must be loaded.
+
+        `reloading` are faults that say so, of views that are.
+        """
         catalog = self.catalog
         with catalog.lease(CAPTURE, PATIENCE_SECONDS) as lease:
             self.capture.take_back(lease)
@@ -109,7 +112,7 @@ class SourcePreparation:
                 for site in sorted({table.site for table in own} - known):
                     origins[site] = (source, self.sites.sources[source].current_position(site))
             tables = [captured[name] for name in gone]
-            catalog.restart(gone, tables, origins)
+            catalog.restart(gone, tables, origins, reloading)
             self._create_change_logs(tables)
         self.capture.run(PATIENCE_SECONDS, needed={table.site for table in tables})
         self.capture.faults.resume("table", gone)

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 
 from rollview.algebra.view import View, owner
 from rollview.catalog import Fault
 from rollview.errors import EvaluationError, LeaseHeld, LogLost, RollviewError, SourceChanged
+from rollview.events import Retry
 from rollview.service.definitions import is_full, reloads_on_loss
-from rollview.service.faults import TRUNCATED, Faults, concerns_all
+from rollview.service.faults import RELOADING, TRUNCATED, Faults, concerns_all, error_fields
 from rollview.service.layout import layout_of
 from rollview.service.load import LoadDriver
 from rollview.service.prepare_sources import SourcePreparation
@@ -29,15 +31,13 @@ PATIENCE_SECONDS = 30.0
 class ReloadDriver:
     """Loads views again, with those that read them.
 
-    `_tried` is how far it was tried in vain, by view; `_to_load` are views whose tables have begun again, by
-    the reason; `_due` says when to try again.
+    `_tried` is how far it was tried in vain, by view; `_due` says when to try again.
     """
 
     faults: Faults
     load: LoadDriver
     sources: SourcePreparation
     _tried: dict[str, int] = field(default_factory=dict)
-    _to_load: dict[str, set[str]] = field(default_factory=dict)
     _due: Backoff = field(default_factory=Backoff)
 
     def repair(self) -> None:
@@ -46,7 +46,7 @@ class ReloadDriver:
             if fault.kind != EvaluationError.__name__ or not self._has_changed(name, fault):
                 continue
             self._tried[name] = self.faults.catalog.last_csn()
-            with self._trying(("view", name)):
+            with self._trying(("view", name), f"load {owner(name)}"):
                 self.run([name], f"csn {fault.csn} could not be computed", fault.csn)
                 del self._tried[name]
                 self.faults.resume("view", [name])
@@ -62,24 +62,45 @@ class ReloadDriver:
                 if fault.kind == TRUNCATED or reloads_on_loss(views.named(owner(name)))
             }
             if loaded and self._due.is_due((fault.scope, fault.name)):
-                with self._trying((fault.scope, fault.name)):
-                    self.sources.begin_again(tables)
-                    self._to_load[fault.message] = loaded
-        for reason, names in list(self._to_load.items()):
-            if self._due.is_due(("load", reason)):
-                with self._trying(("load", reason)):
-                    self.run(names, reason)
-                    del self._to_load[reason]
+                with self._trying((fault.scope, fault.name), f"begin {fault.name} again"):
+                    self.sources.begin_again(tables, self._reloading(loaded, fault))
+        self._load_begun()
+
+    def _reloading(self, names: Collection[str], loss: Fault) -> list[Fault]:
+        """What is written down of views that are going to be loaded, with those that read them.
+
+        Whatever happens then, whoever runs knows what is left to load.
+        """
+        views, hint = self.faults.views.all(), "`rollview run` loads it; until then it can be read as it is"
+        found: dict[str, Fault] = {}
+        for name, view in views.items():
+            inputs = [table.name for table in view.tables if not table.source and table.name in found]
+            if name in names or (inputs and not is_full(view)):
+                why = loss.message if name in names else f"{owner(inputs[0])} is loaded anew"
+                found[name] = Fault("view", name, RELOADING, why, hint, loss.csn)
+        return list(found.values())
+
+    def _load_begun(self) -> None:
+        """Loads the views that are to be loaded, dependencies first; a load takes the fault away."""
+        left = {n: f for n, f in self.faults.catalog.faults("view").items() if f.kind == RELOADING}
+        for name, view in self.faults.views.all().items():
+            waits = any(table.name in left for table in view.tables if not table.source)
+            if name in left and not waits and self._due.is_due(("load", name)):
+                with self._trying(("load", name), f"load {owner(name)}"):
+                    self._load(view, left[name].message)
+                    del left[name]
 
     @contextmanager
-    def _trying(self, key: tuple[str, str]) -> Iterator[None]:
-        """What fails is tried again later; the fault stands until then."""
+    def _trying(self, key: tuple[str, str], what: str) -> Iterator[None]:
+        """What fails is told, and tried again later; the fault stands until then."""
         try:
             yield
         except RollviewError as error:
             if concerns_all(error) and not isinstance(error, LeaseHeld):
                 raise
-            self._due.failed(key, error)
+            attempt, pause = self._due.failed(key, error)
+            if pause < inf:
+                self.faults.events.emit(Retry(what, attempt, pause, **error_fields(error)))
 
     def _lost(self) -> Iterator[tuple[Fault, set[str]]]:
         """What has lost changes: tables, each for itself, or all of a site."""
@@ -98,9 +119,12 @@ class ReloadDriver:
             if name not in names and not inputs:
                 continue
             why = reason if name in names else f"{owner(inputs[0])} was loaded"
-            layout = layout_of(self.load.session.spark, view)
-            self.load.run(view, layout, why, PATIENCE_SECONDS, since=since if name in names else None)
+            self._load(view, why, since if name in names else None)
             loaded.add(name)
+
+    def _load(self, view: View, reason: str, since: int | None = None) -> None:
+        layout = layout_of(self.load.session.spark, view)
+        self.load.run(view, layout, reason, PATIENCE_SECONDS, since=since)
 
     def _has_changed(self, name: str, fault: Fault) -> bool:
         catalog, view = self.faults.catalog, self.faults.views.named(name)
