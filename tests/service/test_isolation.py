@@ -11,8 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 from shop import MORE_VIEWS, VIEWS, Shop, check_all, shown, transact
 
+from rollview.algebra.view import View
 from rollview.errors import EvaluationError, PointError, RollviewError, SourceChanged, SourceError
-from rollview.events import Event, Halted, Resumed, Verified
+from rollview.events import Event, Halted, Resumed, Retry, Verified
+from rollview.service.load import LoadDriver
 from rollview.service.project import Project
 from rollview.service.retry import Stop
 from rollview.sources.source import Batch, Loss
@@ -256,4 +258,107 @@ def test_oracle_a_view_that_asks_for_it_is_loaded_after_a_loss_and_verified(
         project.run(stop=stop)
         for name in shop.views:
             assert shown(project, name) == shop.expected_now(name), name
+    shop.close()
+
+
+def test_oracle_a_load_after_a_loss_that_failed_is_not_forgotten(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever runs next tries again, and loads what reads the view, too; until then `status` says why."""
+    properties = "TBLPROPERTIES ('rollview.on_loss' = 'reload')"
+    views = {
+        "families": f"CREATE MATERIALIZED VIEW families {properties} AS {MORE_VIEWS['families']}",
+        "kinds": "SELECT kind, count(*) AS n FROM families GROUP BY kind",
+        "grand_total": MORE_VIEWS["grand_total"],
+    }
+    shop = Shop(tmp_path / "shop", views)
+    transact(shop, 12)
+    real = SQLiteSource.capture, LoadDriver.run
+    losses = [{"shop.product": Loss("table product is not what it was")}]
+
+    def losing(source: SQLiteSource, site: str, after: str, limit: int) -> Batch:
+        batch = real[0](source, site, after, limit)
+        is_lost = losses and site == "shop" and batch.transactions
+        return Batch(batch.transactions, batch.log_position, losses.pop()) if is_lost else batch
+
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        before = {name: shown(project, name) for name in ("families", "kinds")}
+    for failing, stopped in (("families", {"families", "kinds"}), ("kinds", {"kinds"})):
+
+        def load(driver: LoadDriver, view: View, *rest: Any, failing: str = failing, **options: Any) -> Any:
+            if view.name == failing:
+                raise SourceError("the source is away for a while", subject="shop")
+            return real[1](driver, view, *rest, **options)
+
+        with monkeypatch.context() as patch, Project.open(shop.folder, spark) as project:
+            told: list[Event] = []
+            project.subscribe(told.append)
+            patch.setattr(SQLiteSource, "capture", losing)
+            patch.setattr(LoadDriver, "run", load)
+            shop.connections["shop"].execute("INSERT OR REPLACE INTO product VALUES (1, 'x', 2)")
+            with pytest.raises(RollviewError, match="stands at csn"):
+                project.run(once=True)
+            assert [each.what for each in told if isinstance(each, Retry)] == [f"load {failing}"]
+            status = {view.name: view for view in project.status().views}
+            assert {name for name, view in status.items() if view.state == "stopped"} == stopped
+            halted = status["kinds"].halted
+            assert halted is not None and halted.kind == "Reloading" and "families" in halted.reason
+            for name in stopped:
+                assert shown(project, name) == before[name], name
+    with Project.open(shop.folder, spark) as project:
+        project.run(once=True)
+        spans = {view.name: [span.reason for span in view.spans] for view in project.status().views}
+        reasons = ["table product is not what it was"], ["families is loaded anew"]
+        assert spans == {"families": reasons[0], "kinds": reasons[1], "grand_total": []}
+        for name in shop.views:
+            assert shown(project, name) == shop.expected_now(name), name
+        assert set(_states(project).values()) == {"running"}
+    shop.close()
+
+
+def test_oracle_a_view_that_is_late_keeps_no_other_one_waiting(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It catches up piece by piece, here one transaction each; in between the others show the present."""
+    slow = f"CREATE MATERIALIZED VIEW slow TBLPROPERTIES ('rollview.interval' = '1') AS {VIEWS['sold']}"
+    shop = Shop(tmp_path / "shop", {"slow": slow, "grand_total": MORE_VIEWS["grand_total"]})
+    transact(shop, 12)
+    with Project.open(shop.folder, spark) as project:
+        shop.begin()
+        project.setup()
+        began = project.status().last_csn
+        for number in range(1001, 1006):
+            _insert_sale(shop, number)
+        project.refresh("grand_total")
+        rounds = project._drivers.run.round
+        monkeypatch.setattr("rollview.service.run.CATCH_UP_SECONDS", 0.0)
+
+        def stand() -> tuple[int, int, int]:
+            status = project.status()
+            views = {view.name: view.materialized for view in status.views}
+            return status.last_csn, views["grand_total"], views["slow"]
+
+        assert stand() == (began + 5, began + 5, began)
+        for piece in (1, 2):
+            _insert_sale(shop, 2000 + piece)
+            rounds.run()
+            last = began + 5 + piece
+            assert stand() == (last, last, began + piece)
+            for name in shop.views:
+                csn = last if name == "grand_total" else began + piece
+                assert shown(project, name) == shop.expected(project, name, csn), name
+        for piece in (3, 4, 5, 6, 7):
+            assert rounds.run().busy
+            assert stand() == (last, last, began + piece)
+        # From then on they go together again.
+        _insert_sale(shop, 3000)
+        _insert_sale(shop, 3001)
+        rounds.run()
+        assert stand() == (last + 2, last + 2, last + 2)
+        # Whoever asks for all of it at once gets it.
+        for number in range(4001, 4004):
+            _insert_sale(shop, number)
+        project.refresh("grand_total")
+        check_all(shop, project)
     shop.close()

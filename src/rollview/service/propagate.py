@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
+from math import inf
 from typing import Any
 
 from rollview.algebra.history import CSN
@@ -63,18 +64,24 @@ class PropagateDriver:
         """Who is told what happens."""
         return self.faults.events
 
-    def run_all(self, names: Sequence[str], upto: int | None, wait_seconds: float) -> Propagations:
+    def run_all(
+        self,
+        names: Sequence[str],
+        upto: int | None,
+        wait_seconds: float,
+        limited: Mapping[str, float] | None = None,
+    ) -> Propagations:
         """Propagates views side by side, a view that reads another one after that one; the steps of each.
 
-        A view that fails keeps the others from nothing.
+        A view that fails keeps the others from nothing. `limited` says which views have only so many seconds.
         """
-        waiting = list(names)
+        waiting, seconds = list(names), limited or {}
         steps: dict[str, int] = {}
         failed: dict[str, Exception] = {}
 
         def run(name: str) -> int:
             try:
-                return self.run(name, upto, wait_seconds)
+                return self.run(name, upto, wait_seconds, seconds.get(name, inf))
             except Exception as error:
                 failed[name] = error
                 return 0
@@ -87,10 +94,15 @@ class PropagateDriver:
                 waiting = [name for name in waiting if name not in ready]
         return Propagations(steps, failed)
 
-    def run(self, name: str, upto: int | None = None, wait_seconds: float = 0.0) -> int:
-        """Propagates a view as far as its relations reach, or up to a csn; returns the number of steps."""
+    def run(
+        self, name: str, upto: int | None = None, wait_seconds: float = 0.0, most_seconds: float = inf
+    ) -> int:
+        """Propagates a view as far as its relations reach, or up to a csn; returns the number of steps.
+
+        When `most_seconds` are over, the step that was begun is the last one.
+        """
         view = self.views.named(name)
-        steps = 0
+        steps, end = 0, time.monotonic() + most_seconds
         with self.catalog.lease(f"propagate:{name}", wait_seconds) as lease:
             self.recover(lease, view)
             check_attached(self.catalog, view)
@@ -99,6 +111,8 @@ class PropagateDriver:
             try:
                 while self._step(lease, view, limit):
                     steps += 1
+                    if time.monotonic() >= end:
+                        break
             except EvaluationError as found:
                 self._stop_before(lease, view, found)
         return steps

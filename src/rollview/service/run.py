@@ -27,6 +27,8 @@ from rollview.service.retry import Backoff, Stop, follow, reporting_failure
 
 MAINTAIN_SECONDS = 60.0
 ONCE_PATIENCE_SECONDS = 600.0
+CATCH_UP_SECONDS = 5.0
+"""How long a view that is behind what others show may work before these have their turn again."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ class Round:
         """Where everything stands."""
         return self.faults.catalog
 
-    def run(self) -> Rounded:
-        """Captures, propagates and applies."""
+    def run(self, catch_up_seconds: float | None = None) -> Rounded:
+        """Captures, propagates and applies; a view that is late goes on in the next round after a while."""
         halted = {(work, name) for work in ("view", "apply") for name in self.catalog.faults("view")}
         self.due.only(halted | {("site", name) for name in self.catalog.faults("site")})
         busy, failed = False, dict[str, Exception]()
@@ -83,7 +85,8 @@ class Round:
         # Not further, or a view could be propagated for as long as writers write, while the others wait.
         upto = self.catalog.last_csn()
         names = [name for name in self._names() if self.due.is_due(("view", name))]
-        done = self.propagate.run_all(names, upto, 0.0)
+        piece = CATCH_UP_SECONDS if catch_up_seconds is None else catch_up_seconds
+        done = self.propagate.run_all(names, upto, 0.0, dict.fromkeys(self._late(names), piece))
         # Somebody else propagates a view whose lease is held; the next round sees what came of it.
         stopped = {name: error for name, error in done.failed.items() if not isinstance(error, LeaseHeld)}
         self._halt(stopped)
@@ -112,12 +115,18 @@ class Round:
     def _apply_all(self, names: Sequence[str]) -> Mapping[str, Exception]:
         """Rolls all views to one csn: the least of their high-water marks that all of them can show.
 
-        A view that cannot go on shows its last csn, and the others do not wait for it.
+        A view that cannot go on shows its last csn, and the others do not wait for it. Nor do they wait for
+        one that is behind what they show already: it catches up by itself, or with others like it.
         """
         catalog, halted = self.catalog, self.faults.stopped()
         running = [name for name in names if name not in halted]
-        csn = min((catalog.high_water(name) for name in running), default=0)
-        targets = dict.fromkeys(running, newest_uncondensed(catalog, running, csn))
+        targets: dict[str, int] = {}
+        while running:
+            late = self._late(running)
+            together = [name for name in running if name not in late]
+            csn = min(catalog.high_water(name) for name in together)
+            targets |= dict.fromkeys(together, newest_uncondensed(catalog, together, csn))
+            running = late
         for name in halted.keys() & catalog.views().keys():
             if self.due.is_due(("apply", name)):
                 targets[name] = newest_uncondensed(catalog, [name], catalog.high_water(name))
@@ -128,6 +137,12 @@ class Round:
             return self.apply.run_all(targets, "run", 1.0).failed
         except LeaseHeld:
             return {}
+
+    def _late(self, names: Sequence[str]) -> list[str]:
+        """The views whose delta does not reach what another one shows: never all of them."""
+        records = self.catalog.views()
+        shown = max((records[name].materialized_csn for name in names), default=0)
+        return [name for name in names if self.catalog.high_water(name) < shown]
 
     def _names(self) -> list[str]:
         """The views that are maintained by deltas, and can go on from where they stand."""
@@ -165,7 +180,7 @@ class RunDriver:
             self.round.due.only(())
             if once:
                 with reporting_failure("run", self.events):
-                    done = self.round.run()
+                    done = self.round.run(catch_up_seconds=inf)
                     self.maintain_lake()
                     done.check()
                     self.round.check_attached()
