@@ -3,7 +3,8 @@
 Writers keep writing all the time, with plain sqlite3. The processes that are killed do different things: the
 first load, `rollview run` with much compaction and pruning, reloads, refreshes, condensing. The next one
 has started Spark already and goes on where the killed one fell. At the end everything is captured and
-refreshed, and every view is compared with DuckDB at the csn it shows and at older ones.
+refreshed, and every view is compared with DuckDB at the csn it shows and at older ones. Every transaction
+that was committed must have been captured by itself, but for those that are marked as merged.
 
     python benchmarks/kills.py --kills 200
 
@@ -23,7 +24,9 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from bisect import bisect_right
+from collections import defaultdict
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,9 @@ RETENTION = "{changes: 5s, deltas: 40s, files: 5s}"
 LONGEST_LIFE_SECONDS = 6.0
 PATIENCE_SECONDS = 180.0
 READY, BEGUN = "ready", "begun"
+
+Captured = dict[int, tuple[int, bool]]
+"""By version the source txid of a captured transaction, and whether it may stand for several."""
 
 
 class Writers:
@@ -149,12 +155,11 @@ def victim(folder: Path, seed: int) -> None:
     """What the killed processes do, until they are killed."""
     from rollview.lake import maintenance as files  # noqa: PLC0415
     from rollview.service import maintenance, retry, run  # noqa: PLC0415
-    from rollview.sources.sqlite import watch  # noqa: PLC0415
+    from rollview.sources.sqlite.watch import CommitWatch  # noqa: PLC0415
 
     run.MAINTAIN_SECONDS, retry.POLL_SECONDS, maintenance.MANY_FILES, files._FEWEST = 0.5, 0.05, 4, 2
-    # Where transactions end in a WAL that started over is known only to the process that watched it: after
-    # a kill, what it had not captured comes as one transaction. The campaign counts, so no WAL starts over.
-    watch.CommitWatch._let_start_over = lambda _: None  # type: ignore[method-assign]
+    # WALs start over many times, so that what is known of their transactions has to last.
+    CommitWatch.__init__.__defaults__ = (600.0, 1.0, 200, 800)  # type: ignore[attr-defined]
     chance = random.Random(seed)
     with Project.open(folder) as project:
         project.spark.range(10).count()
@@ -195,6 +200,7 @@ class Campaign:
         for _ in range(20):
             self.shop.transact()
         self.writers = Writers(self.shop, seed)
+        self.captured: defaultdict[tuple[str, str], Captured] = defaultdict(dict)
 
     def run(self) -> list[str]:
         """All kills, then what is wrong."""
@@ -208,6 +214,7 @@ class Campaign:
                 waiting = Victim(self.folder, self.seed * 1000 + number + 1)
                 time.sleep(max(0.0, died_at - time.monotonic()))
                 trouble = present.kill(with_spark=self.chance.random() < 0.7)
+                self._note_captured()
                 tell(f"kill {number + 1:3} of {self.kills}: {deed:8} csn {self._csn()}")
                 if trouble:
                     return [f"a process ended by itself ({deed}):\n{trouble}"]
@@ -230,10 +237,25 @@ class Campaign:
         finally:
             catalog.close()
 
+    def _note_captured(self) -> None:
+        """What has been captured since the last look, before maintenance forgets it."""
+        file = self.folder / "lake" / "catalog.db"
+        if not file.exists():
+            return
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True)) as catalog:
+            tables = {name for (name,) in catalog.execute("SELECT name FROM sqlite_schema")}
+            if "part" not in tables:
+                return
+            histories = dict(catalog.execute("SELECT site, min(history) FROM captured_table GROUP BY site"))
+            for site, *part in catalog.execute("SELECT site, version, source_txid, is_merged FROM part"):
+                version, source_txid, is_merged = part
+                self.captured[site, histories.get(site, "")][version] = (source_txid, bool(is_merged))
+
     def _judge(self, project: Project) -> list[str]:
         """Everything that is not as it should be."""
         project.setup()
         project.capture()
+        self._note_captured()
         last = project.refresh().csn
         wrong = [f"{site}: {why}" for site in SCHEMAS if (why := self._miscounted(project, site))]
         wrong += [f"unfinished: {what}" for what in project.status().unfinished]
@@ -255,17 +277,28 @@ class Campaign:
         return wrong
 
     def _miscounted(self, project: Project, site: str) -> str:
-        """Why the number of captured transactions cannot be right; empty if it is."""
-        captured = project._warehouse.catalog.sites()[site]
+        """Why what was captured cannot be what was committed; empty if it can."""
+        catalog = project._warehouse.catalog
+        site_now, history = (
+            catalog.sites()[site],
+            min(
+                catalog.histories()[name].id for name, table in catalog.tables().items() if table.site == site
+            ),
+        )
         found = self.shop.connections[site].execute(
             "SELECT version FROM _rollview_cuts WHERE origin IS NOT NULL"
         )
-        begun = [version for (version,) in found]
-        source_txids = [source_txid for source_txid in self.writers.states[site] if source_txid]
-        possible = {sum(source_txid > start for source_txid in source_txids) for start in begun}
-        if captured.version in possible and int(captured.log_position.partition("@")[0]) == max(source_txids):
-            return ""
-        return f"{captured.version} transactions captured up to {captured.log_position}, possible: {possible}"
+        captured = self.captured[site, history]
+        unseen = site_now.merged - sum(is_merged for _, is_merged in captured.values())
+        commits = sorted(source_txid for source_txid in self.writers.states[site] if source_txid)
+        reasons = [_wrong_count(captured, commits, start, unseen) for (start,) in found]
+        if int(site_now.log_position.partition("@")[0]) != commits[-1]:
+            return f"captured up to {site_now.log_position}, committed up to {commits[-1]}"
+        if max(captured) != site_now.version:
+            return f"{site_now.version} captured, the last one that is known is {max(captured)}"
+        marked = f"{site_now.merged} of {site_now.version} captured transactions may stand for several"
+        tell(f"{site}: {marked}")
+        return "" if "" in reasons else f"{marked}; {'; or '.join(reasons)}"
 
     def _states(self, project: Project, csn: int) -> dict[str, Any] | None:
         """The state of every site at a csn, by the captured source txids; None where one has none yet."""
@@ -281,6 +314,23 @@ class Campaign:
                 return None
             states[site] = self.writers.states[site][source_txids[version]]
         return states
+
+
+def _wrong_count(captured: Captured, commits: list[int], start: int, unseen: int) -> str:
+    """Why captured transactions are not those that were committed after a start; empty if they are.
+
+    One that is marked stands for one or several, every other one for exactly one. Those that were forgotten
+    before anybody saw them are counted together, where none of them can be marked.
+    """
+    before, before_txid = 0, start
+    for version, (source_txid, is_merged) in sorted(captured.items()):
+        committed = bisect_right(commits, source_txid) - bisect_right(commits, before_txid)
+        number = version - before
+        may_be_more = is_merged or (number > 1 and unseen > 0)
+        if committed < number or (committed > number and not may_be_more):
+            return f"from {start}: {number} captured up to {source_txid}, but {committed} committed"
+        before, before_txid = version, source_txid
+    return ""
 
 
 def _readable(project: Project, view: str, oldest: int, last: int) -> list[int]:

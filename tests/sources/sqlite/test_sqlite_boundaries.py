@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import threading
 import time
 from contextlib import closing
@@ -20,6 +21,8 @@ from rollview.errors import ReadPointLost
 from rollview.sources.source import CapturedTransaction
 from rollview.sources.sqlite import SQLiteSource
 from rollview.sources.sqlite import watch as watching
+from rollview.sources.sqlite.captured import state_of
+from rollview.sources.sqlite.wal import WalReader
 from rollview.sources.sqlite.watch import CommitWatch
 
 
@@ -213,6 +216,44 @@ def test_a_watch_that_nobody_uses_for_a_while_overlooks_nothing(
         found, _ = drain(source, log_position, 10_000)
         assert [each.merged for each in found] == [1] * 400
         source.close()
+
+
+@pytest.mark.parametrize("limits", [(50, 10_000), (50, 50)], ids=["in passing", "holding writers up"])
+def test_a_process_that_lets_the_wal_start_over_and_dies_takes_no_boundary_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]
+) -> None:
+    """What it had seen and nobody had captured is found by the next one, though the WAL is another."""
+    monkeypatch.setattr(CommitWatch.__init__, "__defaults__", (60.0, 10.0, *limits))
+    path = tmp_path / "a.db"
+    with closing(database(path, "CREATE TABLE t(a INTEGER)")) as connection:
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        source, log_position = ready(path)
+        for number in range(40):
+            connection.execute("INSERT INTO t VALUES (?), (0)", (number,))
+        assert len(source.capture("s", log_position, 1000).transactions) == 40
+        # This is the writer that starts the WAL over.
+        connection.execute("INSERT INTO t VALUES (40), (0)")
+        assert WalReader(path).commits(*_place_of_counter(path)) == [_counter(connection)]
+        source.close()
+        later = SQLiteSource("s", path)
+        found, log_position = drain(later, log_position, 1000)
+        assert [sum(bag(each.rows["s.t"]).values()) for each in found] == [2] * 41
+        # All are known, but nobody knows that these are all.
+        assert {each.merged for each in found} <= {0, 1} and found[-1].merged == 1
+        later.acknowledge("s", log_position)
+        kept = "SELECT count(*) FROM _rollview_cuts WHERE origin IS NULL AND version < ?"
+        assert connection.execute(kept, (_counter(connection),)).fetchone() == (0,)
+        later.close()
+
+
+def _counter(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT version FROM _rollview_version").fetchone()[0])
+
+
+def _place_of_counter(path: Path) -> tuple[int, int]:
+    with closing(writer(path)) as connection:
+        state = state_of(connection, "s")
+    return state.root_page, state.generation
 
 
 def test_a_vacuum_moves_the_counter_but_loses_no_boundary_seen_before(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ without a capture it stops. All that is remembered of a commit is a number.
 Commits of a time in which nobody watched are known only as far as the WAL still has them. Which counter it is
 from which on all are known, the watch knows, too.
 
-That chance costs no knowledge. A snapshot of a WAL that is wholly copied into the database does not use the
-WAL (it holds read lock 0): the next writer may start it over, while the copying of what is then written waits
-for the snapshot. So: take a snapshot, copy (a passive checkpoint), take the next one. If writers are too busy
-for that to succeed and the WAL gets very long, they are held up for just this long.
+That chance costs no knowledge, not even if this process dies: ends of transactions that nobody has captured
+yet are kept in the database before, as cuts. A snapshot of a WAL that is wholly copied into the database does
+not use the WAL (it holds read lock 0): the next writer may start it over, while the copying of what is then
+written waits for the snapshot. So: take a snapshot, copy (a passive checkpoint), take the next one. If
+writers are too busy for that to succeed and the WAL gets very long, they are held up for just this long.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from contextlib import contextmanager, suppress
 
 from rollview.errors import RollviewError
 from rollview.sources.sqlite.captured import State
-from rollview.sources.sqlite.connection import explained
-from rollview.sources.sqlite.database import Database, DatabaseSnapshot
+from rollview.sources.sqlite.connection import explained, opened, transaction
+from rollview.sources.sqlite.database import Database, DatabaseSnapshot, cut
 from rollview.sources.sqlite.wal import WalReader
 
 HOLD_SECONDS = 600.0
@@ -34,6 +35,7 @@ FOLLOW_SECONDS = 10.0
 LONG_FRAMES = 4_000
 VERY_LONG_FRAMES = 16_000
 _PATIENCE_SECONDS = 1.0
+_KEPT_AT_ONCE = 5_000
 
 
 class CommitWatch:
@@ -55,6 +57,7 @@ class CommitWatch:
         self._lock = threading.RLock()
         self._reader = WalReader(database.path)
         self._commits: set[int] = set()
+        self._kept: set[int] = set()
         self._all_known_from: int | None = None
         self._counter_at: tuple[int, int] | None = None
         self._held: sqlite3.Connection | None = None
@@ -149,6 +152,7 @@ class CommitWatch:
     def _let_start_over(self) -> None:
         if self._reader.frames < self._long_frames:
             return
+        self._keep_commits()
         if self._reader.frames < self._very_long_frames:
             self._copy_between_snapshots()
             return
@@ -157,6 +161,18 @@ class CommitWatch:
             with suppress(sqlite3.OperationalError):
                 writer.execute("BEGIN IMMEDIATE")
             self._copy_between_snapshots()
+
+    def _keep_commits(self) -> None:
+        """Writes down the commits that nobody has captured yet: the WAL will not tell of them again."""
+        commits = sorted(self._commits - self._kept)
+        with suppress(RollviewError):
+            for first in range(0, len(commits), _KEPT_AT_ONCE):
+                some = commits[first : first + _KEPT_AT_ONCE]
+                with opened(self._database.path, _PATIENCE_SECONDS) as connection, transaction(connection):
+                    for commit in some:
+                        cut(connection, commit)
+                self._kept.update(some)
+        self._kept &= self._commits
 
     def _copy_between_snapshots(self) -> None:
         self._follow()
