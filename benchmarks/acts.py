@@ -11,53 +11,36 @@ Exit code 1 on any difference, with the seed.
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
-import time
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+
+from campaign import Campaign
+from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests" / "service"), str(ROOT / "tests")]
 
 from owner_acts import Owned  # noqa: E402
 
-from rollview.spark.session import open_session  # noqa: E402
 
-ROUNDS = 12
+@contextmanager
+def opened(folder: Path, spark: SparkSession, seed: int) -> Iterator[Owned]:
+    """A world, closed at the end."""
+    world = Owned(folder, spark, seed)
+    try:
+        yield world
+    finally:
+        world.close()
 
 
-def main() -> int:
-    """Seed after seed, until the time is over."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=100, help="the first seed")
-    arguments = parser.parse_args()
-    spark = open_session("acts", {"master": "local[2]"})
-    end = time.monotonic() + 60 * arguments.minutes
-    deeds: Counter[str] = Counter()
-    stops: Counter[str] = Counter()
-    seed = arguments.seed
-    while time.monotonic() < end:
-        with tempfile.TemporaryDirectory() as folder:
-            world = Owned(Path(folder), spark, seed)
-            done: list[str] = []
-            try:
-                for _ in range(ROUNDS):
-                    done.append(world.round())
-            except Exception as error:
-                print(f"seed {seed}, after {done}: {error}", flush=True)
-                return 1
-            finally:
-                world.close()
-            deeds += world.deeds
-            stops += world.stops
-            print(f"seed {seed}: {'; '.join(done)}", flush=True)
-        seed += 1
-    print(f"{deeds.total()} acts {dict(deeds)}; views stopped {dict(stops)}; all right in the end")
-    return 0
+def told(counts: Mapping[str, Counter[str]]) -> str:
+    """The last line."""
+    deeds, stops = counts["deeds"], counts["stops"]
+    return f"{deeds.total()} acts {dict(deeds)}; views stopped {dict(stops)}; all right in the end"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(Campaign("acts", __doc__, opened, ("deeds", "stops"), told).main())

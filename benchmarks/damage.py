@@ -12,56 +12,42 @@ Exit code 1 on any difference, with the seed.
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
-import time
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from campaign import Campaign
+from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "service"))
 
 from damage import Damaged  # noqa: E402
 
-from rollview.spark.session import open_session  # noqa: E402
 
-ROUNDS = 12
+@contextmanager
+def opened(folder: Path, spark: SparkSession, seed: int) -> Iterator[Damaged]:
+    """A world, closed at the end, with what it has patched."""
+    with pytest.MonkeyPatch.context() as patch:
+        world = Damaged(folder, spark, seed, patch)
+        try:
+            yield world
+        finally:
+            world.shop.close()
 
 
-def main() -> int:
-    """Seed after seed, until the time is over."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--seed", type=int, default=100, help="the first seed")
-    arguments = parser.parse_args()
-    spark = open_session("damage", {"master": "local[2]"})
-    end = time.monotonic() + 60 * arguments.minutes
-    deeds: Counter[str] = Counter()
-    hints: Counter[str] = Counter()
-    seed = arguments.seed
-    while time.monotonic() < end:
-        with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-            world = Damaged(Path(folder), spark, seed, patch)
-            done = []
-            try:
-                for _ in range(ROUNDS):
-                    done.append(world.round())
-            except Exception as error:
-                print(f"seed {seed}, after {done}: {error}", flush=True)
-                return 1
-            finally:
-                world.shop.close()
-            deeds += world.deeds
-            hints += world.hints
-            print(f"seed {seed}: {'; '.join(done)}", flush=True)
-        seed += 1
-    print(f"{deeds.total()} deeds: {', '.join(f'{name} {n}' for name, n in deeds.most_common())}")
-    print(f"{hints.total()} hints led back: {', '.join(f'{name} {n}' for name, n in hints.most_common())}")
-    return 0
+def told(counts: Mapping[str, Counter[str]]) -> str:
+    """The last lines."""
+    deeds, hints = counts["deeds"], counts["hints"]
+    return f"{deeds.total()} deeds: {_listed(deeds)}\n{hints.total()} hints led back: {_listed(hints)}"
+
+
+def _listed(found: Counter[str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in found.most_common())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(Campaign("damage", __doc__, opened, ("deeds", "hints"), told).main())
