@@ -270,7 +270,7 @@ def test_an_unknown_kind_stops_whoever_works_on_its_subject(catalog: Catalog, ur
     assert catalog.pending(PropagateStep, "w") == [mine]
     unreadable, readable = sorted(catalog.unfinished(), key=lambda step: -step.id)
     assert isinstance(unreadable, UnreadableStep) and readable == mine
-    catalog.abandon(lease, unreadable)
+    catalog.give_up(lease, unreadable)
     assert catalog.pending(PropagateStep, "v") == [] and catalog.unfinished() == [mine]
 
 

@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 from shop import Shop, check_all, check_unharmed, shown
 
 from rollview.catalog import LoadStep
-from rollview.errors import StepRefused
+from rollview.errors import HistoryBroken, SourceUnavailable, StepRefused
+from rollview.service.load import LoadDriver
 from rollview.service.project import Project
 
 pytestmark = pytest.mark.slow
@@ -119,7 +120,7 @@ def test_oracle_steps_of_an_older_release_are_finished(releases: Releases) -> No
     ids=["capture", "propagate", "apply", "unknown kind"],
 )
 def test_oracle_a_step_of_a_newer_release_is_refused_with_a_way_out(
-    releases: Releases, place: str, kind: str | None, reload: list[str]
+    releases: Releases, place: str, kind: str | None, reload: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     releases.die(place)
     if kind is None:
@@ -137,9 +138,30 @@ def test_oracle_a_step_of_a_newer_release_is_refused_with_a_way_out(
         assert (unfinished.problem, unfinished.hint) == (caught.value.message, caught.value.hint)
     names = reload or ["all"]
     assert " ".join(["`rollview setup", *(f"--reload {name}" for name in names)]) + "`" in unfinished.hint
+    _reload_in_vain(releases, reload, monkeypatch)
     with releases.open() as project:
-        project.setup(reload)
+        with pytest.raises(HistoryBroken, match="cannot go on"):
+            project.run(once=True)
+        assert "sales_by_state" in project.setup().loaded
         check_all(releases.shop, project)
+
+
+def _reload_in_vain(releases: Releases, reload: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reload that fails: what the views showed before can be read all the time, and afterwards."""
+    with releases.open() as project, monkeypatch.context() as patch:
+        before = {name: shown(project, name) for name in VIEWS}
+
+        def check_readable(*_: object, **__: object) -> None:
+            assert project.status().unfinished == ()
+            for name, rows in before.items():
+                assert shown(project, name) == rows, name
+            raise SourceUnavailable("the source is away", subject="crm")
+
+        patch.setattr(LoadDriver, "run", check_readable)
+        with pytest.raises(SourceUnavailable):
+            project.setup(reload)
+        for name, rows in before.items():
+            assert shown(project, name) == rows, name
 
 
 def test_a_reload_that_died_is_given_up_by_the_next_setup(shop: Shop, project: Project) -> None:

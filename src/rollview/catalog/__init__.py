@@ -15,7 +15,18 @@ from rollview.catalog.effects import (
 )
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease
-from rollview.catalog.records import Fault, Part, Refresh, Site, Span, TableHistory, Unit, ViewRecord, Waiting
+from rollview.catalog.records import (
+    GIVEN_UP,
+    Fault,
+    Part,
+    Refresh,
+    Site,
+    Span,
+    TableHistory,
+    Unit,
+    ViewRecord,
+    Waiting,
+)
 from rollview.catalog.step_bounds import (
     ApplyStep,
     CaptureStep,
@@ -36,6 +47,7 @@ from rollview.catalog.step_bounds import (
 from rollview.catalog.steps import UnreadableStep
 
 __all__ = [
+    "GIVEN_UP",
     "ApplyStep",
     "CaptureStep",
     "Catalog",

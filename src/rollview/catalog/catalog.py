@@ -310,10 +310,24 @@ class Catalog:
             fence(connection, lease)
             steps.finish_step(connection, step, effects, self._clock())
 
-    def abandon(self, lease: Lease, step: Step[StepBounds[Any]] | UnreadableStep) -> None:
+    def abandon(self, lease: Lease, step: Step[StepBounds[Any]]) -> None:
         """Ends a step without effects."""
         with self._database.writing() as connection:
             fence(connection, lease)
+            steps.end_step(connection, step)
+
+    def give_up(self, lease: Lease, step: UnreadableStep) -> None:
+        """Ends a step that this release cannot read, with all that it may have changed.
+
+        Of its views nothing is left but what they show, until they are loaded. Where it concerns all, what
+        was captured is forgotten.
+        """
+        with self._database.writing() as connection:
+            fence(connection, lease)
+            for name in step.views:
+                views.freeze(connection, name)
+            if step.concerns_all:
+                self._end_histories(connection, list(captured.read_tables(connection)))
             steps.end_step(connection, step)
 
     def abandon_pending(self, lease: Lease, subject: str, *kinds: type[StepBounds[Any]]) -> None:

@@ -91,6 +91,10 @@ class Fault:
         return not self.columns or not set(self.columns).isdisjoint(table.columns)
 
 
+GIVEN_UP = "given up"
+"""In the place of a history: a step was given up that may have changed the view, which cannot go on."""
+
+
 @dataclass(frozen=True)
 class ViewRecord:
     """A view that has been loaded. `columns` is what a reader sees, `stored` what its state consists of.

@@ -22,7 +22,7 @@ from rollview.catalog.effects import (
     ViewDropped,
 )
 from rollview.catalog.faults import clear_fault
-from rollview.catalog.records import Refresh, Span, ViewRecord
+from rollview.catalog.records import GIVEN_UP, Refresh, Span, ViewRecord
 from rollview.errors import CatalogError, NotRegistered
 
 _view, _position, _refresh = schema.view.c, schema.position.c, schema.refresh.c
@@ -156,6 +156,14 @@ def end_span(connection: Connection, effect: SpanEnded, now: float) -> None:
     row = connection.execute(select(schema.view).where(_view.name == effect.view)).mappings().one()
     connection.execute(insert(schema.span).values(**row, **ended))
     _take_away(connection, effect.view)
+
+
+def freeze(connection: Connection, name: str) -> None:
+    """Leaves nothing of a view but what it shows: it can be read, and has to be loaded before it goes on."""
+    shown = connection.scalar(select(_view.materialized_csn).where(_view.name == name))
+    kept = {"oldest_csn": shown, "histories": json.dumps({"": GIVEN_UP})}
+    connection.execute(update(schema.view).where(_view.name == name).values(**kept))
+    connection.execute(update(schema.position).where(_position.view_name == name).values(csn=shown))
 
 
 def _take_away(connection: Connection, name: str) -> None:

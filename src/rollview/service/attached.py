@@ -8,7 +8,7 @@ nor recomputed, until `setup` loads them.
 from __future__ import annotations
 
 from rollview.algebra.view import View, owner
-from rollview.catalog import Catalog
+from rollview.catalog import GIVEN_UP, Catalog
 from rollview.errors import HistoryBroken
 from rollview.service.definitions import is_full
 
@@ -34,6 +34,8 @@ def detached(catalog: Catalog, view: View) -> str:
         return ""
     views = catalog.views()
     known = views[view.name].histories
+    if GIVEN_UP in known.values():
+        return "an unfinished step of another release, which may have changed it, was given up"
     # Before each table had a history of its own, it had that of its site.
     sites = {table.qualified: table.site for table in view.tables if table.source}
     for name, history in histories_of(view, catalog).items():

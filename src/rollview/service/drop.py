@@ -1,11 +1,10 @@
-"""drop: forgets views and captured tables, first in the catalog, then in the lake."""
+"""drop: forgets views, first in the catalog, then in the lake."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.catalog import (
     Catalog,
@@ -24,7 +23,7 @@ PATIENCE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class DropDriver:
-    """Drops views and captured tables."""
+    """Drops views."""
 
     catalog: Catalog
     tables: LakeTables
@@ -45,15 +44,6 @@ class DropDriver:
         """Drops the views that read a table, or a view with those that read it."""
         for reader in readers_of(self.views.all(), name):
             self.view(reader)
-
-    def captured(self, tables: Mapping[str, Table]) -> None:
-        """Drops the views that read these tables, then the tables with their change logs; of whole sites."""
-        for name in tables:
-            self.with_readers(name)
-        # All at once: half a site could neither be captured nor be told from a whole one.
-        self.catalog.unregister(list(tables))
-        for table in tables.values():
-            self.tables.drop(self.tables.change_log(table))
 
 
 def readers_of(views: Mapping[str, View], name: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from rollview.algebra.view import View, is_stage
@@ -70,23 +71,21 @@ class SetupDriver:
         return report
 
     def _give_up_unreadable(self, leaving: set[str]) -> None:
-        """Ends steps that this release cannot finish, once the views that they may have changed are dropped.
+        """Ends steps that this release cannot finish; what their views show stays until they are loaded.
 
         Refused unless all of these views are dropped or reloaded anyway.
         """
         catalog = self.catalog
         if not self._unreadable(leaving):
             return
-        # Whoever could still be at work on such a step holds one of these, or that of a view, which dropping
-        # the view takes.
-        with catalog.lease(CAPTURE, PATIENCE_SECONDS) as lease, catalog.lease(APPLY, PATIENCE_SECONDS):
-            steps = self._unreadable(leaving)
-            for name in dict.fromkeys(name for step in steps for name in step.views):
-                self.drop.with_readers(name)
-            if any(step.concerns_all for step in steps):
-                self.drop.captured(catalog.tables())
+        with ExitStack() as held:
+            # Whoever could still be at work on such a step holds one of these, or that of a view.
+            lease = held.enter_context(catalog.lease(CAPTURE, PATIENCE_SECONDS))
+            held.enter_context(catalog.lease(APPLY, PATIENCE_SECONDS))
+            for name in {view for step in self._unreadable(leaving) for view in step.views}:
+                held.enter_context(catalog.lease(f"propagate:{name}", PATIENCE_SECONDS))
             for step in self._unreadable(leaving):
-                catalog.abandon(lease, step)
+                catalog.give_up(lease, step)
 
     def _unreadable(self, leaving: set[str]) -> list[UnreadableStep]:
         found = [step for step in self.catalog.unfinished() if isinstance(step, UnreadableStep)]
