@@ -22,6 +22,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from shop import SCHEMAS, Shop, check_all, check_unharmed, shown, transact
 
+from pages.what_if import what_if
 from rollview.errors import InputError, LakeError, LeaseHeld, RollviewError
 from rollview.service.project import Project
 from rollview.service.retry import Stop
@@ -83,6 +84,33 @@ def test_run_waits_for_a_source_that_went_away(shop: Shop, project: Project) -> 
     check_all(shop, project)
 
 
+@what_if(
+    "all sources",
+    "`rollview setup` runs while `run` does",
+    "`run` notices and goes on with what is new",
+)
+def test_run_goes_on_with_what_setup_has_changed(shop: Shop, project: Project, spark: SparkSession) -> None:
+    stop = Stop()
+    daemon = threading.Thread(target=lambda: project.run(stop=stop))
+    daemon.start()
+    try:
+        shop.views |= {"kinds": "SELECT kind, count(*) AS n FROM shop.product GROUP BY kind"}
+        del shop.views["sold"]
+        shop.write_project()
+        with Project.open(shop.folder, spark) as other:
+            assert set(other.setup().loaded) == {"kinds"}
+            transact(shop)
+            shop.connections["shop"].execute("INSERT OR REPLACE INTO product VALUES (1, 'newest', 1)")
+            shop.states["shop"].append(shop.copy("shop"))
+            _wait_for(lambda: shown(other, "kinds") == shop.expected_now("kinds"))
+            assert [view.name for view in other.status().views] == ["kinds", "sales_by_state"]
+        assert daemon.is_alive()
+    finally:
+        stop.now()
+        daemon.join()
+    check_all(shop, project)
+
+
 def _wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -90,6 +118,11 @@ def _wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
+@what_if(
+    "all sources",
+    "a column that views use is dropped, renamed or has another type",
+    "these views stop. After their files are edited, `rollview setup` loads just these",
+)
 def test_columns_that_change_while_running(shop: Shop, project: Project) -> None:
     transact(shop)
     connection = shop.connections["shop"]
@@ -178,6 +211,11 @@ def test_without_wal_states_are_true_and_status_says_composite(tmp_path: Path, s
 # Disk and lake
 
 
+@what_if(
+    "all sources",
+    "catalog, disk or Spark fail",
+    "everything waits and is tried again",
+)
 @pytest.mark.parametrize(
     "place", ["rollview.lake.data_files.pq.write_table", "rollview.lake.transaction._commit"]
 )
@@ -216,6 +254,11 @@ def _attribute(place: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
+@what_if(
+    "all sources",
+    "the lake's tables of one view are damaged",
+    "that view stops; `rollview setup --reload VIEW` loads it",
+)
 @pytest.mark.parametrize("table", ["views/sold", "state/sales_by_state", "deltas/sold", "changes/shop/sales"])
 @pytest.mark.parametrize("deed", ["a row more", "a file less"])
 def test_a_lake_table_changed_by_hand(

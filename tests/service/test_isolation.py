@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from shop import MORE_VIEWS, VIEWS, Shop, check_all, shown, transact
 
+from pages.what_if import what_if
 from rollview.algebra.view import View
 from rollview.errors import EvaluationError, PointError, RollviewError, SourceChanged, SourceError
 from rollview.events import Event, Halted, Resumed, Retry, Verified
@@ -57,6 +58,12 @@ def _insert_sale(shop: Shop, number: int) -> None:
     shop.states["shop"].append(shop.copy("shop"))
 
 
+@what_if(
+    "all sources",
+    "a source is away, locked, or refuses us",
+    "the views that need it stop; the others go on. It is tried again, after pauses of up to 30 "
+    "s. What it commits meanwhile gets its csn when it is back",
+)
 def test_oracle_a_source_that_is_away_stops_only_its_views(tmp_path: Path, spark: SparkSession) -> None:
     with _opened(tmp_path / "shop", spark) as (shop, project, told):
         before = {name: shown(project, name) for name in _ON_CRM}
@@ -102,6 +109,12 @@ def test_oracle_a_source_that_is_away_stops_only_its_views(tmp_path: Path, spark
         assert sorted(halts) == sorted(set(halts))
 
 
+@what_if(
+    "all sources",
+    "changes of a table are lost, for whatever reason",
+    "the views that use the table, or the columns in question, are rolled to the last csn that is "
+    "right and stop. `rollview setup` loads just these, or `rollview.on_loss` does",
+)
 @pytest.mark.parametrize("where", ["batch", "transaction"])
 def test_oracle_a_table_that_loses_changes_stops_only_its_views(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, where: str
@@ -165,6 +178,13 @@ _RATIOS = {
 }
 
 
+@what_if(
+    "all sources",
+    "a row that a view's SQL cannot compute (division by zero, overflow, a cast that fails)",
+    "that view stops at the csn before, and names the expression, the csn and the changed rows. "
+    "Once the row is corrected at its source it goes on by itself, from the first csn at which it "
+    "can be computed again",
+)
 def test_oracle_a_row_that_cannot_be_computed_stops_only_its_views(
     tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -9,12 +9,19 @@ import pytest
 from pyspark.sql import SparkSession
 from shop import VIEWS, Shop, shown, transact
 
+from pages.what_if import what_if
 from rollview.errors import ProjectMoved
 from rollview.service.project import Project
 
 pytestmark = pytest.mark.slow
 
 
+@what_if(
+    "all sources",
+    "the project is moved or copied",
+    "it can be read; before it captures, `rollview setup --moved` or `--copy` must say which of "
+    "both it was, so that a copy does not take what the original has not read yet",
+)
 def test_oracle_a_project_that_was_moved_asks_first(tmp_path: Path, spark: SparkSession) -> None:
     shop = Shop(tmp_path / "shop", {"sold": VIEWS["sold"]})
     transact(shop, 12)

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from pages.what_if import what_if
 from rollview.errors import SourceChanged
 from rollview.events import Event, Halted
 from rollview.service.project import Project
@@ -129,6 +130,11 @@ def test_a_loss_stops_the_views_of_that_table_until_setup(
     assert not crm.stopped(project) and all(verdict.is_right for verdict in project.verify())
 
 
+@what_if(
+    "PostgreSQL",
+    "`TRUNCATE`",
+    "noticed in the log, at its transaction; `run` reloads the views of the table by itself",
+)
 def test_views_of_a_table_that_was_truncated_are_loaded_again_by_themselves(
     crm: Crm, project: Project
 ) -> None:

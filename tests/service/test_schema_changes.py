@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from shop import Shop, shown
 
+from pages.what_if import what_if
 from rollview.errors import ViewError
 from rollview.service.project import Project
 
@@ -20,6 +21,12 @@ _VIEWS = {
 }
 
 
+@what_if(
+    "all sources",
+    "a column is added; one that no view uses is dropped, renamed or altered; indexes, comments, rights",
+    "nothing. `SELECT *` means the columns at the time of `setup`; `status` mentions those that "
+    "came later, within a minute, and `rollview setup --reload VIEW` takes them in",
+)
 def test_oracle_columns_that_no_view_uses_come_and_go(tmp_path: Path, spark: SparkSession) -> None:
     shop = Shop(tmp_path / "shop", _VIEWS)
     connection = shop.connections["shop"]

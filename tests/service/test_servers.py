@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from pages.what_if import what_if
 from rollview.cli import main
 from rollview.errors import RollviewError
 from rollview.service.project import Project
@@ -167,6 +168,12 @@ def test_large_readings_are_spread_over_spark(
     check(project, live)
 
 
+@what_if(
+    "all sources",
+    "the log of a source is lost, or another server answers",
+    "its views stop; `rollview setup --reload SOURCE` loads them. With the property "
+    "`'rollview.on_loss' = 'reload'` they are loaded by themselves",
+)
 def test_a_dropped_slot_is_an_error_and_its_source_is_reloaded(project: Project, live: Live) -> None:
     untouched = project._warehouse.views.record("products").loaded_csn
     with psycopg.connect(live.crm_dsn, autocommit=True) as connection:
@@ -231,6 +238,11 @@ def test_both_parts_of_a_global_transaction_are_one_csn(project: Project, live: 
     assert before == {"CA", "NV"}
 
 
+@what_if(
+    "all sources",
+    "TRUNCATE",
+    "the views that read the table are loaded anew by themselves",
+)
 def test_truncate_loads_the_views_anew(project: Project, live: Live) -> None:
     live.shop("TRUNCATE sales")
     project.run(once=True)

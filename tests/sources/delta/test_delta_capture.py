@@ -13,6 +13,7 @@ from delta_tables import SITE, append, arrow, captured, counts, make_table
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
+from pages.what_if import what_if
 from rollview.algebra.history import Seen
 from rollview.errors import CaptureRefused, LogLost, OptionError, SourceChanged, SourceMissing
 from rollview.rows import FileScan
@@ -21,6 +22,12 @@ from rollview.sources.delta import DeltaSource, changes
 FEED = {"delta.enableChangeDataFeed": "true"}
 
 
+@what_if(
+    "Delta tables",
+    "`UPDATE`, `DELETE`, `MERGE`, overwrite, `RESTORE`",
+    "transactions like any other",
+    under="nothing stops",
+)
 @pytest.mark.parametrize("configuration", [{}, FEED])
 def test_update_delete_merge_overwrite_restore(tmp_path: Path, configuration: dict[str, str]) -> None:
     table = make_table(tmp_path, [(1, "a"), (2, "b"), (3, None)], configuration=configuration)
@@ -100,6 +107,13 @@ def test_the_commit_says_when_it_was_made(tmp_path: Path) -> None:
     assert transaction.commit_time == 1_500_000_000.25
 
 
+@what_if(
+    "Delta tables",
+    "`VACUUM` removed files that were not captured yet",
+    "stops",
+    "a file is missing",
+    under="the table stops",
+)
 @pytest.mark.parametrize("configuration", [{}, FEED])
 def test_vacuumed_files_are_missed_in_words(tmp_path: Path, configuration: dict[str, str]) -> None:
     table = make_table(tmp_path, [(1, "a"), (2, "b")], configuration=configuration)
@@ -123,6 +137,13 @@ def test_a_change_data_feed_does_without_the_data_files(tmp_path: Path) -> None:
     assert captured(source, origin)[0] == [{(1, "a"): -1, (1, "z"): 1}]
 
 
+@what_if(
+    "Delta tables",
+    "log cleaned up before it was captured; a log entry that vanished",
+    "stops",
+    "a commit is missing",
+    under="the table stops",
+)
 def test_a_log_cleaned_up_behind_a_checkpoint(tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
     source = DeltaSource("d", tmp_path)
@@ -155,6 +176,13 @@ def test_a_log_entry_that_vanished(tmp_path: Path) -> None:
             each.capture(SITE, log_position, 10)
 
 
+@what_if(
+    "Delta tables",
+    "column added, also one of a type that is not supported; other partitions, properties, "
+    "`OPTIMIZE`, checkpoints",
+    "nothing",
+    under="nothing stops",
+)
 def test_a_new_column_stops_nothing(tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
     source = DeltaSource("d", tmp_path)
@@ -222,6 +250,13 @@ def test_a_column_of_another_type(tmp_path: Path) -> None:
             each.read({table: ("k",)}, tmp_path)
 
 
+@what_if(
+    "Delta tables",
+    "captured column dropped, renamed or of another type",
+    "stops after all that was committed before",
+    "the commit says so",
+    under="the table stops",
+)
 def test_a_column_that_is_gone(tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
     source = DeltaSource("d", tmp_path)
@@ -235,6 +270,13 @@ def test_a_column_that_is_gone(tmp_path: Path) -> None:
         source.read({table: ("k",)}, tmp_path)
 
 
+@what_if(
+    "Delta tables",
+    "folder restored from an older copy, written since or not",
+    "stops",
+    "the commit at the log position is not the one that was captured",
+    under="the table stops",
+)
 @pytest.mark.parametrize("commits", [0, 1, 2])
 def test_a_folder_restored_from_an_older_copy(tmp_path: Path, commits: int) -> None:
     """The same table, the same versions, but other commits under them."""
@@ -256,6 +298,13 @@ def test_a_folder_restored_from_an_older_copy(tmp_path: Path, commits: int) -> N
             each.seen(SITE, read_point, _Marks(origin))
 
 
+@what_if(
+    "Delta tables",
+    "table dropped and created again, or replaced by another one",
+    "stops",
+    "identity in the metadata",
+    under="the table stops",
+)
 @pytest.mark.parametrize("commits", [0, 1, 4])
 def test_a_table_made_again_under_the_old_name(tmp_path: Path, commits: int) -> None:
     make_table(tmp_path, [(1, "a")])
@@ -291,6 +340,12 @@ class _Marks:
         return {source_txid: source_txid}
 
 
+@what_if(
+    "Delta tables",
+    "table dropped",
+    "stops until it is back",
+    under="the table stops",
+)
 def test_a_dropped_table(tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
     source = DeltaSource("d", tmp_path)
@@ -301,6 +356,13 @@ def test_a_dropped_table(tmp_path: Path) -> None:
         source.capture(SITE, origin, 10)
 
 
+@what_if(
+    "Delta tables",
+    "deletion vectors, column mapping, or a reader feature that rollview does not know",
+    "stops at the commit that brings it",
+    "protocol of the commit",
+    under="the table stops",
+)
 @pytest.mark.parametrize(
     ("features", "configuration", "reason"),
     [

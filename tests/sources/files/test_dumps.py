@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pages.what_if import what_if
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import Seen
 from rollview.errors import DumpError, InputError, LogLost, OptionError, SourceChanged
@@ -104,6 +105,12 @@ def test_a_folder_of_parts_is_one_dump(dumps: Path) -> None:
     assert changes(source, origin)[0] == {(1, "a"): -1, (1, "z"): 2}
 
 
+@what_if(
+    "dumps",
+    "dump removed before the next one was captured",
+    "stops when the next one comes",
+    under="the table stops",
+)
 def test_a_dump_that_is_needed_and_gone_or_another_one(dumps: Path) -> None:
     first = csv(dumps, "d1.csv", "1,a")
     source = opened(dumps)
@@ -122,6 +129,13 @@ def test_a_dump_that_is_needed_and_gone_or_another_one(dumps: Path) -> None:
     assert changes(opened(dumps), log_position)[0] == {(1, "b"): -1, (1, "c"): 1}
 
 
+@what_if(
+    "dumps",
+    "key twice or `NULL`",
+    "stops until the dump is replaced",
+    "the declared key is checked in every dump",
+    under="the table stops",
+)
 @pytest.mark.parametrize(
     ("line", "reason"), [("1,b", "id = 1 occurs 2 times"), (",b", "id = NULL occurs 1 time")]
 )
@@ -153,6 +167,13 @@ def test_types_are_inferred_once(dumps: Path) -> None:
         source.capture(SITE, source.capture(SITE, origin, 1).log_position, 1)
 
 
+@what_if(
+    "dumps",
+    "column missing, or of another type",
+    "stops; a correct dump in its place lets it go on, `setup --reload` takes the new columns",
+    "header or schema of the dump",
+    under="the table stops",
+)
 def test_a_column_that_is_missing(dumps: Path) -> None:
     csv(dumps, "d1.csv", "1,a")
     source = opened(dumps)
@@ -165,6 +186,12 @@ def test_a_column_that_is_missing(dumps: Path) -> None:
         source.read({table: ("id",)}, dumps)
 
 
+@what_if(
+    "dumps",
+    "column added, or columns in another order",
+    "nothing; the new column is not captured",
+    under="nothing stops",
+)
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_new_column_stops_nothing(dumps: Path, kind: str) -> None:
     if kind == "csv":
@@ -190,6 +217,13 @@ def test_a_new_column_stops_nothing(dumps: Path, kind: str) -> None:
     assert changes(source, changes(source, origin)[1])[0] == {(1, "a"): -1}
 
 
+@what_if(
+    "dumps",
+    "captured dump replaced, for example by an older one",
+    "stops at once",
+    "size and time of its files",
+    under="the table stops",
+)
 def test_a_dump_replaced_by_an_older_one_is_noticed_at_once(dumps: Path) -> None:
     """Not only when the next dump comes: until then, look-ups would find what nobody has captured."""
     csv(dumps, "d1.csv", "1,a")
@@ -209,6 +243,12 @@ def test_a_dump_replaced_by_an_older_one_is_noticed_at_once(dumps: Path) -> None
             each.seen(SITE, read_point, _Marks(log_position, {}))
 
 
+@what_if(
+    "dumps",
+    "all dumps removed",
+    "look-ups are refused: a folder without dumps is not an empty table",
+    under="the table stops",
+)
 def test_dumps_that_are_all_gone_are_not_an_empty_table(dumps: Path) -> None:
     first = csv(dumps, "d1.csv", "1,a")
     source = opened(dumps)
@@ -220,6 +260,12 @@ def test_dumps_that_are_all_gone_are_not_an_empty_table(dumps: Path) -> None:
         source.seen(SITE, read_point, _Marks(origin, {}))
 
 
+@what_if(
+    "dumps",
+    "dump changes or vanishes while it is read",
+    "what was read is dropped, and it is tried again",
+    under="nothing stops",
+)
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_dump_that_vanishes_or_changes_while_it_is_read(
     dumps: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -246,6 +292,12 @@ def test_a_dump_that_vanishes_or_changes_while_it_is_read(
         opened(dumps).read({table: table.columns}, dumps)
 
 
+@what_if(
+    "dumps",
+    "dump cut off or not readable",
+    "stops until the dump is replaced",
+    under="the table stops",
+)
 def test_a_parquet_dump_that_was_cut_off(dumps: Path) -> None:
     parquet(dumps, "d1.parquet", [(1, "a")])
     source = opened(dumps)
@@ -304,6 +356,22 @@ def test_a_table_without_a_dump(dumps: Path) -> None:
     found = source.read({table: table.columns}, dumps)
     assert found.rows[0].num_rows == 0
     assert source.seen(SITE, found.read_point, _Marks(source.current_position(SITE), {})) == Seen(0)
+
+
+@what_if(
+    "dumps",
+    "a dump under a name before the last one",
+    "never looked at",
+    under="nothing stops",
+)
+def test_a_dump_under_a_name_before_the_last_one_is_not_looked_at(dumps: Path) -> None:
+    csv(dumps, "d5.csv", "1,a")
+    source = opened(dumps)
+    origin = source.current_position(SITE)
+    csv(dumps, "d4.csv", "2,b")
+    assert source.capture(SITE, origin, 10).transactions == ()
+    csv(dumps, "d6.csv", "1,a", "3,c")
+    assert changes(source, origin)[0] == {(3, "c"): 1}
 
 
 def test_read_points_of_dumps_that_were_never_captured(dumps: Path) -> None:

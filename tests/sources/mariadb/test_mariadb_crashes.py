@@ -17,6 +17,7 @@ import pymysql
 import pytest
 from mariadb_database import Database, History, Row, counted
 
+from pages.what_if import what_if
 from rollview.errors import SourceUnavailable
 from servers.mariadb import MariaDBServer
 
@@ -126,6 +127,12 @@ def test_oracle_kills_of_both_sides_lose_nothing_and_double_nothing(own: Databas
     assert Counter({row: count for row, count in total.items() if count}) == own.read("t")
 
 
+@what_if(
+    "MariaDB",
+    "the server restarts, the connection breaks, the log is rotated, `server_id` or the host changes",
+    "`run` retries and goes on; nothing is lost or duplicated",
+    under="nothing stops",
+)
 def test_a_restart_of_the_server_is_a_pause(own: Database) -> None:
     history = History(own.source)
     own.execute("INSERT INTO t (v) VALUES (1)")

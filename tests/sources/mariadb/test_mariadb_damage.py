@@ -11,6 +11,7 @@ import pytest
 from mariadb_acts import CREATE_T, do, prepare, summed
 from mariadb_database import Database, History
 
+from pages.what_if import what_if
 from rollview.errors import SourceChanged
 from rollview.sources.source import Lookup
 
@@ -100,6 +101,71 @@ def check_refused(database: Database, why: str, **tables: object) -> None:
             action()
 
 
+@what_if(
+    "MariaDB",
+    "a column dropped, renamed, narrowed or given another type, also if it comes back",
+    "the column is lost: views that do not use it go on",
+    "log",
+    under="columns are lost",
+)
+@what_if(
+    "MariaDB",
+    "a column changed by a session that is not strict (`sql_mode`)",
+    "the column is lost: values may have been cut silently",
+    "log",
+    under="columns are lost",
+)
+@what_if(
+    "MariaDB",
+    "conversion to a character set other than `utf8mb4`",
+    "its texts are lost",
+    "log",
+    under="columns are lost",
+)
+@what_if(
+    "MariaDB",
+    "dropped, dropped and created again, `CREATE OR REPLACE`, renamed, swapped with another table "
+    "(also by online schema change tools)",
+    "lost",
+    "log",
+    under="the table is lost",
+)
+@what_if(
+    "MariaDB",
+    "`TRUNCATE`, `ALTER IGNORE`, a partition dropped, truncated, exchanged or converted, a "
+    "tablespace imported",
+    "lost: the rows are not in the log",
+    "log",
+    under="the table is lost",
+)
+@what_if(
+    "MariaDB",
+    "primary key, or the unique key that tells rows apart, dropped",
+    "lost",
+    "log",
+    under="the table is lost",
+)
+@what_if(
+    "MariaDB",
+    "a foreign key with `CASCADE`, `SET NULL` or `SET DEFAULT` added",
+    "lost: what it does is not in the log",
+    "log",
+    under="the table is lost",
+)
+@what_if(
+    "MariaDB",
+    "engine changed to one without transactions, also if it is changed back",
+    "lost",
+    "log",
+    under="the table is lost",
+)
+@what_if(
+    "MariaDB",
+    "a session that writes with `binlog_row_image` other than `FULL`",
+    "lost where images are incomplete",
+    "log",
+    under="the table is lost",
+)
 @pytest.mark.parametrize(("statements", "why"), LOGGED.values(), ids=LOGGED)
 def test_what_the_log_tells_is_a_loss_at_its_transaction(
     database: Database, statements: list[str], why: str
@@ -121,6 +187,13 @@ def test_what_the_log_tells_is_a_loss_at_its_transaction(
     check_healthy(database, history)
 
 
+@what_if(
+    "MariaDB",
+    "any of these by a session with `sql_log_bin = 0`",
+    "lost, if the table is declared otherwise afterwards",
+    "look, or `setup` if it comes first",
+    under="the table is lost",
+)
 @pytest.mark.parametrize(("statements", "why"), UNLOGGED.values(), ids=UNLOGGED)
 def test_what_the_log_does_not_tell_is_found_by_looking(
     database: Database, statements: list[str], why: str
@@ -179,6 +252,13 @@ def test_what_only_setup_has_seen_is_a_loss_nevertheless(database: Database, sta
     assert Counter([(9, "x", 9)]) in history.changes("t")
 
 
+@what_if(
+    "MariaDB",
+    "a session that writes with `binlog_format = STATEMENT` in this database, or names it",
+    "all tables of the database are lost, because triggers may have written any of them",
+    "log",
+    under="all tables of the database are lost",
+)
 def test_a_statement_may_have_changed_every_table(database: Database) -> None:
     prepare(database)
     history = History(database.source)
@@ -219,6 +299,21 @@ def test_a_statement_of_a_prepared_transaction_is_lost_with_its_commit(database:
     assert "UPDATE t" in transaction.lost["s.t"].message
 
 
+@what_if(
+    "MariaDB",
+    "rows written while `binlog_row_metadata` is not `FULL`",
+    "lost",
+    "log",
+    under="the table is lost",
+)
+@what_if(
+    "MariaDB",
+    "these settings changed for the whole server and changed back",
+    "sessions that began in between are noticed by what they write, as above; `status` shows "
+    "settings that are unfit now",
+    "log",
+    under="the table is lost",
+)
 @pytest.mark.parametrize(
     ("setting", "value", "statement", "why"),
     [

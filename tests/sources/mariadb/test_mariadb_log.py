@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 from mariadb_database import Database, History, counted
 
+from pages.what_if import what_if
 from rollview.errors import LogLost, NotSetUp, RollviewError
 from servers.mariadb import MariaDBServer
 
@@ -95,6 +96,13 @@ def test_files_change_in_mid_stream(table: Database) -> None:
     )
 
 
+@what_if(
+    "MariaDB",
+    "the log was purged before it was captured",
+    "the source's views stop; `rollview setup --reload store`",
+    "log",
+    under="all views of the source stop",
+)
 def test_a_purged_log_is_an_error_with_the_way_out(table: Database) -> None:
     history = History(table.source)
     old = history.log_position.partition(":")[0]
@@ -107,6 +115,13 @@ def test_a_purged_log_is_an_error_with_the_way_out(table: Database) -> None:
         history.capture()
 
 
+@what_if(
+    "MariaDB",
+    "`RESET MASTER`",
+    "the source's views stop; `rollview setup --reload store`",
+    "log, read points",
+    under="all views of the source stop",
+)
 def test_a_reset_log_is_not_taken_for_the_old_one() -> None:
     server = MariaDBServer().start()
     database = Database(server, "reset")
@@ -149,6 +164,13 @@ def test_truncate_is_a_loss_at_its_transaction(table: Database) -> None:
     assert History(table.source).capture() == []
 
 
+@what_if(
+    "MariaDB",
+    "the database is dropped",
+    "the source's views stop; `rollview setup`",
+    "look",
+    under="all views of the source stop",
+)
 def test_dropping_the_database_stops_capture(table: Database) -> None:
     history = History(table.source)
     table.server.create_database(table.name)
@@ -181,6 +203,12 @@ def test_what_leaves_the_rows_alone_does_not_stop_capture(table: Database) -> No
     assert counted(transaction.rows["s.t"]) == Counter([(5, "x", 5)])
 
 
+@what_if(
+    "MariaDB",
+    "`log_bin_compress`",
+    "nothing",
+    under="nothing stops",
+)
 def test_a_compressed_log_is_read_as_any_other(table: Database) -> None:
     history = History(table.source)
     table.execute("SET GLOBAL log_bin_compress = ON", "SET GLOBAL log_bin_compress_min_len = 10")
@@ -197,6 +225,13 @@ def test_a_compressed_log_is_read_as_any_other(table: Database) -> None:
     assert deleted == Counter({**dict.fromkeys(after, -1), (1, "one", 1): -1, (2, "two", 2): -1})
 
 
+@what_if(
+    "MariaDB",
+    "another project's `setup` takes a table out of capture",
+    "lost",
+    "log",
+    under="the table is lost",
+)
 def test_a_table_that_is_added_later_is_captured_from_then_on_by_a_process_that_goes_on(
     table: Database,
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from mariadb_acts import do, prepare, summed
 from mariadb_database import Database, History, counted
 
+from pages.what_if import what_if
 from rollview.sources.source import Lookup
 
 pytestmark = pytest.mark.slow
@@ -76,6 +77,37 @@ HARMLESS = {
 }
 
 
+@what_if(
+    "MariaDB",
+    "a column added (at the end, `FIRST`, `AFTER`), a new order of columns",
+    "nothing: columns are found by name",
+    under="nothing stops",
+)
+@what_if(
+    "MariaDB",
+    "a text, number or decimal widened, labels added to an `ENUM`, conversion to `utf8mb4`",
+    "nothing; a value that does not fit the type of `setup` is lost when it comes",
+    under="nothing stops",
+)
+@what_if(
+    "MariaDB",
+    "index, comment, default, `AUTO_INCREMENT`, row format, grants, `OPTIMIZE`, `ANALYZE`, "
+    "`CHECK`, triggers, views",
+    "nothing",
+    under="nothing stops",
+)
+@what_if(
+    "MariaDB",
+    "partitions made, reorganized, rebuilt, removed",
+    "nothing: the rows stay",
+    under="nothing stops",
+)
+@what_if(
+    "MariaDB",
+    "a foreign key that only refuses (`RESTRICT`) added, a foreign key dropped, `foreign_key_checks = 0`",
+    "nothing: no view relies on it",
+    under="nothing stops",
+)
 @pytest.mark.parametrize("statements", HARMLESS.values(), ids=HARMLESS)
 def test_what_leaves_the_rows_alone_stops_nothing(database: Database, statements: list[str]) -> None:
     tables = prepare(database)
@@ -102,6 +134,13 @@ def test_what_leaves_the_rows_alone_stops_nothing(database: Database, statements
     assert not {**history.logged(), **history.noticed, **later.logged(), **later.noticed}
 
 
+@what_if(
+    "MariaDB",
+    "a value without an equal in Spark (`0000-00-00`, a number beyond the type of `setup`)",
+    "lost, with column, value and transaction",
+    "log",
+    under="the table is lost",
+)
 def test_a_value_that_only_the_wider_column_holds_is_a_loss(database: Database) -> None:
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, a SMALLINT, d DECIMAL(5,2), m TINYINT)")
     database.setup()

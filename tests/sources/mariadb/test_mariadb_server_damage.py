@@ -12,6 +12,7 @@ import pytest
 from mariadb_acts import prepare, writing
 from mariadb_database import Database, History
 
+from pages.what_if import what_if
 from rollview.errors import LogLost, RollviewError, SourceChanged
 from servers.mariadb import ADMIN, PASSWORD, MariaDBServer
 from servers.ordinary_user import give
@@ -74,6 +75,13 @@ def test_a_log_that_is_reset_while_it_is_read(captured: Database, grows: bool) -
     assert len(fresh.capture()) == 1 and fresh.seen(read_point(captured)) is not None
 
 
+@what_if(
+    "MariaDB",
+    "another server at the same address, a promoted replica, a server restored from a backup",
+    "the source's views stop; `rollview setup --reload store`",
+    "log, read points",
+    under="all views of the source stop",
+)
 def test_another_server_at_the_same_address(server: MariaDBServer, captured: Database) -> None:
     history = History(captured.source)
     captured.execute("INSERT INTO t VALUES (5, 'x', 5)")
@@ -143,6 +151,13 @@ def test_a_restarted_server_is_the_same_one(server: MariaDBServer, captured: Dat
     assert seen is not None and seen.upto == 2
 
 
+@what_if(
+    "MariaDB",
+    "`binlog_ignore_db`, `binlog_do_db`, or a server that is started without its log",
+    "all tables of the database are lost",
+    "look",
+    under="all tables of the database are lost",
+)
 @pytest.mark.parametrize(
     ("setting", "value", "why"),
     [
@@ -178,6 +193,19 @@ def test_a_server_that_stops_logging_the_database(
     assert history.capture() == [] and not history.noticed
 
 
+@what_if(
+    "MariaDB",
+    "the server becomes a replica without `log_slave_updates`",
+    "all tables of the database are lost",
+    "look",
+    under="all tables of the database are lost",
+)
+@what_if(
+    "MariaDB",
+    "`replicate_*` filters of a replica",
+    "nothing: what it does not apply is not in its tables",
+    under="nothing stops",
+)
 def test_a_replica_that_does_not_log_what_it_replicates(captured: Database) -> None:
     """Captured as a server of its own; then somebody makes it a replica."""
     origin = MariaDBServer({"server-id": "2"}).start()

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from pages.what_if import what_if
 from rollview.sources.mariadb.events import LoggedStatement
 from rollview.sources.mariadb.redefinition import keeps_values
 from rollview.sources.mariadb.registered import Registered
@@ -128,6 +129,13 @@ def damage_of(text: str, current: str = "shop", strict: bool = True) -> dict[str
     return {name: each.reason for name, each in damage.items()}
 
 
+@what_if(
+    "MariaDB",
+    "an `ALTER TABLE` that rollview does not know",
+    "lost: in doubt it stops",
+    "log",
+    under="the table is lost",
+)
 @pytest.mark.parametrize(("statement", "damage"), DAMAGING.items())
 def test_a_statement_damages(statement: str, damage: str) -> None:
     found = damage_of(statement)
@@ -156,6 +164,13 @@ def test_a_session_that_is_not_strict_may_change_values_silently(statement: str)
     assert damage_of(statement, strict=False).keys() == {"orders"}
 
 
+@what_if(
+    "MariaDB",
+    "the expression of a generated column changed",
+    "generated columns are lost",
+    "log",
+    under="columns are lost",
+)
 @pytest.mark.parametrize(
     ("statement", "columns"),
     [

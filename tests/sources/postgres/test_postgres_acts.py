@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from postgres_history import Bag, Database, History, add, bag, net, table_named
 
+from pages.what_if import what_if
 from rollview.errors import CaptureRefused, LogLost, NotSetUp, SourceChanged
 from rollview.sources.postgres import PostgresSource
 
@@ -231,6 +232,64 @@ DAMAGE = [
 ]
 
 
+@what_if(
+    "PostgreSQL",
+    "a table is taken out of the publication, also if it is put back; gets a row filter or a "
+    "column list, also for a while",
+    "noticed by the member's row in the catalog; `setup` adds the table without a filter",
+    under="the views of that table stop; `rollview setup` reloads them",
+)
+@what_if(
+    "PostgreSQL",
+    "`SET UNLOGGED`, also for a while",
+    "the server refuses it for a published table, so it has to be taken out of the publication "
+    "first: as above",
+    under="the views of that table stop; `rollview setup` reloads them",
+)
+@what_if(
+    "PostgreSQL",
+    "a table is dropped, renamed, moved to another schema, or swapped with another",
+    "noticed by its id behind the name",
+    under="the views of that table stop; `rollview setup` reloads them",
+)
+@what_if(
+    "PostgreSQL",
+    "another table `INHERITS` from it",
+    "noticed; `setup` refuses such tables",
+    under="the views of that table stop; `rollview setup` reloads them",
+)
+@what_if(
+    "PostgreSQL",
+    "`ALTER COLUMN … TYPE … USING` with the same type, a generated column's new expression",
+    "noticed, because the server rewrites the table and alters the column. It cannot be told from "
+    "a rewrite for another reason *and* another change of a column's properties, both since "
+    "`setup`: that is a loss, too. (`VACUUM FULL` and `CLUSTER` are no such rewrite unless all "
+    "columns are of short fixed types.)",
+    under="the views that use the column stop; `rollview setup`, after their files are edited "
+    "if need be, reloads them",
+)
+@what_if(
+    "PostgreSQL",
+    "`ALTER TYPE … RENAME VALUE` of an enum, also for a while",
+    "noticed by the value's row in the catalog",
+    under="the views that use the column stop; `rollview setup`, after their files are edited "
+    "if need be, reloads them",
+)
+@what_if(
+    "PostgreSQL",
+    "a collation that takes unequal texts as equal",
+    "noticed, because keys would find too much",
+    under="the views that use the column stop; `rollview setup`, after their files are edited "
+    "if need be, reloads them",
+)
+@what_if(
+    "PostgreSQL",
+    "the publication's options are altered, also if they are altered back; it has another owner "
+    "or is renamed for a while",
+    "noticed by its row in the catalog, which does not say what was altered; `setup` lets it "
+    "publish everything again",
+    under="the views of all tables stop; `rollview setup` reloads them",
+)
 @pytest.mark.parametrize("act", DAMAGE, ids=lambda act: act.name)
 def test_an_act_that_may_lose_changes_is_noticed_and_setup_mends_it(database: Database, act: Act) -> None:
     source, history = world(database)
@@ -268,6 +327,13 @@ def test_an_act_that_may_lose_changes_is_noticed_and_setup_mends_it(database: Da
     assert stale.source.capture("s", stale.log_position, 10).lost == {}
 
 
+@what_if(
+    "PostgreSQL",
+    "the publication, or its comment, is replaced or dropped",
+    "noticed by its id; the server cannot read what it logged without a publication, so `setup` "
+    "creates publication and slot anew",
+    under="all views of the source stop; `rollview setup --reload crm` reloads them",
+)
 def test_a_publication_of_the_same_name_is_another_one(database: Database) -> None:
     source, history = world(database)
     ((name, comment),) = database.rows("SELECT pubname::text, obj_description(oid) FROM pg_publication")
@@ -339,6 +405,13 @@ def test_a_comment_that_was_removed_is_noticed(database: Database) -> None:
     assert caught.value.subject == "s" and "--reload s" in caught.value.hint
 
 
+@what_if(
+    "PostgreSQL",
+    "`REPLICA IDENTITY` is not `FULL` any more",
+    "noticed at once; if it was `FULL` again before, at the transaction whose old rows are not in "
+    "the log. If nothing but insertions happened meanwhile, nothing is lost and nothing stops",
+    under="the views of that table stop; `rollview setup` reloads them",
+)
 def test_a_replica_identity_that_was_less_for_a_while_is_seen_in_the_log(database: Database) -> None:
     source, history = world(database)
     database.execute(
@@ -416,6 +489,31 @@ HARMLESS = {
 }
 
 
+@what_if(
+    "PostgreSQL",
+    "a column is added, with or without a default; a column that no view uses is dropped, renamed or altered",
+    "harmless; new columns can be used after a `setup`, which locks and reloads nothing",
+    under="nothing stops",
+)
+@what_if(
+    "PostgreSQL",
+    "indexes, comments, rights, owners, triggers, policies, constraints, defaults, `NOT NULL`, "
+    "statistics, storage options, fill factor",
+    "harmless",
+    under="nothing stops",
+)
+@what_if(
+    "PostgreSQL",
+    "`ANALYZE`, `VACUUM`, `VACUUM FULL`, `CLUSTER`, `REINDEX`, another tablespace",
+    "harmless",
+    under="nothing stops",
+)
+@what_if(
+    "PostgreSQL",
+    "a new value of an enum, constraints and defaults of a domain, another deterministic collation",
+    "harmless",
+    under="nothing stops",
+)
 @pytest.mark.parametrize("acts", HARMLESS.values(), ids=HARMLESS)
 def test_what_stops_nothing(database: Database, acts: list[str]) -> None:
     """One after the other, with a writer: not a single loss, nothing to reload, nothing for setup to do."""

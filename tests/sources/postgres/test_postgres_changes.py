@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from postgres_history import Database, History, bag, read, table_named
 
+from pages.what_if import what_if
 from rollview.algebra.history import Seen
 from rollview.errors import SourceChanged
 from rollview.sources.server.changed_rows import SPILL_ROWS
@@ -182,6 +183,13 @@ def test_a_new_column_does_no_harm(database: Database) -> None:
     assert bag(rows) == {(1, 2, "a"): 1}
 
 
+@what_if(
+    "PostgreSQL",
+    "a column is dropped, renamed, created anew, or has another type, even a wider one",
+    "noticed by the column's row in the catalog, or in the log",
+    under="the views that use the column stop; `rollview setup`, after their files are edited "
+    "if need be, reloads them",
+)
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -257,6 +265,12 @@ def test_a_table_that_was_made_anew_is_noticed(database: Database) -> None:
         read(source, "item")
 
 
+@what_if(
+    "PostgreSQL",
+    "a value that Spark cannot represent, such as the date `infinity`",
+    "noticed at its transaction. Change the value, then `rollview setup`",
+    under="the views of that table stop; `rollview setup` reloads them",
+)
 def test_a_large_transaction_with_a_value_without_an_equal_is_lost_alone(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ import pytest
 from postgres_consumer import kept
 from postgres_history import Database, History, bag, read
 
+from pages.what_if import what_if
 from rollview.errors import SourceUnavailable
 from rollview.sources.postgres import PostgresSource
 from servers.postgres import PostgresServer
@@ -135,6 +136,11 @@ def end_prepared(durable: Database) -> None:
             connection.execute(f"COMMIT PREPARED '{gid}'")
 
 
+@what_if(
+    "PostgreSQL",
+    "the server restarts, the connection breaks",
+    "`run` retries; nothing is lost or duplicated",
+)
 def test_a_restart_of_the_server_is_survived_by_the_same_process(durable: Database) -> None:
     source, history = durable.ready()
     durable.execute("INSERT INTO item VALUES (1, 1)")
@@ -202,6 +208,12 @@ def test_an_idle_stream_is_let_go_so_that_the_server_can_stop(durable: Database)
     assert len(history.capture()) == 1
 
 
+@what_if(
+    "PostgreSQL",
+    "rollview is stopped",
+    "the server keeps its log for the slot: `status` shows how much. If rollview stays stopped "
+    "for long, drop the slot",
+)
 def test_what_is_not_forgotten_is_kept_and_what_is_forgotten_is_let_go(durable: Database) -> None:
     source, history = durable.ready()
     confirmed = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots"

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from postgres_history import Database, History, bag, read, table_named
 
+from pages.what_if import what_if
 from rollview.errors import LogLost, ReadPointLost, SourceChanged, SourceFailed
 from rollview.sources.postgres import PostgresSource, fingerprint
 from rollview.sources.postgres.embedded_binaries import binaries
@@ -54,6 +55,13 @@ def reader(database: Database, role: str) -> Iterator[PostgresSource]:
     source.close()
 
 
+@what_if(
+    "PostgreSQL",
+    "row security hides rows from our role",
+    "an error that names the table, never a part of the rows: all sessions run with `row_security "
+    "= off`. When it is off, or the role has `BYPASSRLS`, `run` goes on",
+    under="look-ups are refused, capture goes on",
+)
 def test_row_security_is_an_error_of_readings_and_costs_capture_nothing(
     database: Database, role: str, reader: PostgresSource
 ) -> None:
@@ -85,6 +93,12 @@ def test_a_policy_that_hides_rows_is_an_error_even_if_nobody_looked(
         read(reader, "item")
 
 
+@what_if(
+    "PostgreSQL",
+    "`SELECT` or `USAGE` is revoked",
+    "an error that names the table; `setup` says what to grant",
+    under="look-ups are refused, capture goes on",
+)
 def test_rights_that_were_taken_away_are_an_error_of_readings(
     database: Database, role: str, reader: PostgresSource
 ) -> None:
@@ -129,6 +143,13 @@ def _slot(database: Database) -> str:
     return str(name)
 
 
+@what_if(
+    "PostgreSQL",
+    "the slot is dropped, replaced by another one of the same name, or moved forward; its log is "
+    "gone (`max_slot_wal_keep_size`)",
+    "noticed when the log is opened, by the slot's position",
+    under="all views of the source stop; `rollview setup --reload crm` reloads them",
+)
 def test_a_slot_of_the_same_name_is_another_one(database: Database) -> None:
     source, history = item(database)
     database.execute("INSERT INTO item VALUES (2)")
@@ -167,6 +188,12 @@ def server() -> Iterator[PostgresServer]:
     opened.remove()
 
 
+@what_if(
+    "PostgreSQL",
+    "a standby is promoted, a backup is restored with recovery, `dsn` leads to another server",
+    "noticed by the system identifier and the timeline, which every log position and every answer has",
+    under="all views of the source stop; `rollview setup --reload crm` reloads them",
+)
 def test_a_promotion_or_a_recovery_begins_another_timeline(server: PostgresServer) -> None:
     database = Database(server, "promoted")
     source, history = item(database)
@@ -206,6 +233,12 @@ def _again(server: PostgresServer, name: str) -> Database:
     return opened
 
 
+@what_if(
+    "PostgreSQL",
+    "the files of a backup are put back without recovery",
+    "noticed as long as the server's log is behind what was captured",
+    under="all views of the source stop; `rollview setup --reload crm` reloads them",
+)
 def test_files_that_were_put_back_are_a_server_at_an_earlier_state(
     server: PostgresServer, tmp_path: Path
 ) -> None:
@@ -233,6 +266,12 @@ def test_files_that_were_put_back_are_a_server_at_an_earlier_state(
     database.close()
 
 
+@what_if(
+    "PostgreSQL",
+    "`pg_resetwal`, removed log files",
+    "noticed when the log is opened; the slot has to be dropped, as the error says",
+    under="all views of the source stop; `rollview setup --reload crm` reloads them",
+)
 def test_log_that_was_thrown_away_is_lost(server: PostgresServer) -> None:
     """By pg_resetwal, or by whoever removes files."""
     database = Database(server, "reset")

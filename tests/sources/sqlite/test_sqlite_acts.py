@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from sqlite_history import FakeMarks, bag, contents, database, drain, ready, replay, writer
 
+from pages.what_if import what_if
 from rollview.algebra.relation import Table
 from rollview.errors import LogLost, NotSetUp, SourceChanged
 from rollview.sources.sqlite import SQLiteSource
@@ -150,6 +151,62 @@ DAMAGE: dict[str, tuple[Act, str]] = {
 UNMENDABLE = ("drop table", "rename table", "rename captured column", "another type")
 
 
+@what_if(
+    "SQLite",
+    "captured column renamed, or its type or the primary key changed",
+    "the table is lost",
+    "columns, types and key differ from those at `setup`",
+    under="the table is lost",
+)
+@what_if(
+    "SQLite",
+    "table dropped, renamed, dropped and created again, or rebuilt with its triggers restored "
+    "(SQLite's own recipe for what `ALTER TABLE` cannot do)",
+    "the table is lost",
+    "triggers are missing, belong to another table, or were created after the seal",
+    under="the table is lost",
+)
+@what_if(
+    "SQLite",
+    "rename swap",
+    "the table is lost",
+    "the triggers moved away with the old table",
+    under="the table is lost",
+)
+@what_if(
+    "SQLite",
+    "a trigger of rollview dropped, edited, or dropped for an import and created again",
+    "the table is lost",
+    "text, and order of creation: what was created again stands behind the seal, also after a `VACUUM`",
+    under="the table is lost",
+)
+@what_if(
+    "SQLite",
+    "unique key added",
+    "the table is lost: `REPLACE` could delete rows by a key that no trigger knows",
+    "keys differ from those that the triggers were made for",
+    under="the table is lost",
+)
+@what_if(
+    "SQLite",
+    "a trigger of the owner that writes its own table, or raises `IGNORE` or `FAIL` after a change",
+    "the table is lost; `setup` refuses it until the trigger is gone",
+    "text of the triggers",
+    under="the table is lost",
+)
+@what_if(
+    "SQLite",
+    "log table dropped",
+    "the table is lost",
+    under="the table is lost",
+)
+@what_if(
+    "SQLite",
+    "schema edited by hand (`PRAGMA writable_schema`)",
+    "as if the same had been done by a statement",
+    "the schema is compared as a whole, not by SQLite's version of it",
+    under="the table is lost",
+)
 @pytest.mark.parametrize("act", DAMAGE)
 def test_damage_to_a_table_is_the_loss_of_that_table(tmp_path: Path, act: str) -> None:
     path = tmp_path / "a.db"
@@ -256,6 +313,31 @@ HARMLESS: dict[str, Act] = {
 }
 
 
+@what_if(
+    "SQLite",
+    "column added; a column that is not captured is dropped or renamed; index, `ANALYZE`, "
+    "`REINDEX`; new tables and views; triggers that do not write their own table",
+    "nothing",
+    under="nothing stops",
+)
+@what_if(
+    "SQLite",
+    "`VACUUM`",
+    "nothing; transactions between the last look and the `VACUUM` may be merged",
+    under="nothing stops",
+)
+@what_if(
+    "SQLite",
+    "renamed and renamed back",
+    "nothing: the triggers went along",
+    under="nothing stops",
+)
+@what_if(
+    "SQLite",
+    "journal mode changed from WAL and back",
+    "nothing; transactions may be merged meanwhile. While `run` is at work SQLite refuses the change",
+    under="nothing stops",
+)
 @pytest.mark.parametrize("act", HARMLESS)
 def test_what_concerns_no_captured_column_stops_nothing(tmp_path: Path, act: str) -> None:
     path = tmp_path / "a.db"
@@ -282,6 +364,13 @@ def test_what_concerns_no_captured_column_stops_nothing(tmp_path: Path, act: str
         source.close()
 
 
+@what_if(
+    "SQLite",
+    "`DROP COLUMN` of a captured column",
+    "SQLite refuses it, because a trigger uses the column. `rollview setup` lets go of a table "
+    "once no view reads it, `rollview setup --remove` of all",
+    under="nothing stops",
+)
 def test_a_captured_column_cannot_be_dropped_while_it_is_captured(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, *TABLES)) as connection:
@@ -319,6 +408,12 @@ def test_more_columns_are_captured_after_setup_and_none_are_invented(tmp_path: P
         source.close()
 
 
+@what_if(
+    "SQLite",
+    "unique key dropped",
+    "nothing: then triggers look for collisions that do not happen",
+    under="nothing stops",
+)
 def test_a_unique_index_that_goes_does_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, *TABLES, "CREATE UNIQUE INDEX i ON t(extra)")) as connection:
@@ -346,6 +441,12 @@ def test_a_unique_column_that_is_not_captured_may_be_renamed(tmp_path: Path) -> 
         source.close()
 
 
+@what_if(
+    "SQLite",
+    "all views dropped, the seal with them",
+    "every table is lost, since nobody can tell any more whether triggers were created again",
+    under="the table is lost",
+)
 def test_a_seal_that_goes_leaves_no_table_certain(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, *TABLES)) as connection:
@@ -359,6 +460,13 @@ def test_a_seal_that_goes_leaves_no_table_certain(tmp_path: Path) -> None:
         source.close()
 
 
+@what_if(
+    "SQLite",
+    "counter, list of tables or other tables of `_rollview_` dropped, altered or created again",
+    "the source stops",
+    "text, and order of creation",
+    under="the source stops",
+)
 @pytest.mark.parametrize(
     "statements",
     [
@@ -393,6 +501,13 @@ def test_damage_to_what_all_tables_share_stops_the_source(tmp_path: Path, statem
         source.close()
 
 
+@what_if(
+    "SQLite",
+    "records deleted from a log",
+    "the source stops",
+    "every number of the counter is one record, so a gap shows",
+    under="the source stops",
+)
 @pytest.mark.parametrize("log", ["_rollview_log_t", "_rollview_log_other"])
 def test_deleted_records_leave_a_gap(tmp_path: Path, log: str) -> None:
     path = tmp_path / "a.db"
@@ -426,6 +541,13 @@ def overwritten(path: Path, other: Path) -> None:
     path.write_bytes(other.read_bytes())
 
 
+@what_if(
+    "SQLite",
+    "file replaced or overwritten by an older copy, written since or not",
+    "the source stops",
+    "a log position has the time of its last record; the copy has another one there, or none",
+    under="the source stops",
+)
 @pytest.mark.parametrize("put", [swapped, overwritten])
 @pytest.mark.parametrize("writes", [0, 1, 2, 3])
 @pytest.mark.parametrize("acknowledged", [True, False], ids=["acknowledged", "not acknowledged"])
@@ -464,6 +586,12 @@ def test_an_older_copy_is_noticed_however_far_it_was_written_since(
     source.close()
 
 
+@what_if(
+    "SQLite",
+    "file replaced by a copy that has everything that was captured (`VACUUM INTO` and swap)",
+    "a running process stops, since readings may be on their way; after a restart, or `setup`, it goes on",
+    under="the source stops",
+)
 def test_a_copy_of_the_same_history_is_gone_on_with(tmp_path: Path) -> None:
     """VACUUM INTO and a swap, with nothing captured between: a new process finds all that was captured."""
     path, copy = tmp_path / "a.db", tmp_path / "copy.db"
@@ -482,6 +610,13 @@ def test_a_copy_of_the_same_history_is_gone_on_with(tmp_path: Path) -> None:
     assert [bag(each.rows["s.t"]) for each in found] == [{(2, "b"): 1}]
 
 
+@what_if(
+    "SQLite",
+    "file replaced by another one",
+    "the source stops",
+    "another file under the same name; a generation that capture does not know",
+    under="the source stops",
+)
 def test_another_database_with_a_capture_of_its_own(tmp_path: Path) -> None:
     path, other = tmp_path / "a.db", tmp_path / "other.db"
     with closing(database(path, *TABLES)):
@@ -495,6 +630,12 @@ def test_another_database_with_a_capture_of_its_own(tmp_path: Path) -> None:
         SQLiteSource("s", path).capture("s", log_position, 10)
 
 
+@what_if(
+    "SQLite",
+    "`PRAGMA recursive_triggers` in a writer",
+    "nothing: triggers are made for both",
+    under="nothing stops",
+)
 def test_writers_with_recursive_triggers_are_captured_alike(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     with closing(database(path, *TABLES)) as connection:

@@ -17,6 +17,7 @@ import sqlite_writer
 from sqlite_history import FakeMarks, bag, contents, database, drain, ready, replay, writer
 from sqlite_processes import TABLES, check_against, ids, running, start, writers
 
+from pages.what_if import what_if
 from rollview.errors import ReadPointLost
 from rollview.sources.source import CapturedTransaction
 from rollview.sources.sqlite import SQLiteSource
@@ -153,6 +154,13 @@ def test_checkpoints_between_polls_cost_no_boundary_while_watched(tmp_path: Path
         source.close()
 
 
+@what_if(
+    "all sources",
+    "SQLite, while nobody captures: its WAL starts over",
+    "several transactions may become one csn. The views are right at each csn (strong), but not "
+    "every state in between is known (not complete). Such csn are marked, and counted in `status` "
+    "and events",
+)
 @pytest.mark.parametrize("mode", ["RESTART", "TRUNCATE"])
 def test_what_nobody_watched_becomes_one_true_composite(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "a.db"

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlite_history import database, drain, ready
 
+from pages.what_if import what_if
 from rollview.errors import SourceFailed, UnrepresentableValue
 from rollview.sources.sqlite.types import arrow_column, spark_type_of
 
@@ -114,6 +115,19 @@ def test_a_misfit_is_named_and_never_bent(tmp_path: Path, case: Any) -> None:
         source.close()
 
 
+@what_if(
+    "all sources",
+    "a value that Spark cannot represent",
+    "a loss of that table, as above",
+)
+@what_if(
+    "SQLite",
+    "a row with a value that has no equal in Spark: text in an `INTEGER` column, "
+    "`101.08999999999999` in `DECIMAL(10,2)`, text that is not UTF-8, `NULL` in a primary key",
+    "the table is lost from that transaction on, with column, value and key of the row; repair "
+    "the value, then `setup`",
+    under="the table is lost",
+)
 def test_a_row_without_an_equal_is_a_loss_of_its_table_in_its_transaction(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     tables = (
