@@ -286,7 +286,7 @@ class Campaign:
             ),
         )
         found = self.shop.connections[site].execute(
-            "SELECT version FROM _rollview_cuts WHERE origin IS NOT NULL"
+            "SELECT version FROM _rollview_cuts WHERE typeof(origin) = 'text'"
         )
         captured = self.captured[site, history]
         unseen = site_now.merged - sum(is_merged for _, is_merged in captured.values())

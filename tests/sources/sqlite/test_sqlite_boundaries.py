@@ -246,10 +246,10 @@ def test_a_process_that_lets_the_wal_start_over_and_dies_takes_no_boundary_with_
         later = SQLiteSource("s", path)
         found, log_position = drain(later, log_position, 1000)
         assert [sum(bag(each.rows["s.t"]).values()) for each in found] == [2] * 41
-        # All are known, but nobody knows that these are all.
-        assert {each.merged for each in found} <= {0, 1} and found[-1].merged == 1
+        # Only of the last one nobody knows whether another one ended before the WAL was started over.
+        assert [each.merged for each in found] == [1] * 40 + [0]
         later.acknowledge("s", log_position)
-        kept = "SELECT count(*) FROM _rollview_cuts WHERE origin IS NULL AND version < ?"
+        kept = "SELECT count(*) FROM _rollview_cuts WHERE typeof(origin) <> 'text' AND version < ?"
         assert connection.execute(kept, (_counter(connection),)).fetchone() == (0,)
         later.close()
 

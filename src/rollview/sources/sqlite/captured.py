@@ -28,8 +28,9 @@ SEAL = f"{OURS}_seal"
 SHARED = {
     VERSION_TABLE: f"CREATE TABLE {VERSION_TABLE}(id INTEGER PRIMARY KEY, generation, version)",
     TABLES_TABLE: f"CREATE TABLE {TABLES_TABLE}(name TEXT PRIMARY KEY, columns, structure, since)",
-    # Counters that an answer saw, or from which a capture began: no captured transaction may span one. The
-    # latter have a token, by which a log position knows this place again.
+    # Counters that an answer saw, at which a transaction ended, or from which a capture began: no captured
+    # transaction may span one. The last have a text as origin, by which a log position knows this place
+    # again; ends of transactions have the end of the one before, if it is known.
     CUTS_TABLE: f"CREATE TABLE {CUTS_TABLE}(version INTEGER PRIMARY KEY, origin)",
     # Records up to `version` were let go. Those up to `gaps` may be missing with the logs of single tables.
     FORGOTTEN_TABLE: f"CREATE TABLE {FORGOTTEN_TABLE}(id INTEGER PRIMARY KEY, version, gaps)",

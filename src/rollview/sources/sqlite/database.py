@@ -139,11 +139,19 @@ def cut(connection: sqlite3.Connection, version: int) -> None:
     connection.execute(f"INSERT OR IGNORE INTO {CUTS_TABLE} VALUES (?, NULL)", (version,))
 
 
+def cut_end(connection: sqlite3.Connection, version: int, before: int | None) -> None:
+    """The same for the end of a transaction, with the end of the one before it, if that is known."""
+    cut(connection, version)
+    connection.execute(
+        f"UPDATE {CUTS_TABLE} SET origin = ? WHERE version = ? AND origin IS NULL", (before, version)
+    )
+
+
 def cut_origin(connection: sqlite3.Connection, version: int) -> str:
     """The same for a counter from which a capture begins; returns the token that is kept with it."""
     cut(connection, version)
     connection.execute(
-        f"UPDATE {CUTS_TABLE} SET origin = ? WHERE version = ? AND origin IS NULL",
+        f"UPDATE {CUTS_TABLE} SET origin = ? WHERE version = ? AND typeof(origin) <> 'text'",
         (uuid.uuid4().hex[:16], version),
     )
     (token,) = connection.execute(f"SELECT origin FROM {CUTS_TABLE} WHERE version = ?", (version,)).fetchone()

@@ -156,8 +156,17 @@ class SQLiteSource:
         """As the log has them, with what is known of how many they were; one record is of one."""
         found = transactions(snapshot, self.name, after, source_txids)
         bounds = pairwise((after, *source_txids))
+        kept = snapshot.connection.execute(
+            f"SELECT origin, version FROM {CUTS_TABLE} WHERE version > ? AND typeof(origin) = 'integer'",
+            (after,),
+        )
+        single = set(kept.fetchall())
+
+        def is_single(start: int, end: int) -> bool:
+            return end - start == 1 or (start, end) in single or self._watch.knows_all(start)
+
         return tuple(
-            replace(each, merged=1 if end - start == 1 or self._watch.knows_all(start) else 0)
+            replace(each, merged=int(is_single(start, end)))
             for each, (start, end) in zip(found, bounds, strict=True)
         )
 
@@ -190,7 +199,9 @@ class SQLiteSource:
                 snapshot = self._database.look(connection)
             limit = min(LogPosition.parse(upto).counter, snapshot.state.version)
             connection.execute(f"UPDATE {FORGOTTEN_TABLE} SET version = max(version, ?)", (limit,))
-            connection.execute(f"DELETE FROM {CUTS_TABLE} WHERE version < ? AND origin IS NULL", (limit,))
+            connection.execute(
+                f"DELETE FROM {CUTS_TABLE} WHERE version < ? AND typeof(origin) <> 'text'", (limit,)
+            )
             for name in snapshot.readable:
                 if name not in snapshot.found.damaged:
                     # Outside of a writer's statement every note is needless.
@@ -246,7 +257,7 @@ class SQLiteSource:
             row = connection.execute(
                 f"SELECT origin FROM {CUTS_TABLE} WHERE version = ?", (counter,)
             ).fetchone()
-        return row is not None and bool(row[0])
+        return row is not None and isinstance(row[0], str)
 
     def _expect(self, site: str) -> None:
         if site != self.name:

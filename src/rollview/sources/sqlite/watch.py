@@ -23,11 +23,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 
 from rollview.errors import RollviewError
 from rollview.sources.sqlite.captured import State
 from rollview.sources.sqlite.connection import explained, opened, transaction
-from rollview.sources.sqlite.database import Database, DatabaseSnapshot, cut
+from rollview.sources.sqlite.database import Database, DatabaseSnapshot, cut_end
 from rollview.sources.sqlite.wal import WalReader
 
 HOLD_SECONDS = 600.0
@@ -58,6 +59,7 @@ class CommitWatch:
         self._reader = WalReader(database.path)
         self._commits: set[int] = set()
         self._kept: set[int] = set()
+        self._asked_after = 0
         self._all_known_from: int | None = None
         self._counter_at: tuple[int, int] | None = None
         self._held: sqlite3.Connection | None = None
@@ -98,6 +100,7 @@ class CommitWatch:
         What lies at or before `after` is of no use any more and forgotten.
         """
         with self._lock:
+            self._asked_after = after
             self._commits = {commit for commit in self._commits if commit > after}
             return {commit for commit in self._commits if commit <= upto}
 
@@ -164,15 +167,20 @@ class CommitWatch:
 
     def _keep_commits(self) -> None:
         """Writes down the commits that nobody has captured yet: the WAL will not tell of them again."""
-        commits = sorted(self._commits - self._kept)
-        with suppress(RollviewError):
-            for first in range(0, len(commits), _KEPT_AT_ONCE):
-                some = commits[first : first + _KEPT_AT_ONCE]
-                with opened(self._database.path, _PATIENCE_SECONDS) as connection, transaction(connection):
-                    for commit in some:
-                        cut(connection, commit)
-                self._kept.update(some)
         self._kept &= self._commits
+        ends = [(before, end) for before, end in self._known_ends() if end not in self._kept]
+        with suppress(RollviewError):
+            for first in range(0, len(ends), _KEPT_AT_ONCE):
+                some = ends[first : first + _KEPT_AT_ONCE]
+                with opened(self._database.path, _PATIENCE_SECONDS) as connection, transaction(connection):
+                    for before, end in some:
+                        cut_end(connection, end, before)
+                self._kept.update(end for _, end in some)
+
+    def _known_ends(self) -> Iterator[tuple[int | None, int]]:
+        """The commits that nobody has captured yet, each behind the one before it, if that is known."""
+        for before, end in pairwise((self._asked_after, *sorted(self._commits))):
+            yield before if self.knows_all(before) else None, end
 
     def _copy_between_snapshots(self) -> None:
         self._follow()
