@@ -106,7 +106,7 @@ def test_a_wrong_project_file(
         ("CREATE MATERIALIZED VIEW `../x` AS SELECT 1 AS a FROM shop.sales", "only.sql", "cannot name a"),
         ("CREATE MATERIALIZED VIEW `.` AS SELECT 1 AS a FROM shop.sales", "only.sql", "cannot name a view"),
         ("CREATE MATERIALIZED VIEW `a$1` AS SELECT 1 AS a FROM shop.sales", "only.sql", "has a $"),
-        ("SELECT DISTINCT amount FROM shop.sales", "only.sql", "DISTINCT"),
+        ("SELECT amount FROM shop.sales TABLESAMPLE (5 ROWS)", "only.sql", "TABLESAMPLE"),
         (WITH_PROPERTY.format("rollview.policy", "weekly"), "only.sql", "`weekly`"),
         (WITH_PROPERTY.format("rollview.polcy", "deferred"), "only.sql", "rollview.polcy"),
         (WITH_PROPERTY.format("rollview.consistency", "mostly"), "only.sql", "`mostly`"),

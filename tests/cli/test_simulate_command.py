@@ -92,7 +92,7 @@ def _world(**changes: Any) -> dict[str, Any]:
     [
         (["--view", "SELECT t9.a FROM x.t9"], "t9"),
         (["--view", "SELECT a FROM x.t1 l, x.t1 r"], "ambiguous"),
-        (["--view", "SELECT DISTINCT a FROM x.t1"], "DISTINCT"),
+        (["--view", "SELECT a FROM x.t1 TABLESAMPLE (5 ROWS)"], "TABLESAMPLE"),
         (["--view", "SELECT FROM WHERE"], "line 1"),
         (["--view", "SELECT a FROM x.t1", "--algorithm", "conventional"], "does not keep the key"),
         (["--views", "2", "--algorithm", "conventional"], "one view at a time"),

@@ -42,6 +42,7 @@ class AtLeastTwice(Node):
     input: Node
 
     name: ClassVar[str] = "at least twice"
+    comes_first: ClassVar[bool] = True
     syntax: ClassVar[Syntax] = {exp.Select: ("having",), exp.Having: ("this",)}
 
     @staticmethod

@@ -17,7 +17,9 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Protocol, Self
 
-from rollview.algebra.expression import Column, Expression, Row, compile_expression
+from rollview.algebra.aggregates import compile_aggregate
+from rollview.algebra.expression import Column, Expression, Row, compile_expression, to_sql
+from rollview.errors import UnsupportedError
 
 COUNT = "_count"
 """The column that carries a row's multiplicity, where a bag is a table: +1 inserted, −1 deleted."""
@@ -64,6 +66,18 @@ class Bag(Protocol):
         nothing. As for `distinct`, equal rows that cancel make such a group only if the bag is not net.
         Without keys there is exactly one group, even of nothing.
         """
+
+    def group(self, keys: Sequence[str], outputs: Sequence[Output]) -> Self:
+        """One row per group of a net bag without negative counts: outputs are aggregates over its rows.
+
+        A row takes part as often as it counts. Only groups that have rows are there.
+        """
+
+    def weighted(self, column: str) -> Self:
+        """The rows without a column, each as often as the column says, times its count."""
+
+    def over(self, outputs: Sequence[Output]) -> Self:
+        """The rows of a net bag without negative counts, each as often as it counts; outputs have windows."""
 
     def net_effect(self) -> Self:
         """φ: counts added up per row, zeros dropped."""
@@ -210,6 +224,25 @@ class MemoryBag:
                 if value is not None:
                     sums[position] += value * count
         return MemoryBag(columns, {(*group, *sums): 1 for group, sums in groups.items()})
+
+    def group(self, keys: Sequence[str], outputs: Sequence[Output]) -> MemoryBag:
+        columns = tuple(name for name, _ in outputs)
+        group_of = column_getter(self.columns, keys)
+        groups: dict[Row, list[tuple[Row, int]]] = {}
+        for row, count in self.counts.items():
+            groups.setdefault(group_of(row), []).append((row, count))
+        compiled = [compile_aggregate(expression, self.columns) for _, expression in outputs]
+        rows = (tuple([output(members) for output in compiled]) for members in groups.values())
+        return MemoryBag.of(columns, rows)
+
+    def weighted(self, column: str) -> MemoryBag:
+        columns = tuple(name for name in self.columns if name != column)
+        values, times = column_getter(self.columns, columns), self.columns.index(column)
+        pairs = ((values(row), count * row[times]) for row, count in self.counts.items())
+        return MemoryBag.of_pairs(columns, pairs)
+
+    def over(self, outputs: Sequence[Output]) -> MemoryBag:
+        raise UnsupportedError(f"windows are computed by Spark alone: {to_sql(outputs[0][1])}")
 
     def net_effect(self) -> MemoryBag:
         return self

@@ -18,6 +18,7 @@ from rollview.algebra.functions import Date, Timestamp, Value, function_named
 from rollview.algebra.functions.averages import average_sql, average_type
 from rollview.algebra.functions.casts import cast_type
 from rollview.algebra.functions.dates import in_utc
+from rollview.errors import UnsupportedError
 
 Row = tuple[Any, ...]
 
@@ -74,7 +75,7 @@ class Call:
     """An operator or function applied to arguments.
 
     `function` is one of `FUNCTIONS`, AND, OR, IF, COALESCE, or a cast, called by its type as in
-    `CAST AS DECIMAL(15,2)`.
+    `CAST AS DECIMAL(15,2)`; or SQL with places for the arguments, which only Spark can compute (`in_spark`).
     """
 
     function: str
@@ -95,6 +96,35 @@ class Call:
 
 Expression = Column | Literal | Call
 TRUE = Literal(True)
+
+_IN_SPARK = "SQL "
+_PLACE = "\x01{}\x01"
+EXTRA_KEYS = "\x02"
+"""Where an operator's own SQL takes further keys, each with a comma behind it."""
+
+
+def place_of(number: int) -> str:
+    """What stands for an argument in SQL that Spark computes."""
+    return _PLACE.format(number)
+
+
+def in_spark(sql: str, *arguments: Expression) -> Call:
+    """SQL that is passed to Spark as it is, `place_of(n)` standing for the n-th argument."""
+    return Call(_IN_SPARK + sql, arguments)
+
+
+def is_in_spark(expression: Expression) -> bool:
+    """Whether only Spark can compute the function, whatever its arguments are."""
+    return isinstance(expression, Call) and expression.function.startswith(_IN_SPARK)
+
+
+def with_keys(expression: Expression, keys: tuple[str, ...]) -> Expression:
+    """An operator's own SQL with further columns as keys."""
+    if not isinstance(expression, Call):
+        return expression
+    added = "".join(f"{to_sql(Column(key))}, " for key in keys)
+    arguments = tuple(with_keys(argument, keys) for argument in expression.arguments)
+    return Call(expression.function.replace(EXTRA_KEYS, added), arguments)
 
 
 def call(function: str, *arguments: Expression) -> Call:
@@ -154,6 +184,8 @@ def compile_expression(expression: Expression, columns: tuple[str, ...]) -> Comp
         return _compile_if(compiled)
     if expression.function == "COALESCE":
         return _compile_coalesce(compiled)
+    if is_in_spark(expression):
+        raise UnsupportedError(f"`{to_sql(expression)}` can be computed by Spark alone")
     return _compile_function(expression, compiled, columns)
 
 
@@ -219,6 +251,8 @@ def to_sql(expression: Expression, average: Callable[[str, str, str], str] = ave
     if isinstance(expression, Literal):
         return _literal_sql(expression.value)
     parts = [to_sql(argument, average) for argument in expression.arguments]
+    if is_in_spark(expression):
+        return _filled(expression.function.removeprefix(_IN_SPARK), parts)
     if expression.function in _INFIX:
         return "(" + f" {expression.function} ".join(parts) + ")"
     if expression.function == "IS NULL":
@@ -227,6 +261,8 @@ def to_sql(expression: Expression, average: Callable[[str, str, str], str] = ave
         return f"({parts[0]} IN ({', '.join(parts[1:])}))"
     if expression.function == "NOT":
         return f"(NOT {parts[0]})"
+    if expression.function == "COUNT DISTINCT":
+        return f"COUNT(DISTINCT {parts[0]})"
     if expression.function in _INTERVALS:
         return f"({parts[0]} + INTERVAL '{parts[1]}' {_INTERVALS[expression.function]})"
     if (kind := cast_type(expression.function)) is not None:
@@ -234,6 +270,12 @@ def to_sql(expression: Expression, average: Callable[[str, str, str], str] = ave
     if (kind := average_type(expression.function)) is not None:
         return average(kind, *parts)
     return f"{expression.function}({', '.join(parts)})"
+
+
+def _filled(sql: str, parts: list[str]) -> str:
+    pieces = sql.split("\x01")
+    pieces[1::2] = [parts[int(number)] for number in pieces[1::2]]
+    return "".join(pieces).replace(EXTRA_KEYS, "")
 
 
 def _literal_sql(value: Value) -> str:

@@ -89,6 +89,11 @@ class Node(ABC):
         """Columns of which a reader never sees the same values twice; None if none are known."""
         return None
 
+    @property
+    def table_key(self) -> tuple[str, ...] | None:
+        """The same, for whoever reads what is shown as a table; more may be known of that."""
+        return self.row_key
+
     def origins(self, column: str) -> tuple[str, ...] | None:  # noqa: ARG002 - for those that have some
         """Of each input the column that output rows have unchanged in this column; None if there is none.
 

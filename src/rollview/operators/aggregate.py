@@ -7,32 +7,27 @@ values that are not NULL and, where SUM or AVG ask for it, their sum. All of the
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from sqlglot import exp
 
 from rollview.algebra.bag import Bag, Output, keep
-from rollview.algebra.expression import Call, Column, Expression, Literal, call, columns_of, to_sql
-from rollview.algebra.functions.averages import MOST_DIGITS, average_of
+from rollview.algebra.expression import Column, Expression, Literal, call, to_sql
 from rollview.algebra.node import Node
 from rollview.algebra.text import facts, plain_sql, plain_sql_of
 from rollview.operators.block import sum_of
+from rollview.operators.grouped_values import GroupedValues, shown_keys
+from rollview.operators.groups import ROWS, SUM, SumGroups, ValueGroups
 from rollview.operators.translation import SelectItem, Translation
 from rollview.sql.grammar import Syntax
-from rollview.sql.place import mistake, refusal
+from rollview.sql.layers import aggregates, is_grouped
+from rollview.sql.place import mistake
 from rollview.sql.scalar import scalar
 from rollview.sql.scope import Scope
 
 B = TypeVar("B", bound=Bag)
-
-ROWS = "_rows"
-"""The measure that counts the rows of a group."""
-
-_SUM = "sum_"
-_DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -49,31 +44,37 @@ class Aggregate(Node):
     output: tuple[Output, ...]
 
     name: ClassVar[str] = "aggregate"
+    comes_first: ClassVar[bool] = False
     syntax: ClassVar[Syntax] = {
         exp.Select: ("group",),
         exp.Group: ("expressions", "all"),
         exp.Count: ("this", "big_int"),
         exp.Sum: ("this",),
         exp.Avg: ("this",),
+        exp.Filter: ("this", "expression"),
     }
 
     @classmethod
     def claims(cls, query: exp.Expr) -> bool:
         """A SELECT that has GROUP BY, or an aggregate function among its outputs."""
-        if not isinstance(query, exp.Select):
-            return False
-        return bool(query.args.get("group")) or any(item.find(exp.AggFunc) for item in query.expressions)
+        return isinstance(query, exp.Select) and is_grouped(query)
 
     @classmethod
-    def translate(cls, query: exp.Expr, translation: Translation) -> Aggregate:
+    def translate(cls, query: exp.Expr, translation: Translation) -> Node:
         """The groups of a SELECT; what it selects from becomes blocks that project keys and arguments."""
         assert isinstance(query, exp.Select)
         scope, conditions, drafts = translation.source(query)
         items = tuple(translation.items(query, scope))
-        groups = _Groups(translation, scope, _keys(query.args.get("group"), items, scope))
+        keys = _keys(query.args.get("group"), items, scope)
+        groups = SumGroups(translation, scope, keys)
+        is_sum = all(groups.is_sum(each) for item in items for each in aggregates(item.node))
+        groups = groups if is_sum else ValueGroups(translation, scope, keys)
         output = tuple((item.name, groups.output(item)) for item in items)
         below = sum_of([draft.above(conditions, groups.inputs()) for draft in drafts])
-        return cls(below, tuple(groups.keys.values()), tuple(groups.measures.items()), output)
+        names = tuple(groups.keys.values())
+        if isinstance(groups, ValueGroups):
+            return GroupedValues(below, names, groups.values(), output)
+        return cls(below, names, tuple(groups.measures.items()), output)
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -96,6 +97,11 @@ class Aggregate(Node):
         return self.keys
 
     @property
+    def table_key(self) -> tuple[str, ...] | None:
+        """The group keys, where all of them are shown."""
+        return shown_keys(self.keys, self.output)
+
+    @property
     def shown(self) -> tuple[Output, ...]:
         """Each group is one row."""
         return self.output
@@ -114,7 +120,7 @@ class Aggregate(Node):
     def refusal(self, types: Mapping[str, str]) -> tuple[str, str]:
         """Sums of floating-point numbers depend on the order of addition, so no delta keeps them exact."""
         for name, kind in types.items():
-            if name.startswith(_SUM) and kind in ("double", "float"):
+            if name.startswith(SUM) and kind in ("double", "float"):
                 hint = "sum a decimal instead: SUM(CAST(x AS DECIMAL(18, 2)))"
                 return f"SUM or AVG of a {kind} cannot be maintained exactly", hint
         return "", ""
@@ -159,80 +165,11 @@ class Aggregate(Node):
         return "one row per group with its sums; a change is added to its group, and no row is read again"
 
 
-class _Groups:
-    """Collects measures while outputs are translated, each once."""
-
-    def __init__(self, translation: Translation, scope: Scope, keys: Iterable[Expression]) -> None:
-        self.translation = translation
-        self.scope = scope
-        self.keys = {key: f"key_{number}" for number, key in enumerate(dict.fromkeys(keys), start=1)}
-        self.arguments: dict[Expression, str] = {}
-        self.measures: dict[str, Expression] = {ROWS: Literal(1)}
-
-    def inputs(self) -> list[Output]:
-        """What the blocks below have to project: keys and arguments."""
-        arguments = [(name, each) for each, name in self.arguments.items() if each not in self.keys]
-        return [*((name, key) for key, name in self.keys.items()), *arguments]
-
-    def output(self, item: SelectItem) -> Expression:
-        """An output column over keys and measures."""
-        expression = item.column or scalar(item.node, self.scope, self._measured)
-        result = self._over_keys(expression)
-        stored = {*self.keys.values(), *self.measures}
-        for name in columns_of(result):
-            if name not in stored:
-                message = f"`{name}` is neither grouped nor aggregated"
-                hint = "add it to GROUP BY, or use it inside COUNT, SUM or AVG"
-                raise mistake(item.node, message, subject=name, hint=hint)
-        return result
-
-    def _over_keys(self, expression: Expression) -> Expression:
-        """Replaces grouped expressions by their keys, the largest first; a constant is what it is."""
-        if isinstance(expression, Literal):
-            return expression
-        if expression in self.keys:
-            return Column(self.keys[expression])
-        if isinstance(expression, Call):
-            return Call(expression.function, tuple(map(self._over_keys, expression.arguments)))
-        return expression
-
-    def _measured(self, node: exp.AggFunc) -> Expression:
-        """COUNT, SUM or AVG over the measures, which are added where they are new."""
-        if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
-            return Column(ROWS)
-        argument = scalar(node.this, self.scope)
-        if isinstance(node, exp.Count) and isinstance(argument, Literal) and argument.value is not None:
-            return Column(ROWS)
-        if argument not in self.arguments:
-            self.arguments[argument] = self.keys.get(argument, f"arg_{len(self.arguments) + 1}")
-        number = list(self.arguments).index(argument) + 1
-        value = Column(self.arguments[argument])
-        count, total = f"count_{number}", f"{_SUM}{number}"
-        self.measures[count] = call("IF", call("IS NULL", value), Literal(0), Literal(1))
-        if isinstance(node, exp.Count):
-            return Column(count)
-        # The sum is kept only where it is read: what COUNT counts need not be a number.
-        self.measures[total] = value
-        result = Column(total) if isinstance(node, exp.Sum) else self._average(node, argument, total, count)
-        return call("IF", call("=", Column(count), Literal(0)), Literal(None), result)
-
-    def _average(self, node: exp.AggFunc, argument: Expression, total: str, count: str) -> Expression:
-        """An average of decimals has four digits more than they; all others are quotients."""
-        decimal = _DECIMAL.fullmatch(self.translation.type_of(argument, self.scope.types()))
-        if decimal is None:
-            return call("/", Column(total), Column(count))
-        precision, scale = map(int, decimal.groups())
-        if scale > MOST_DIGITS:
-            construct = f"AVG of decimals with more than {MOST_DIGITS} digits behind the point"
-            raise refusal(node, construct, hint=f"AVG(CAST(x AS DECIMAL(38,{MOST_DIGITS})))")
-        return call(average_of(precision, scale), Column(total), Column(count))
-
-
 def _keys(group: exp.Group | None, items: tuple[SelectItem, ...], scope: Scope) -> list[Expression]:
     if group is None:
         return []
     if group.args.get("all"):
-        return [_item_key(item, item.node, scope) for item in items if not item.node.find(exp.AggFunc)]
+        return [_item_key(item, item.node, scope) for item in items if not any(aggregates(item.node))]
     return [_key(node, items, scope) for node in group.expressions]
 
 
@@ -252,7 +189,7 @@ def _key(node: exp.Expr, items: tuple[SelectItem, ...], scope: Scope) -> Express
 
 
 def _item_key(item: SelectItem, node: exp.Expr, scope: Scope) -> Expression:
-    if item.node.find(exp.AggFunc):
+    if any(aggregates(item.node)):
         message = f"GROUP BY `{item.name}`: an aggregate cannot be a group key"
         raise mistake(node, message, subject=item.name)
     return item.column or scalar(item.node, scope)

@@ -19,13 +19,14 @@ class SelectProjectJoin:
     """The SQL of a block: every SELECT that no other operator claims."""
 
     name: ClassVar[str] = Block.name
+    comes_first: ClassVar[bool] = False
     syntax: ClassVar[Syntax] = {
         exp.Select: ("expressions", "from_", "joins", "where"),
         exp.Subquery: ("this", "alias"),
         exp.From: ("this",),
         exp.Table: ("this", "db", "catalog", "alias"),
         exp.TableAlias: ("this",),
-        exp.Join: ("this", "on", "using", "kind", "method"),
+        exp.Join: ("this", "on", "using", "kind", "method", "side"),
         exp.Where: ("this",),
         exp.Alias: ("this", "alias"),
     }
@@ -41,7 +42,7 @@ class SelectProjectJoin:
         return sum_of(translation.drafts(query))
 
 
-def sum_of(drafts: Sequence[Draft]) -> Block | UnionAll:
+def sum_of(drafts: Sequence[Draft]) -> Node:
     """The blocks of drafts, added up."""
-    blocks = tuple(draft.block() for draft in drafts)
-    return blocks[0] if len(blocks) == 1 else UnionAll(blocks)
+    parts = tuple(draft.node() for draft in drafts)
+    return parts[0] if len(parts) == 1 else UnionAll(parts)

@@ -1,7 +1,8 @@
 """Drafts: select-project-joins on their way to blocks, with conditions not yet told apart.
 
 Drafts nest: what stands above a subquery is put into it by substituting the subquery's outputs, so that one
-flat block remains.
+flat block remains. A query may be the sum of several drafts, some of them to be subtracted: that is how outer
+joins become blocks (`rollview.operators.matching`).
 """
 
 from __future__ import annotations
@@ -11,24 +12,77 @@ from dataclasses import dataclass, replace
 
 from rollview.algebra.bag import Output
 from rollview.algebra.block import Block
-from rollview.algebra.expression import Call, Column, Expression, columns_of, conjuncts
+from rollview.algebra.expression import Call, Column, Expression, columns_of, conjuncts, rename
+from rollview.algebra.node import Node
 from rollview.algebra.relation import Edge, Relation
+from rollview.operators.folding import is_never_true
+from rollview.operators.negated import Negated
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A select-project-join: what is joined, which conditions hold, what comes out."""
+    """A select-project-join: what is joined, which conditions hold, what comes out; and its sign in a sum."""
 
     relations: tuple[Relation, ...]
     conditions: tuple[Expression, ...]
     outputs: tuple[Output, ...]
+    sign: int = 1
 
     def above(self, conditions: Iterable[Expression], outputs: Iterable[Output]) -> Draft:
         """The draft for a selection and projection over this one's outputs."""
         known = dict(self.outputs)
-        more = tuple(substitute(condition, known) for condition in conditions)
         projection = tuple((name, substitute(expression, known)) for name, expression in outputs)
-        return Draft(self.relations, (*self.conditions, *more), projection)
+        return replace(self.where(conditions), outputs=projection)
+
+    def where(self, conditions: Iterable[Expression]) -> Draft:
+        """The draft with conditions over its outputs."""
+        known = dict(self.outputs)
+        more = tuple(substitute(condition, known) for condition in conditions)
+        return replace(self, conditions=(*self.conditions, *more))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a condition can be seen never to hold."""
+        return any(map(is_never_true, self.conditions))
+
+    def times(self, other: Draft) -> Draft:
+        """The product. Relations of the other one get another alias where both have the same."""
+        taken = {relation.alias.lower() for relation in self.relations}
+        other = other._apart_from(taken)
+        return Draft(
+            (*self.relations, *other.relations),
+            (*self.conditions, *other.conditions),
+            (*self.outputs, *other.outputs),
+            self.sign * other.sign,
+        )
+
+    def negated(self) -> Draft:
+        """The same, subtracted instead of added, or added instead of subtracted."""
+        return replace(self, sign=-self.sign)
+
+    def _apart_from(self, taken: set[str]) -> Draft:
+        aliases: dict[str, str] = {}
+        for relation in self.relations:
+            alias, number = relation.alias, 1
+            while alias.lower() in taken:
+                number += 1
+                alias = f"{relation.alias}_{number}"
+            taken = taken | {alias.lower()}
+            aliases[relation.alias] = alias
+        if all(old == new for old, new in aliases.items()):
+            return self
+        relations = tuple(replace(each, alias=aliases[each.alias]) for each in self.relations)
+        names = {
+            old: new
+            for before, after in zip(self.relations, relations, strict=True)
+            for old, new in zip(before.columns, after.columns, strict=True)
+        }
+        return Draft(
+            relations,
+            tuple(rename(condition, names.__getitem__) for condition in self.conditions),
+            tuple((name, rename(output, names.__getitem__)) for name, output in self.outputs),
+            self.sign,
+        )
 
     def renamed(self, names: Iterable[str]) -> Draft:
         """The draft with other output names."""
@@ -43,7 +97,11 @@ class Draft:
             for column, kind in zip(relation.columns, relation.table.types, strict=False)
         }
 
-    def block(self) -> Block:
+    def node(self) -> Node:
+        """The block of the draft, or what subtracts it."""
+        return self._block() if self.sign > 0 else Negated(self._block())
+
+    def _block(self) -> Block:
         """The block of the draft. A condition that is written twice is kept once."""
         owner = {column: i for i, relation in enumerate(self.relations) for column in relation.columns}
         edges: dict[Edge, None] = {}

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 
 from rollview.operators.aggregate import Aggregate
 from rollview.operators.block import SelectProjectJoin
+from rollview.operators.multiset import Multiset
 from rollview.operators.translation import Operator
 from rollview.operators.union_all import UnionAll
+from rollview.operators.window import Window
 
-OPERATORS: list[Operator] = [Aggregate, UnionAll, SelectProjectJoin]
+OPERATORS: list[Operator] = [Window, Aggregate, Multiset, UnionAll, SelectProjectJoin]
 
 
 @contextmanager

@@ -24,10 +24,14 @@ from rollview.algebra.node import Node
 from rollview.algebra.relation import Relation, Table
 from rollview.algebra.view import STAGE_MARK, View
 from rollview.operators.draft import Draft
+from rollview.operators.matching import FromSyntax, Joined, joined
 from rollview.sql.grammar import Syntax, is_parenthesised
-from rollview.sql.place import DIALECT, NodeError, mistake, refusal
+from rollview.sql.layers import layered
+from rollview.sql.outputs import bare, output_names
+from rollview.sql.place import DIALECT, mistake, refusal
 from rollview.sql.scalar import condition, scalar
 from rollview.sql.scope import Item, Scope, check_outputs, find_relation
+from rollview.sql.subqueries import without_subqueries
 
 _RESERVED = (CSN, COUNT)
 """Columns that change logs and view deltas add to a view's own."""
@@ -66,6 +70,10 @@ class Operator(Protocol):
     def syntax(self) -> Syntax:
         """The nodes of the syntax tree, each with its arguments, that it adds to the grammar."""
 
+    @property
+    def comes_first(self) -> bool:
+        """Whether it is asked before a query is taken apart into layers."""
+
     def claims(self, query: exp.Expr) -> bool:
         """Whether the outermost construct of the query is its own."""
 
@@ -80,15 +88,6 @@ class SelectItem:
     name: str
     node: exp.Expr
     column: Column | None = None
-
-
-@dataclass(frozen=True)
-class Joined:
-    """Relations in order of appearance, what can be named of them, and the conditions of ON and USING."""
-
-    scope: Scope
-    relations: tuple[Relation, ...]
-    conditions: tuple[Expression, ...]
 
 
 class Translation:
@@ -114,11 +113,24 @@ class Translation:
         self.types: dict[str, str] = {}
         self._named = named
         self.stages: list[View] = []
+        self._aliases = 0
+        self._relations: dict[str, Relation] = {}
 
     def node(self, query: exp.Expr) -> Node:
         """The tree of a whole query."""
-        query = bare(query)
+        query = self._simple(query)
         return self._operator(query).translate(query, self)
+
+    def _simple(self, query: exp.Expr) -> exp.Expr:
+        """The query with one operator outermost, and no queries inside its expressions."""
+        query = bare(query)
+        if any(operator.comes_first and operator.claims(query) for operator in self._operators):
+            return query
+        query = layered(query, self._names)
+        return without_subqueries(query, self._tables) if isinstance(query, exp.Select) else query
+
+    def _names(self, query: exp.Expr) -> tuple[str, ...]:
+        return output_names(query, self._tables)
 
     def _operator(self, query: exp.Expr) -> Operator:
         """Whose the outermost construct of the query is."""
@@ -129,13 +141,12 @@ class Translation:
 
     def drafts(self, query: exp.Expr, named: bool = True) -> tuple[Draft, ...]:
         """The select-project-joins whose sum the query is."""
-        query = bare(query)
-        if isinstance(query, exp.SetOperation):
+        query = self._simple(query)
+        if isinstance(query, exp.Union):
             return self._union(query, named)
-        if not isinstance(query, exp.Select):
-            raise refusal(query, "a query other than SELECT and UNION ALL")
         if self._has_state(query):
-            return (_whole(self._stage(query, named)),)
+            return (_whole(self.stage(query, named)),)
+        assert isinstance(query, exp.Select)
         scope, conditions, drafts = self.source(query)
         items = self.items(query, scope, named)
         outputs = [(item.name, item.column or scalar(item.node, scope)) for item in items]
@@ -143,25 +154,34 @@ class Translation:
 
     def _has_state(self, query: exp.Expr) -> bool:
         """Whether another operator than those that are flattened stands at the top of the query."""
-        query = bare(query)
-        return not isinstance(query, exp.SetOperation) and self._operator(query).name != Block.name
+        query = self._simple(query)
+        return not isinstance(query, exp.Union) and self._operator(query).name != Block.name
 
-    def _stage(self, query: exp.Expr, named: bool = True) -> Relation:
+    def stage(self, query: exp.Expr, named: bool = True) -> Relation:
         """Cuts a query off: it becomes a stage, and a relation of what stands above."""
+        sql = query.sql(dialect=DIALECT)
+        if known := self._relations.get(sql):
+            return known
         name = f"{self._name}{STAGE_MARK}{len(self.stages) + 1}"
         below = Translation(name, self._tables, self._operators, self._known_types, named)
         root = below.node(query)
-        stage = View(name, root, query.sql(dialect=DIALECT), stages=tuple(below.stages), types=below.types)
+        stage = View(name, root, sql, stages=below.used_stages(root), types=below.types)
         self.stages.append(stage)
         types = self._known_types.of_stage(stage)
-        table = Table("", name, root.output_columns, types=types, own_log=True)
-        return Relation(name, table)
+        table = Table("", name, root.output_columns, root.table_key or (), types=types, own_log=True)
+        self._relations[sql] = Relation(name, table)
+        return self._relations[sql]
+
+    def used_stages(self, root: Node) -> tuple[View, ...]:
+        """The stages that a tree reads: of an outer join that turns out to be an inner one, some are not."""
+        used = {relation.table.name for block in root.blocks for relation in block.relations}
+        return tuple(stage for stage in self.stages if stage.name in used)
 
     def _union(self, union: exp.SetOperation, named: bool) -> tuple[Draft, ...]:
         # Long chains lean to the left, so that side is walked in a loop.
         rights: list[exp.Expr] = []
         left: exp.Expr = union
-        while isinstance(left, exp.SetOperation):
+        while isinstance(left, exp.Union) and not left.args.get("distinct"):
             rights.append(left.expression)
             left = bare(left.this)
         drafts = self.drafts(left, named)
@@ -180,22 +200,24 @@ class Translation:
         clause = select.args.get("from_")
         if clause is None:
             raise refusal(select, "SELECT without FROM")
-        if _is_derived(clause.this) and not self._has_state(clause.this):
-            scope, drafts = self._derived(clause.this, select)
-        else:
-            joined = self._joined(self._item(clause.this), select.args.get("joins") or [])
-            columns = [column for relation in joined.relations for column in relation.columns]
-            scope, drafts = joined.scope, (Draft(joined.relations, joined.conditions, keep(columns)),)
+        joined = self._joined(self._item(clause.this), select.args.get("joins") or [])
         where = select.args.get("where")
-        return scope, (condition(where.this, scope),) if where else (), drafts
+        conditions = (condition(where.this, joined.scope),) if where else ()
+        possible = [draft for draft in joined.drafts if not draft.where(conditions).is_empty]
+        return joined.scope, conditions, tuple(possible) or joined.drafts[:1]
 
-    def _derived(self, subquery: exp.Subquery, select: exp.Select) -> tuple[Scope, tuple[Draft, ...]]:
-        if select.args.get("joins"):
-            raise _refused_in_join(subquery)
+    def _derived(self, subquery: exp.Subquery) -> Joined:
+        """A query in FROM that stores nothing: what stands above it is put into it."""
         drafts = self.drafts(subquery.this)
         names = [name for name, _ in drafts[0].outputs]
-        item = Item(subquery.alias, tuple(names), types=self._types_of(drafts))
-        return Scope.of(item), tuple(draft.renamed(map(item.column, names)) for draft in drafts)
+        item = Item(subquery.alias or self._unnamed(), tuple(names), types=self._types_of(drafts))
+        inside = tuple(draft.renamed(map(item.column, names)) for draft in drafts)
+        return Joined(Scope.of(item), inside, FromSyntax(subquery))
+
+    def _unnamed(self) -> str:
+        """An alias for a query in FROM that has none, so that nobody can name it."""
+        self._aliases += 1
+        return f"[{self._aliases}]"
 
     def _types_of(self, drafts: Sequence[Draft]) -> tuple[str, ...]:
         """The types of the drafts' sum: where they differ, the one that holds both."""
@@ -222,32 +244,21 @@ class Translation:
             self.types[to_sql(expression)] = kind
         return kind
 
-    def _joined(self, left: Joined, joins: list[exp.Join]) -> Joined:
+    def _joined(self, left: Joined, joins: Sequence[exp.Join]) -> Joined:
         """One join after the other; what is joined in parentheses sees only what is inside."""
         for join in joins:
-            right = self._item(join.this)
-            names = join.args.get("using")
-            if join.args.get("method") == "NATURAL":
-                names = left.scope.common(right.scope, join)
-            conditions = [*left.conditions, *right.conditions]
-            if names:
-                scope, pairs = left.scope.join_using(right.scope, join, names)
-                conditions += [call("=", Column(one), Column(other)) for one, other in pairs]
-            else:
-                scope = left.scope.join(right.scope, join.this)
-            if join.args.get("on"):
-                conditions.append(condition(join.args["on"], scope))
-            left = Joined(scope, (*left.relations, *right.relations), tuple(conditions))
+            left = joined(self, left, self._item(join.this), join)
         return left
 
     def _item(self, node: exp.Expr) -> Joined:
-        """A relation, or several that are joined with each other first."""
+        """A relation, a query, or several that are joined with each other first."""
         if is_parenthesised(node) and isinstance(node, exp.Subquery):
-            return self._joined(self._item(node.this), node.args.get("joins") or [])
-        if _is_derived(node):
-            if not self._has_state(node):
-                raise _refused_in_join(node)
-            stage, source = self._stage(bare(node)), ""
+            inside = self._joined(self._item(node.this), node.args.get("joins") or [])
+            return replace(inside, syntax=FromSyntax(node))
+        if isinstance(node, exp.Subquery) and not self._has_state(node):
+            return self._derived(node)
+        if isinstance(node, exp.Subquery):
+            stage, source = self.stage(bare(node)), ""
             relation = replace(stage, alias=node.alias or stage.alias)
         elif isinstance(node, exp.Table):
             relation = find_relation(node, self._tables)
@@ -256,8 +267,10 @@ class Translation:
             raise refusal(node, "a FROM item other than source.table")
         table = relation.table
         item = Item(relation.alias, table.columns, source, table.types)
-        alone = Joined(Scope.of(item), (relation,), ())
-        return self._joined(alone, node.args.get("joins") or [])
+        draft = Draft((relation,), (), keep(relation.columns))
+        alone = Joined(Scope.of(item), (draft,), FromSyntax(node))
+        inside = self._joined(alone, node.args.get("joins") or [])
+        return replace(inside, syntax=FromSyntax(node))
 
     def items(self, select: exp.Select, scope: Scope, named: bool | None = None) -> list[SelectItem]:
         """The output columns, `*` expanded; each has a name if they are `named`."""
@@ -284,23 +297,7 @@ class Translation:
         return [item if own[i] else replace(item, name=f"column_{i + 1}") for i, item in enumerate(items)]
 
 
-def _is_derived(node: exp.Expr) -> bool:
-    """Whether a FROM item is a query of its own, not joins in parentheses."""
-    return isinstance(node, exp.Subquery) and not is_parenthesised(node)
-
-
-def _refused_in_join(subquery: exp.Expr) -> NodeError:
-    return refusal(subquery, "a subquery (SELECT) in a JOIN", hint="join the base relations themselves")
-
-
 def _whole(relation: Relation) -> Draft:
     """All rows and columns of a relation."""
     outputs = zip(relation.table.columns, map(Column, relation.columns), strict=True)
     return Draft((relation,), (), tuple(outputs))
-
-
-def bare(query: exp.Expr) -> exp.Expr:
-    """A query without the parentheses around it."""
-    while isinstance(query, exp.Subquery):
-        query = query.this
-    return query

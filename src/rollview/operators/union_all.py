@@ -24,18 +24,19 @@ class UnionAll(Node):
     parts: tuple[Node, ...]
 
     name: ClassVar[str] = "union all"
+    comes_first: ClassVar[bool] = False
     is_linear: ClassVar[bool] = True
-    syntax: ClassVar[Syntax] = {exp.Union: ("this", "expression")}
+    syntax: ClassVar[Syntax] = {exp.Union: ("this", "expression", "distinct")}
 
     @staticmethod
     def claims(query: exp.Expr) -> bool:
         """UNION ALL, and no other set operation."""
-        return isinstance(query, exp.Union)
+        return isinstance(query, exp.Union) and not query.args.get("distinct")
 
     @classmethod
     def translate(cls, query: exp.Expr, translation: Translation) -> UnionAll:
         """All inputs, however deep they are nested, side by side."""
-        return cls(tuple(draft.block() for draft in translation.drafts(query)))
+        return cls(tuple(draft.node() for draft in translation.drafts(query)))
 
     @property
     def inputs(self) -> tuple[Node, ...]:

@@ -1,7 +1,21 @@
 """From SQL to a view definition in normal form, and from there to a plan."""
 
 from rollview.operators.translation import Types
-from rollview.planning.parse import parse_view, referenced_names, starred_names, view_name
+from rollview.planning.parse import (
+    has_idle_order,
+    parse_view,
+    referenced_names,
+    starred_names,
+    view_name,
+)
 from rollview.planning.render import render
 
-__all__ = ["Types", "parse_view", "referenced_names", "render", "starred_names", "view_name"]
+__all__ = [
+    "Types",
+    "has_idle_order",
+    "parse_view",
+    "referenced_names",
+    "render",
+    "starred_names",
+    "view_name",
+]

@@ -22,6 +22,7 @@ from rollview.operators.registry import OPERATORS
 from rollview.operators.translation import Translation, Types, Untyped
 from rollview.planning.properties import read_properties
 from rollview.planning.starred import starred
+from rollview.sql.ctes import without_ctes
 from rollview.sql.grammar import check_supported, whole_syntax
 from rollview.sql.place import DIALECT, NodeError, Text, line_at, mistake, place_at, refusal
 from rollview.sql.splice import start_of_query
@@ -53,13 +54,13 @@ def parse_view(sql: str, tables: Iterable[Table], name: str = "", types: Types =
     """
     statement = _statement(sql)
     try:
-        query = _query(statement)
+        query = without_ctes(_query(statement))
         _check(query)
         created = isinstance(statement, exp.Create)
         name = statement.this.name if created else name or "view"
         translation = Translation(name, tables, OPERATORS, types, named=not is_stage(name))
         root = translation.node(query)
-        view = View(name, root, sql.strip(), stages=tuple(translation.stages), types=translation.types)
+        view = View(name, root, sql.strip(), stages=translation.used_stages(root), types=translation.types)
         if not isinstance(statement, exp.Create):
             return view
         blocks = [block for part in view.parts for block in part.blocks]
@@ -95,13 +96,20 @@ def _names(tables: Iterable[exp.Table]) -> tuple[str, ...]:
 
 def _checked_query(sql: str) -> exp.Expr:
     try:
-        query = _query(_statement(sql))
+        query = without_ctes(_query(_statement(sql)))
         _check(query)
     except NodeError as fault:
         raise Text(sql).located(fault) from None
     except RecursionError:
         raise _too_deep() from None
     return query
+
+
+def has_idle_order(sql: str) -> bool:
+    """Whether the view says ORDER BY without LIMIT: a stored view has no order, so that it has no effect."""
+    query = _query(_statement(sql))
+    arguments = query.args
+    return bool(arguments.get("order")) and not (arguments.get("limit") or arguments.get("offset"))
 
 
 def view_name(sql: str) -> str | None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from rollview.operators.translation import bare
 from rollview.sql.grammar import is_parenthesised
+from rollview.sql.outputs import bare
 
 
 def starred(query: exp.Expr) -> Iterator[exp.Table]:

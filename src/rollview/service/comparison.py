@@ -1,9 +1,15 @@
-"""Two contents of a view, compared row by row: rollview's, and what Spark computed from the view's text."""
+"""Two contents of a view, compared row by row: rollview's, and what Spark computed from the view's text.
+
+Sums of floating-point numbers depend on the order in which they are added up, and Spark's order is another
+one each time. So rows that differ in floating-point columns alone, and there by less than a billionth, are
+equal.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isclose
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -13,6 +19,9 @@ from rollview.algebra.bag import COUNT
 from rollview.algebra.expression import Column, to_sql
 
 SHOWN = 20
+_PAIRED = 100_000
+"""So many rows at most are brought together to see whether they differ by rounding alone."""
+_ROUNDING = 1e-9
 _STORED, _EXPECTED = "_stored", "_expected"
 
 
@@ -47,6 +56,47 @@ def stored_rows(both: DataFrame) -> int:
 def differences(both: DataFrame, columns: Sequence[str]) -> tuple[list[Difference], int]:
     """The first rows that differ, in order, and how many there are."""
     wrong = both.where(f.col(_STORED) != f.col(_EXPECTED))
+    floating = [place for place, (_, kind) in enumerate(both.dtypes) if kind in ("double", "float")]
+    if floating:
+        rows = wrong.orderBy(*[named(column) for column in columns]).limit(_PAIRED).collect()
+        if len(rows) < _PAIRED:
+            left = _without_pairs([Difference(tuple(row)[:-2], row[-2], row[-1]) for row in rows], floating)
+            return left[:SHOWN], len(left)
     found = wrong.orderBy(*[named(column) for column in columns]).limit(SHOWN).collect()
     number = wrong.count() if len(found) == SHOWN else len(found)
     return [Difference(tuple(row)[:-2], row[_STORED], row[_EXPECTED]) for row in found], number
+
+
+def _without_pairs(found: Sequence[Difference], floating: Sequence[int]) -> list[Difference]:
+    """Those that do not come in pairs, of what is stored and what is expected, that differ by rounding."""
+    waiting: dict[tuple[object, ...], list[tuple[Difference, int]]] = {}
+    left: list[Difference] = []
+    for each in found:
+        exact = tuple(value for place, value in enumerate(each.row) if place not in floating)
+        others = waiting.setdefault(exact, [])
+        surplus = each.stored - each.expected
+        for number, (other, rest) in enumerate(others):
+            if surplus * rest < 0 and _is_near(each.row, other.row, floating):
+                surplus, others[number] = _settled(surplus, rest, other)
+        if surplus:
+            others.append((each, surplus))
+    for others in waiting.values():
+        left += [each for each, surplus in others if surplus]
+    return left
+
+
+def _settled(one: int, other: int, owner: Difference) -> tuple[int, tuple[Difference, int]]:
+    """What is left of two surpluses of different sign."""
+    total = one + other
+    return (total, (owner, 0)) if abs(one) > abs(other) else (0, (owner, total))
+
+
+def _is_near(one: Sequence[object], other: Sequence[object], floating: Sequence[int]) -> bool:
+    for place in floating:
+        left, right = one[place], other[place]
+        if isinstance(left, float) and isinstance(right, float):
+            if left != right and not isclose(left, right, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
+                return False
+        elif left != right:
+            return False
+    return True

@@ -18,7 +18,7 @@ from rollview.algebra.view import STAGE_MARK, View, is_stage
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.errors import InputError, ProjectError, UnsupportedError, ViewError
-from rollview.planning import Types, parse_view, referenced_names, view_name
+from rollview.planning import Types, has_idle_order, parse_view, referenced_names, view_name
 from rollview.service.durations import seconds_of
 from rollview.service.mistakes import Mistakes
 from rollview.service.text_files import read_text
@@ -150,11 +150,14 @@ def verifying(view: View) -> Verifying | None:
 
 def notices(view: View) -> list[str]:
     """What the view's author should know: settings that are right but have no effect."""
+    found: list[str] = []
     level = consistency_of(view)
-    if level == DEFAULT_CONSISTENCY:
-        return []
-    setting = f"view {view.name}: rollview.consistency = {level}"
-    return [f"{setting} has no effect yet; the view is complete, which includes it"]
+    if level != DEFAULT_CONSISTENCY:
+        setting = f"view {view.name}: rollview.consistency = {level}"
+        found.append(f"{setting} has no effect yet; the view is complete, which includes it")
+    if not is_stage(view.name) and has_idle_order(view.sql):
+        found.append(f"view {view.name}: ORDER BY has no effect without LIMIT: a view is a bag of rows")
+    return found
 
 
 def is_full(view: View) -> bool:

@@ -34,12 +34,21 @@ def invented(table: Table, constants: Sequence[str]) -> pa.Table:
     types = list(zip(table.columns, table.types, strict=True))
     schema = arrow_schema([*types, (COUNT, "bigint")])
     columns: list[list[Any]] = []
-    for _, kind in types:
+    for name, kind in types:
         values = list(_values(kind, constants))
-        columns.append([chance.choice([*values, None]) for _ in range(INVENTED_ROWS)])
-    counts = [chance.choice((1, 1, 2)) for _ in range(INVENTED_ROWS)]
-    arrays = [pa.array(each, field.type) for each, field in zip([*columns, counts], schema, strict=True)]
+        nothing = () if name in table.key else (None,)
+        columns.append([chance.choice([*values, *nothing]) for _ in range(INVENTED_ROWS)])
+    counts = [1 if table.key else chance.choice((1, 1, 2)) for _ in range(INVENTED_ROWS)]
+    rows = _with_one_per_key(table, list(zip(*columns, counts, strict=True)))
+    arrays = [pa.array(each, field.type) for each, field in zip(zip(*rows, strict=True), schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _with_one_per_key(table: Table, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """What a table declares as its key is one: plans rely on it."""
+    places = [table.columns.index(name) for name in table.key]
+    by_key = {tuple(row[place] for place in places): row for row in rows}
+    return list(by_key.values()) if table.key else rows
 
 
 def _values(kind: str, constants: Sequence[str]) -> Iterator[Any]:
@@ -48,7 +57,7 @@ def _values(kind: str, constants: Sequence[str]) -> Iterator[Any]:
     if word == "boolean":
         yield from (True, False)
     elif word in ("tinyint", "smallint", "int", "bigint"):
-        yield from (0, 1, 2, 3)
+        yield from range(8)
         yield from (int(each) for each in constants if each.isdecimal() and int(each) < 100)
     elif word in ("float", "double"):
         yield from (0.0, 1.0, 2.5)

@@ -119,8 +119,9 @@ def _column_of(stored: StoredView) -> str | None:
 
 def _in_blocks(node: Node, column: str) -> Iterator[tuple[Block, str]]:
     """Where a column comes from, in each block below that it comes from unchanged."""
-    if isinstance(node, Block):
-        yield node, column
+    if not node.inputs:
+        (block,) = node.blocks
+        yield block, column
         return
     for below, name in zip(node.inputs, node.origins(column) or (), strict=False):
         yield from _in_blocks(below, name)

@@ -163,12 +163,17 @@ class StoredView:
 
     def state_at(self, csn: int) -> SparkBag:
         """The state at any csn that the view covers."""
+        return self._state_at(csn)
+
+    def _state_at(self, csn: int, near: SparkBag | None = None) -> SparkBag:
+        """The same; right for the keys of a piece of the delta at least, if one is given."""
         shown = self.record.materialized_csn
+        stored = self.state() if near is None else self._state_near(near)
         if csn == shown:
-            return self.state()
+            return stored
         self.check_covered(csn)
         delta = self.delta(min(shown, csn), max(shown, csn))
-        return self.view.root.roll(self.state(), delta if csn > shown else delta.negate())
+        return self.view.root.roll(stored, delta if csn > shown else delta.negate())
 
     def check_covered(self, csn: int) -> None:
         """Refuses a csn that the view cannot be rolled to: whatever came out would not be a state of it."""
@@ -193,8 +198,10 @@ class StoredView:
 
     def row_delta(self, after: int, upto: int) -> SparkBag:
         """What each transaction did to the rows that a reader sees: the reader's columns and `_csn`."""
-        delta = self.delta(after, upto)
-        changed = self.view.root.row_delta(self.state_at(after), delta, after)
+        root, delta = self.view.root, self.delta(after, upto)
+        if not root.is_linear:
+            delta.collect_if_small()
+        changed = delta if root.is_linear else root.row_delta(self._state_at(after, delta), delta, after)
         names = [name for name, _ in self.layout.columns]
         return changed.project((*keep(names), (CSN, Column(CSN))))
 

@@ -157,6 +157,35 @@ class SparkBag:
         names = (*keys, *(name for name, _ in measures))
         return SparkBag(groups.select(*_kept(names), f.lit(1).cast("bigint").alias(COUNT)))
 
+    def group(self, keys: Sequence[str], outputs: Sequence[Output]) -> SparkBag:
+        frame = self._in_order(self.expanded_frame(), keys)
+        # Outputs may be called as keys are, so they get other names on the way.
+        marked = [(f"{name}'", expression) for name, expression in outputs]
+        grouped = frame.groupBy(*_kept(keys)).agg(*(_computed(output) for output in marked))
+        named = [
+            f.expr(to_sql(Column(mark))).alias(name)
+            for (mark, _), (name, _) in zip(marked, outputs, strict=True)
+        ]
+        return SparkBag(grouped.select(*named, f.lit(1).cast("bigint").alias(COUNT)))
+
+    def weighted(self, column: str) -> SparkBag:
+        kept = [name for name in self.columns if name != column]
+        count = (f.col(COUNT) * f.expr(to_sql(Column(column)))).cast("bigint")
+        return SparkBag(self.frame.select(*_kept(kept), count.alias(COUNT)).where(f.col(COUNT) != 0))
+
+    def over(self, outputs: Sequence[Output]) -> SparkBag:
+        frame = self._in_order(self.expanded_frame(), ())
+        return SparkBag(
+            frame.select(*(_computed(each) for each in outputs), f.lit(1).cast("bigint").alias(COUNT))
+        )
+
+    def _in_order(self, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+        """Rows in an order of their own where sums depend on it: those of floating-point numbers do."""
+        if not any(kind in ("double", "float") for _, kind in frame.dtypes):
+            return frame
+        spread = frame.repartition(*_kept(keys)) if keys else frame.coalesce(1)
+        return spread.sortWithinPartitions(*_kept(self.columns))
+
     def net_effect(self) -> SparkBag:
         if self._table is not None and driver_side.can_group(self._table, self.columns):
             return self._at_driver(self._spark, driver_side.net_effect(self._table))

@@ -13,7 +13,7 @@ from sqlglot import exp
 from rollview.algebra.expression import Expression, Literal, call
 from rollview.algebra.functions.casts import cast_to
 from rollview.algebra.functions.dates import read_date, read_timestamp
-from rollview.sql.place import DIALECT, NodeError, mistake, refusal
+from rollview.sql.place import DIALECT, mistake
 
 _Type = exp.DataType.Type
 _NAMES: dict[Any, str] = {
@@ -35,8 +35,8 @@ _NAMES: dict[Any, str] = {
 
 def check_cast(node: exp.Cast) -> None:
     """Refuses casts that cannot be maintained, and typed constants that cannot be read."""
-    if node.args.get("safe"):
-        raise refusal(node, "TRY_CAST", hint="CAST is supported; it fails where TRY_CAST gives NULL")
+    if not is_known_type(node.to):
+        return
     kind = _type(node.to)
     constant = node.this
     if not isinstance(node, exp.TryCast) and isinstance(constant, exp.Literal) and kind in _READERS:
@@ -44,6 +44,11 @@ def check_cast(node: exp.Cast) -> None:
         if _READERS[kind](constant.name) is None:
             message = f"{kind} '{constant.name}' is not a valid {kind.lower()}"
             raise mistake(constant, message, subject=constant.name, hint=f"write {kind} '{example}'")
+
+
+def is_known_type(node: exp.DataType) -> bool:
+    """Whether rollview itself can cast to the type; Spark can cast to others."""
+    return bool(node.this == _Type.DECIMAL or (node.this in _NAMES and not node.expressions))
 
 
 def cast(node: exp.Cast, value: Expression) -> Expression:
@@ -65,14 +70,7 @@ def _type(node: exp.DataType) -> str:
             message = f"DECIMAL({precision},{scale}): at most 38 digits, and of these the scale"
             raise mistake(node, message, subject=node.sql(dialect=DIALECT))
         return f"DECIMAL({precision},{scale})"
-    if node.this not in _NAMES or node.expressions:
-        raise _unknown(node)
     return _NAMES[node.this]
-
-
-def _unknown(node: exp.DataType) -> NodeError:
-    known = ", ".join([*dict.fromkeys(_NAMES.values()), "DECIMAL(p,s)"])
-    return refusal(node, f"CAST to {node.sql(dialect=DIALECT)}", hint=f"supported: {known}")
 
 
 def _constant(value: Any, kind: str) -> Literal | None:

@@ -84,3 +84,51 @@ def unstable_hint(name: str) -> str:
         f"{name.upper()} returns a different value each time the view is computed, and no source reports "
         "that; use a column, or apply it when the view is read"
     )
+
+
+def function_name(node: exp.Expr) -> str:
+    """The name of a function; empty for what is none."""
+    if isinstance(node, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+        return function_name(node.this)
+    if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc):
+        return node.name
+    return node.sql_name() if isinstance(node, exp.Func) else ""
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """An aggregate function, or one with FILTER or WITHIN GROUP behind it."""
+    if isinstance(node, exp.Filter | exp.WithinGroup):
+        return is_aggregate(node.this)
+    if isinstance(node, exp.Anonymous):
+        return node.name.upper() in _AGGREGATES
+    return isinstance(node, exp.AggFunc) and not isinstance(node, _RANKING)
+
+
+_RANKING = (
+    *(exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile),
+    *(exp.Lag, exp.Lead, exp.NthValue, exp.FirstValue, exp.LastValue),
+)
+"""Functions that need a window."""
+
+_AGGREGATES = {
+    "ANY",
+    "SOME",
+    "BITMAP_OR_AGG",
+    "BITMAP_CONSTRUCT_AGG",
+    "COUNT_MIN_SKETCH",
+    "HISTOGRAM_NUMERIC",
+    "HLL_SKETCH_AGG",
+    "HLL_UNION_AGG",
+    "REGR_AVGX",
+    "REGR_AVGY",
+    "REGR_COUNT",
+    "REGR_INTERCEPT",
+    "REGR_R2",
+    "REGR_SLOPE",
+    "REGR_SXX",
+    "REGR_SXY",
+    "REGR_SYY",
+    "SCHEMA_OF_JSON_AGG",
+    "TRY_AVG",
+    "TRY_SUM",
+}

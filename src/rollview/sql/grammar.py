@@ -57,12 +57,28 @@ SCALARS: Syntax = {
     exp.TsOrDsToDate: ("this", "safe"),
     **{kind: (*arguments, *IGNORED.get(kind, ())) for kind, (_, arguments) in FUNCTIONS.items()},
 }
-"""Scalar expressions; queries belong to the operators, each of which adds its own."""
+"""Scalar expressions that rollview reads itself; the operators add what belongs to queries."""
+
+LAYERS: Syntax = {
+    exp.Select: ("distinct", "having", "order", "limit", "offset"),
+    **dict.fromkeys(
+        (exp.Union, exp.Intersect, exp.Except), (*_BINARY, "distinct", "order", "limit", "offset")
+    ),
+    exp.Distinct: ("expressions",),
+    exp.Having: ("this",),
+    exp.Order: ("expressions",),
+    exp.Ordered: ("this", "desc", "nulls_first"),
+    exp.Limit: ("expression",),
+    exp.Offset: ("expression",),
+    exp.Exists: ("this",),
+    exp.Group: ("rollup", "cube", "grouping_sets"),
+    **dict.fromkeys((exp.Rollup, exp.Cube, exp.GroupingSets), ("expressions",)),
+    exp.Tuple: ("expressions",),
+    exp.In: ("query",),
+}
+"""What is taken apart before an operator sees it (`rollview.sql.layers`, `rollview.sql.subqueries`)."""
 
 _CLAUSES = {
-    "with_": "WITH (a common table expression)",
-    "distinct": "DISTINCT",
-    "having": "HAVING",
     "order": "ORDER BY",
     "limit": "LIMIT",
     "offset": "OFFSET",
@@ -81,34 +97,17 @@ _CLAUSES = {
     "when": "TIMESTAMP AS OF",
     "columns": "a list of column aliases after a relation",
     "by_name": "UNION BY NAME",
-    "grouping_sets": "GROUPING SETS",
-    "cube": "CUBE",
-    "rollup": "ROLLUP",
     "totals": "WITH TOTALS",
-    "query": "IN with a subquery",
     "symmetric": "BETWEEN SYMMETRIC",
     "except_": "* EXCEPT",
     "catalog": "access to a field of a column",
     "format": "a format of dates",
 }
-_HINTS = {
-    "order": "a view is a bag of rows without an order: order them where the view is read",
-    "limit": "a view holds all its rows: limit them where the view is read",
-    "offset": "a view holds all its rows: skip some where the view is read",
-    "having": "conditions on group keys can go to WHERE; others can be applied where the view is read",
-}
-
 _CONSTRUCTS: dict[type[exp.Expr], str] = {
     exp.Window: "a window function (OVER)",
     exp.Filter: "FILTER after an aggregate",
-    exp.Exists: "EXISTS",
-    exp.Except: "EXCEPT",
-    exp.Intersect: "INTERSECT",
     exp.Values: "VALUES",
     exp.Lateral: "LATERAL",
-    exp.Cube: "CUBE",
-    exp.Rollup: "ROLLUP",
-    exp.GroupingSets: "GROUPING SETS",
     exp.Tuple: "a row value",
     exp.Escape: "ESCAPE after LIKE",
     exp.ILike: "ILIKE",
@@ -117,13 +116,11 @@ _CONSTRUCTS: dict[type[exp.Expr], str] = {
     exp.QueryTransform: "TRANSFORM",
 }
 
-_QUERIES = (exp.Select, exp.SetOperation, exp.Subquery)
-
 
 def whole_syntax(parts: Iterable[Syntax]) -> Syntax:
     """The grammar of scalar expressions and of these parts, all arguments of a node taken together."""
     whole: dict[type[exp.Expr], tuple[str, ...]] = dict(SCALARS)
-    for kind, arguments in (entry for part in parts for entry in part.items()):
+    for kind, arguments in (entry for part in (LAYERS, *parts) for entry in part.items()):
         whole[kind] = (*whole.get(kind, ()), *arguments)
     return whole
 
@@ -131,15 +128,8 @@ def whole_syntax(parts: Iterable[Syntax]) -> Syntax:
 def check_supported(query: exp.Expr, syntax: Syntax) -> None:
     """Refuses the first construct that is not listed, if there is one."""
     for node in query.walk(bfs=False):
-        if node is not query and isinstance(node, _QUERIES):
-            _check_subquery(node)
         if isinstance(node, exp.Subquery) and node.alias:
             _check_alias(node)
-        allowed = syntax.get(type(node))
-        if allowed is None:
-            raise _refused(node)
-        if isinstance(node, exp.Join):
-            _check_join(node)
         if isinstance(node, exp.Cast):
             check_cast(node)
         if isinstance(node, exp.Concat) and is_adjacent_strings(node):
@@ -147,8 +137,13 @@ def check_supported(query: exp.Expr, syntax: Syntax) -> None:
             raise refusal(
                 node, "two string constants side by side", hint="write || between them, or \\' for a quote"
             )
-        if isinstance(node, exp.Union) and node.args.get("distinct"):
-            raise refusal(node.expression, "UNION without ALL", hint="UNION ALL is supported")
+        if _passes_to_spark(node):
+            continue
+        allowed = syntax.get(type(node))
+        if allowed is None:
+            raise _refused(node)
+        if isinstance(node, exp.Join):
+            _check_join(node)
         for name, value in node.args.items():
             if name == "joins" and is_parenthesised(node):
                 continue
@@ -156,14 +151,28 @@ def check_supported(query: exp.Expr, syntax: Syntax) -> None:
                 raise _refused_argument(node, name, value)
 
 
-def _check_subquery(node: exp.Expr) -> None:
-    """Queries may stand inside UNION ALL and as items of FROM, where alone they may have a name."""
-    if is_parenthesised(node) and isinstance(node.parent, exp.From | exp.Join | exp.Subquery):
-        return
-    if isinstance(node.parent, exp.From | exp.Join) and isinstance(node, exp.Subquery):
-        return
-    if not isinstance(node.parent, exp.SetOperation | exp.Subquery | exp.Create):
-        raise refusal(node, "a subquery (SELECT) in an expression")
+def is_read(node: exp.Expr) -> bool:
+    """Whether a scalar construct is one that rollview reads itself, used in a way that it knows."""
+    allowed = SCALARS.get(type(node))
+    return allowed is not None and not any(value and name not in allowed for name, value in node.args.items())
+
+
+def _passes_to_spark(node: exp.Expr) -> bool:
+    """Whether a node is part of a scalar or aggregate expression that Spark is left to understand."""
+    if isinstance(node, exp.Query | exp.Window | exp.UDTF | exp.Lateral):
+        return False
+    if unstable_hint(_function_name(node)):
+        return False
+    if isinstance(node, exp.Func) and isinstance(node.parent, exp.Table):
+        return False
+    return isinstance(node, (exp.Func, *_PASSED_KINDS))
+
+
+_PASSED_KINDS = (
+    *(exp.Condition, exp.DataType, exp.DataTypeParam, exp.Interval, exp.IntervalSpan, exp.Var),
+    *(exp.Lambda, exp.Kwarg, exp.Identifier, exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls),
+)
+"""Of which all arguments may be given; queries inside of them are checked for themselves."""
 
 
 def _check_alias(node: exp.Subquery) -> None:
@@ -175,9 +184,9 @@ def _check_alias(node: exp.Subquery) -> None:
 
 def _check_join(join: exp.Join) -> None:
     words = [str(join.args.get(part) or "") for part in ("method", "side", "kind")]
-    if words[0] not in ("", "NATURAL") or words[1] or words[2] not in ("", "INNER", "CROSS"):
+    if words[0] not in ("", "NATURAL") or words[2] not in ("", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"):
         kind = " ".join(word for word in words if word)
-        raise refusal(join, f"{kind} JOIN", hint="INNER JOIN and CROSS JOIN are supported")
+        raise refusal(join, f"{kind} JOIN")
 
 
 def _refused_argument(node: exp.Expr, name: str, value: object) -> NodeError:
@@ -186,7 +195,7 @@ def _refused_argument(node: exp.Expr, name: str, value: object) -> NodeError:
     if isinstance(node, exp.Count) and name == "expressions":
         return refusal(node, "COUNT of several arguments")
     construct = _CLAUSES.get(name, f"{name.strip('_').upper()} in {type(node).__name__.upper()}")
-    return refusal(at, construct, hint=_HINTS.get(name, ""))
+    return refusal(at, construct)
 
 
 def _refused(node: exp.Expr) -> NodeError:

@@ -11,17 +11,27 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from rollview.algebra.expression import Call, Column, Expression, Literal, call
+from rollview.algebra.expression import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    call,
+    in_spark,
+    is_in_spark,
+    place_of,
+)
 from rollview.algebra.functions.casts import cast_to, cast_type
 from rollview.sql.calendar import extracted_part, is_interval, plus_interval, truncation_unit
-from rollview.sql.cast import cast
-from rollview.sql.functions import BOOLEAN, FUNCTIONS, OF_THEIR_ARGUMENTS
+from rollview.sql.cast import cast, is_known_type
+from rollview.sql.functions import BOOLEAN, FUNCTIONS, OF_THEIR_ARGUMENTS, function_name, is_aggregate
+from rollview.sql.grammar import is_read
 from rollview.sql.literal import NULL, literal
 from rollview.sql.place import DIALECT, mistake, refusal
 from rollview.sql.scope import Scope
 
-AggregateRule = Callable[[exp.AggFunc], Expression]
-"""What an aggregate function becomes, where one is allowed."""
+AggregateRule = Callable[[exp.Expr], Expression]
+"""What an aggregate function or a window becomes, where one is allowed."""
 
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -56,6 +66,8 @@ def _may_be_boolean(expression: Expression) -> bool:
     if isinstance(expression, Column):
         return True
     function = expression.function
+    if is_in_spark(expression):
+        return True
     return function in BOOLEAN or function in OF_THEIR_ARGUMENTS or cast_type(function) == "BOOLEAN"
 
 
@@ -73,6 +85,10 @@ class _Translation:
 
     def of(self, node: exp.Expr) -> Expression:
         kind = type(node)
+        if is_aggregate(node) or isinstance(node, exp.Window | exp.AggFunc):
+            return self._aggregate(node)
+        if not is_read(node) or self._is_beyond(node):
+            return self._passed(node)
         if kind in (exp.Add, exp.Sub) and (is_interval(node.this) or is_interval(node.expression)):
             return self._interval(node)
         if kind in _OPERATORS:
@@ -82,8 +98,6 @@ class _Translation:
         if kind in FUNCTIONS:
             function, arguments = FUNCTIONS[kind]
             return self._checked(node, Call(function, tuple(self._arguments(node, arguments))))
-        if isinstance(node, exp.AggFunc):
-            return self._aggregate(node)
         if kind not in _RULES:
             raise mistake(node, f"`{node.sql(dialect=DIALECT)}` cannot stand in an expression")
         return _RULES[kind](self, node)
@@ -91,7 +105,10 @@ class _Translation:
     def column(self, node: exp.Expr) -> Expression:
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
             raise mistake(node, "`*` stands for columns and cannot be part of an expression")
-        return Column(self.scope.resolve(node).column)
+        named, fields = self.scope.column_and_fields(node)
+        column = Column(self.scope.resolve(named).column)
+        path = "".join(f".{field.sql(dialect=DIALECT, identify=True)}" for field in fields)
+        return in_spark(place_of(0) + path, column) if fields else column
 
     def negative(self, node: exp.Expr) -> Expression:
         value = self.of(node.this)
@@ -136,10 +153,7 @@ class _Translation:
         return call("IF", call("=", value, self.of(node.expression)), NULL, value)
 
     def like(self, node: exp.Expr) -> Expression:
-        pattern = node.expression
-        if not isinstance(pattern, exp.Literal) or not pattern.is_string or "\\" in pattern.name:
-            raise refusal(pattern, "LIKE with a pattern that is not a constant, or contains a backslash")
-        result = call("LIKE", self.of(node.this), Literal(pattern.name))
+        result = call("LIKE", self.of(node.this), Literal(node.expression.name))
         return call("NOT", result) if node.args.get("negate") else result
 
     def cast(self, node: exp.Expr) -> Expression:
@@ -194,11 +208,53 @@ class _Translation:
             if part is not None:
                 yield from map(self.of, part if isinstance(part, list) else [part])
 
-    def _aggregate(self, node: exp.AggFunc) -> Expression:
+    def _aggregate(self, node: exp.Expr) -> Expression:
         if self.aggregate is None:
-            name = node.sql_name()
+            if isinstance(node, exp.Window):
+                raise mistake(node, "a window function (OVER) is not allowed here")
+            name = function_name(node)
             raise mistake(node, f"the aggregate function {name} is not allowed here", subject=name)
         return self.aggregate(node)
+
+    @staticmethod
+    def _is_beyond(node: exp.Expr) -> bool:
+        """Whether a construct that is read here is used in a way that only Spark knows."""
+        if isinstance(node, exp.Cast):
+            return bool(node.args.get("safe")) or not is_known_type(node.to)
+        if isinstance(node, exp.Like):
+            pattern = node.expression
+            return not isinstance(pattern, exp.Literal) or not pattern.is_string or "\\" in pattern.name
+        if isinstance(node, exp.In):
+            return any(isinstance(each, exp.Tuple) for each in node.expressions)
+        return False
+
+    def _passed(self, node: exp.Expr) -> Expression:
+        """What rollview need not understand goes to Spark as it is, with its columns as arguments."""
+        arguments: dict[Expression, int] = {}
+
+        def place(part: exp.Expr) -> exp.Expr:
+            if isinstance(part, exp.Query):
+                raise mistake(part, "a subquery cannot stand here")
+            if (
+                isinstance(part, exp.Column)
+                or (part is not top and is_aggregate(part))
+                or isinstance(part, exp.Window)
+            ):
+                meaning = self.of(part)
+                return exp.Var(this=place_of(arguments.setdefault(meaning, len(arguments))))
+            for argument, value in list(part.args.items()):
+                if isinstance(value, exp.Expr):
+                    part.set(argument, place(value))
+                elif isinstance(value, list):
+                    part.set(
+                        argument, [place(each) if isinstance(each, exp.Expr) else each for each in value]
+                    )
+            return part
+
+        top = node.copy()
+        top.parent = None
+        sql = place(top).sql(dialect=DIALECT)
+        return in_spark(f"({sql})" if isinstance(node, exp.Binary | exp.Unary) else sql, *arguments)
 
     def _or_null(self, node: exp.Expr, argument: str) -> Expression:
         part = node.args.get(argument)

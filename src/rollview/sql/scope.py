@@ -69,19 +69,29 @@ class Scope:
         return Scope((*self.items, *right.items), (*self.visible, *right.visible))
 
     def join_using(
-        self, right: Scope, node: exp.Join, names: Iterable[exp.Expr]
+        self, right: Scope, node: exp.Join, names: Iterable[exp.Expr], side: str = ""
     ) -> tuple[Scope, tuple[tuple[str, str], ...]]:
         """The scope after JOIN ... USING these names, and the pairs of columns that must be equal.
 
-        `*` then shows the common columns first, which is what Spark does.
+        `*` then shows the common columns first, which is what Spark does; after a RIGHT JOIN those of the
+        right, which are never missing.
         """
         names = tuple(names)
         lefts = list(dict.fromkeys(self._unqualified(name) for name in names))
         rights = list(dict.fromkeys(right._unqualified(name) for name in names))
         rest = [column for column in self.visible if column not in lefts]
         added = [column for column in right.visible if column not in rights]
-        joined = replace(self.join(right, node.this), visible=(*lefts, *rest, *added))
+        shared = rights if side == "RIGHT" else lefts
+        joined = replace(self.join(right, node.this), visible=(*shared, *rest, *added))
         return joined, tuple((one.column, other.column) for one, other in zip(lefts, rights, strict=True))
+
+    def with_merged(self, columns: Iterable[str]) -> tuple[Scope, list[str]]:
+        """The scope with columns of their own in place of these; and what they are called."""
+        found = [seen for column in columns for seen in self.visible if seen.column == column]
+        item = Item(f"[{len(self.items)}]", tuple(seen.name for seen in found))
+        merged = {seen.column: Visible(seen.name, item) for seen in found}
+        visible = tuple(merged.get(seen.column, seen) for seen in self.visible)
+        return Scope((*self.items, item), visible), [item.column(name) for name in item.columns]
 
     def common(self, right: Scope, node: exp.Join) -> list[exp.Expr]:
         """The names that NATURAL JOIN joins on, placed where the join is."""
@@ -94,6 +104,25 @@ class Scope:
     def names(self, column: exp.Column) -> bool:
         """Whether an unqualified column is the name of a column here."""
         return not column.table and any(_same(column.name, seen.name) for seen in self.visible)
+
+    def column_and_fields(self, node: exp.Column) -> tuple[exp.Column, list[exp.Expr]]:
+        """The column that is named, and the fields of it: names with dots may mean either."""
+        parts = list(node.parts)
+        for qualifiers in range(min(2, len(parts) - 1), -1, -1):
+            named = exp.Column(
+                **dict(zip(("this", "table", "db"), reversed(parts[: qualifiers + 1]), strict=False))
+            )
+            is_known = any(
+                _same(item.alias, parts[qualifiers - 1].name)
+                and (qualifiers == 1 or _same(item.source, parts[0].name))
+                for item in self.items
+            )
+            if is_known if qualifiers else self.names(named):
+                if len(parts) == qualifiers + 1:
+                    return node, []
+                named.parent = node.parent
+                return named, parts[qualifiers + 1 :]
+        return node, []
 
     def resolve(self, column: exp.Column) -> Visible:
         """The column that is meant."""
@@ -108,6 +137,16 @@ class Scope:
             item = self._item(star)
             return tuple(Visible(name, item) for name in item.columns)
         return self.visible
+
+    def syntax(self, column: str) -> exp.Column:
+        """SQL that names a column, given by its name inside the block."""
+        for item in self.items:
+            for name in item.columns:
+                if item.column(name) == column:
+                    return exp.column(
+                        exp.to_identifier(name, quoted=True), exp.to_identifier(item.alias, quoted=True)
+                    )
+        raise KeyError(column)
 
     def types(self) -> dict[str, str]:
         """The types of columns, by their names inside the block, where they are known."""

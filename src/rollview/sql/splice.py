@@ -12,6 +12,7 @@ from collections.abc import Callable
 import sqlglot
 from sqlglot import TokenType, exp
 
+from rollview.sql.ctes import is_cte
 from rollview.sql.dialect import SparkGrammar
 
 Edit = tuple[int, int, str]
@@ -27,6 +28,8 @@ def query_with(sql: str, name_of: Callable[[str], str]) -> str:
         start = start_of_query(sql)
         statement = statement.expression
     for table in statement.find_all(exp.Table):
+        if is_cte(table):
+            continue
         parts = table.parts
         called = "" if table.alias else f" AS {_written(sql, parts[-1])}"
         name = name_of(".".join(part.name for part in parts))

@@ -1,0 +1,234 @@
+"""The outputs of a grouped SELECT, translated: keys, and what has to be known of each group besides.
+
+Two ways: sums that add up under deltas (`SumGroups`), or the values themselves (`ValueGroups`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from sqlglot import exp
+
+from rollview.algebra.aggregates import AGGREGATES
+from rollview.algebra.bag import Output
+from rollview.algebra.expression import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    call,
+    columns_of,
+    in_spark,
+    place_of,
+)
+from rollview.algebra.functions.averages import MOST_DIGITS, average_of
+from rollview.operators.grouped_values import REAL
+from rollview.operators.translation import SelectItem, Translation
+from rollview.sql.functions import function_name, is_aggregate
+from rollview.sql.place import DIALECT, mistake, refusal
+from rollview.sql.scalar import scalar
+from rollview.sql.scope import Scope
+
+ROWS = "_rows"
+"""The measure that counts the rows of a group."""
+
+SUM = "sum_"
+_DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)", re.IGNORECASE)
+
+
+class SumGroups:
+    """Collects measures while outputs are translated, each once."""
+
+    def __init__(self, translation: Translation, scope: Scope, keys: Iterable[Expression]) -> None:
+        self.translation = translation
+        self.scope = scope
+        self.keys = {key: f"key_{number}" for number, key in enumerate(dict.fromkeys(keys), start=1)}
+        self.arguments: dict[Expression, str] = {}
+        self.measures: dict[str, Expression] = {ROWS: Literal(1)}
+
+    def inputs(self) -> list[Output]:
+        """What the blocks below have to project: keys and arguments."""
+        arguments = [(name, each) for each, name in self.arguments.items() if each not in self.keys]
+        return [*((name, key) for key, name in self.keys.items()), *arguments]
+
+    def output(self, item: SelectItem) -> Expression:
+        """An output column over keys and measures."""
+        expression = item.column or scalar(item.node, self.scope, self._measured)
+        result = self._over_keys(expression)
+        stored = {*self.keys.values(), *self.measures}
+        for name in columns_of(result):
+            if name not in stored:
+                message = f"`{name}` is neither grouped nor aggregated"
+                hint = "add it to GROUP BY, or use it inside COUNT, SUM or AVG"
+                raise mistake(item.node, message, subject=name, hint=hint)
+        return result
+
+    def _over_keys(self, expression: Expression) -> Expression:
+        """Replaces grouped expressions by their keys, the largest first; a constant is what it is."""
+        if isinstance(expression, Literal):
+            return expression
+        if expression in self.keys:
+            return Column(self.keys[expression])
+        if isinstance(expression, Call):
+            return Call(expression.function, tuple(map(self._over_keys, expression.arguments)))
+        return expression
+
+    def is_sum(self, node: exp.Expr) -> bool:
+        """Whether an aggregate is one of those that just add up."""
+        if isinstance(node, exp.Filter):
+            return self.is_sum(node.this)
+        if isinstance(node, exp.Count):
+            return not isinstance(node.this, exp.Distinct) and not node.expressions
+        if not isinstance(node, exp.Sum | exp.Avg) or isinstance(node.this, exp.Distinct):
+            return False
+        kind = self.translation.type_of(scalar(node.this, self.scope), self.scope.types())
+        decimal = _DECIMAL.fullmatch(kind)
+        too_long = isinstance(node, exp.Avg) and decimal is not None and int(decimal[2]) > MOST_DIGITS
+        return kind not in ("double", "float") and not kind.startswith("interval") and not too_long
+
+    def _argument(self, node: exp.Expr) -> tuple[exp.Expr, Expression]:
+        """The function, and what it is applied to; what a FILTER leaves out counts as NULL."""
+        if isinstance(node, exp.Filter):
+            function, argument = self._argument(node.this)
+            kept = scalar(node.expression.this, self.scope)
+            return function, call("IF", kept, argument, Literal(None))
+        if isinstance(node.this, exp.Star):
+            return node, Literal(1)
+        return node, scalar(node.this, self.scope)
+
+    def _measured(self, node: exp.Expr) -> Expression:
+        """COUNT, SUM or AVG over the measures, which are added where they are new."""
+        node, argument = self._argument(node)
+        if isinstance(node, exp.Count) and isinstance(argument, Literal) and argument.value is not None:
+            return Column(ROWS)
+        if argument not in self.arguments:
+            self.arguments[argument] = self.keys.get(argument, f"arg_{len(self.arguments) + 1}")
+        number = list(self.arguments).index(argument) + 1
+        value = Column(self.arguments[argument])
+        count, total = f"count_{number}", f"{SUM}{number}"
+        self.measures[count] = call("IF", call("IS NULL", value), Literal(0), Literal(1))
+        if isinstance(node, exp.Count):
+            return Column(count)
+        # The sum is kept only where it is read: what COUNT counts need not be a number.
+        self.measures[total] = value
+        result = Column(total) if isinstance(node, exp.Sum) else self._average(node, argument, total, count)
+        return call("IF", call("=", Column(count), Literal(0)), Literal(None), result)
+
+    def _average(self, node: exp.Expr, argument: Expression, total: str, count: str) -> Expression:
+        """An average of decimals has four digits more than they; all others are quotients."""
+        decimal = _DECIMAL.fullmatch(self.translation.type_of(argument, self.scope.types()))
+        if decimal is None:
+            return call("/", Column(total), Column(count))
+        precision, scale = map(int, decimal.groups())
+        if scale > MOST_DIGITS:
+            construct = f"AVG of decimals with more than {MOST_DIGITS} digits behind the point"
+            raise refusal(node, construct, hint=f"AVG(CAST(x AS DECIMAL(38,{MOST_DIGITS})))")
+        return call(average_of(precision, scale), Column(total), Column(count))
+
+
+class ValueGroups(SumGroups):
+    """The same, where the values of a group are kept."""
+
+    def values(self) -> tuple[str, ...]:
+        """The columns that are kept besides the keys."""
+        keys = set(self.keys.values())
+        return tuple(name for name in dict.fromkeys(self.arguments.values()) if name not in keys)
+
+    def output(self, item: SelectItem) -> Expression:
+        """An output column over keys and aggregates of values."""
+        expression = item.column or scalar(item.node, self.scope, self._measured)
+        result = self._over_keys(expression)
+        stored = {*self.keys.values(), *self.values(), REAL}
+        for name in columns_of(result):
+            if name not in stored:
+                message = f"`{name}` is neither grouped nor aggregated"
+                hint = "add it to GROUP BY, or use it inside an aggregate function"
+                raise mistake(item.node, message, subject=name, hint=hint)
+        return result
+
+    def _measured(self, node: exp.Expr) -> Expression:
+        """The function over stored values."""
+        self._check_order(node)
+        plain = self._plain(node)
+        if plain is not None:
+            return plain
+        arguments: dict[Expression, int] = {}
+
+        def place(part: exp.Expr) -> exp.Expr:
+            if isinstance(part, _AROUND_VALUES) or is_aggregate(part):
+                for argument, value in list(part.args.items()):
+                    if isinstance(value, exp.Expr):
+                        part.set(argument, place(value))
+                    elif isinstance(value, list):
+                        part.set(
+                            argument, [place(each) if isinstance(each, exp.Expr) else each for each in value]
+                        )
+                return part
+            if part.find(exp.Column) is None:
+                return part
+            meaning = Column(self._stored(scalar(part, self.scope)))
+            return exp.Var(this=place_of(arguments.setdefault(meaning, len(arguments))))
+
+        written = node.copy()
+        written.parent = None
+        sql = place(written).sql(dialect=DIALECT)
+        if not self.keys:
+            # The row that keeps a single group there is none of its rows.
+            arguments.setdefault(Column(REAL), len(arguments))
+            real = f"{place_of(arguments[Column(REAL)])} IS NOT NULL"
+            if isinstance(node, exp.Filter):
+                sql = f"{sql.rstrip()[:-1]} AND {real})"
+            else:
+                sql = f"{sql} FILTER (WHERE {real})"
+        return in_spark(sql, *arguments)
+
+    def _plain(self, node: exp.Expr) -> Expression | None:
+        """Functions that bags in memory know as well: they leave NULL out, which a FILTER makes use of."""
+        kept = scalar(node.expression.this, self.scope) if isinstance(node, exp.Filter) else None
+        function = node.this if isinstance(node, exp.Filter) else node
+        argument, name = function.this, function_name(function).upper()
+        if isinstance(function, exp.Count) and isinstance(argument, exp.Distinct):
+            if len(argument.expressions) != 1:
+                return None
+            argument, name = argument.expressions[0], "COUNT DISTINCT"
+        if name not in AGGREGATES or function.expressions or isinstance(argument, exp.Distinct):
+            return None
+        is_star = isinstance(argument, exp.Star)
+        meaning = Literal(1) if is_star else scalar(argument, self.scope)
+        if kept is not None:
+            return call(name, Column(self._stored(call("IF", kept, meaning, Literal(None)))))
+        if is_star:
+            return call(name, meaning if self.keys else Column(REAL))
+        return None if isinstance(meaning, Literal) else call(name, Column(self._stored(meaning)))
+
+    def _stored(self, argument: Expression) -> str:
+        """The column that holds an argument."""
+        if argument not in self.arguments:
+            self.arguments[argument] = self.keys.get(argument, f"arg_{len(self.arguments) + 1}")
+        return self.arguments[argument]
+
+    def _check_order(self, node: exp.Expr) -> None:
+        """Refuses functions that depend on the order of rows, unless something orders them."""
+        inner = node.this if isinstance(node, exp.Filter | exp.WithinGroup) else node
+        if not isinstance(inner, _IN_ORDER) or isinstance(node, exp.WithinGroup) or inner.find(exp.Order):
+            return
+        around = node.parent
+        if (
+            around is not None
+            and function_name(around).upper() in ("SORT_ARRAY", "ARRAY_SORT")
+            and isinstance(inner, _LISTS)
+        ):
+            return
+        name = function_name(inner).upper()
+        hint = f"{name} gives another result whenever rows come in another order; "
+        hint += "write sort_array around it" if isinstance(inner, _LISTS) else "use MIN or MAX, or max_by"
+        raise refusal(node, f"{name} without an order", hint=hint)
+
+
+_LISTS = (exp.ArrayAgg, exp.ArrayUniqueAgg)
+_IN_ORDER = (*_LISTS, exp.First, exp.Last, exp.AnyValue, exp.FirstValue, exp.LastValue, exp.GroupConcat)
+_AROUND_VALUES = (
+    *(exp.Filter, exp.Where, exp.WithinGroup, exp.Order, exp.Ordered, exp.Distinct),
+    *(exp.IgnoreNulls, exp.RespectNulls),
+)

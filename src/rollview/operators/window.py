@@ -1,0 +1,202 @@
+"""Window functions: rows are kept by partition, and the functions run over those that change.
+
+The stored state has the rows below, as far as the outputs need them, sorted by what all windows partition by.
+Where nothing says in which order equal rows come (row_number and its like), they are ordered by all their
+columns, so that the same rows always give the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+from sqlglot import exp
+
+from rollview.algebra.bag import Bag, Output, keep
+from rollview.algebra.expression import (
+    EXTRA_KEYS,
+    Call,
+    Column,
+    Expression,
+    columns_of,
+    in_spark,
+    is_in_spark,
+    place_of,
+    rename,
+    with_keys,
+)
+from rollview.algebra.node import Node
+from rollview.algebra.text import facts, plain_sql_of
+from rollview.operators.block import sum_of
+from rollview.operators.translation import Translation
+from rollview.sql.grammar import Syntax
+from rollview.sql.layers import has_window, is_grouped
+from rollview.sql.place import DIALECT
+from rollview.sql.scalar import scalar
+from rollview.sql.scope import Scope
+
+B = TypeVar("B", bound=Bag)
+
+_TIED = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead, exp.NthValue, exp.FirstValue)
+"""Functions whose value depends on the order of rows that ORDER BY takes for equal."""
+
+
+@dataclass(frozen=True)
+class Window(Node):
+    """Rows by partition: `keys` are what all windows partition by, `columns` all that is stored."""
+
+    input: Node
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    output: tuple[Output, ...]
+
+    name: ClassVar[str] = "window"
+    comes_first: ClassVar[bool] = False
+    syntax: ClassVar[Syntax] = {
+        exp.Window: ("this", "partition_by", "order", "spec", "over", "alias"),
+        exp.WindowSpec: ("kind", "start", "start_side", "end", "end_side"),
+        **dict.fromkeys(_TIED, ("this", "expression", "offset", "default", "expressions", "order")),
+        exp.Rank: ("expressions", "order"),
+        exp.DenseRank: ("expressions", "order"),
+        exp.PercentRank: ("expressions", "order"),
+        exp.CumeDist: ("expressions", "order"),
+        exp.LastValue: ("this",),
+        exp.IgnoreNulls: ("this",),
+        exp.RespectNulls: ("this",),
+    }
+
+    @staticmethod
+    def claims(query: exp.Expr) -> bool:
+        """A SELECT with a window among its outputs, and no groups."""
+        return isinstance(query, exp.Select) and has_window(query) and not is_grouped(query)
+
+    @classmethod
+    def translate(cls, query: exp.Expr, translation: Translation) -> Window:
+        """The windows over what the SELECT selects from."""
+        assert isinstance(query, exp.Select)
+        scope, conditions, drafts = translation.source(query)
+        windows = _Windows(scope)
+        items = translation.items(query, scope)
+        output = [(item.name, item.column or scalar(item.node, scope, windows.window)) for item in items]
+        used = dict.fromkeys(name for _, each in output for name in columns_of(each))
+        keys = windows.keys()
+        names = {name: f"column_{number}" for number, name in enumerate(used, start=1)}
+        projected = [
+            *((name, key) for key, name in keys.items()),
+            *((new, Column(old)) for old, new in names.items()),
+        ]
+        below = sum_of([draft.above(conditions, projected) for draft in drafts])
+        ordered = [
+            (name, _totally_ordered(rename(each, names.__getitem__), tuple(names.values())))
+            for name, each in output
+        ]
+        columns = tuple(name for name, _ in projected)
+        return cls(below, tuple(keys.values()), columns, tuple(ordered))
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The one below."""
+        return (self.input,)
+
+    @property
+    def output_columns(self) -> tuple[str, ...]:
+        """The names of the columns that a reader sees."""
+        return tuple(name for name, _ in self.output)
+
+    @property
+    def state_columns(self) -> tuple[str, ...]:
+        """All columns that are needed."""
+        return self.columns
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What all windows partition by."""
+        return self.keys
+
+    def absorb(self, position: int, rows: B, *extra: str) -> B:
+        """The rows themselves."""
+        assert position == 0
+        return rows.project(keep((*self.columns, *extra)))
+
+    def present(self, state: B, *extra: str) -> B:
+        """The functions over the partitions of each state."""
+        outputs = [(name, with_keys(each, extra)) for name, each in self.output]
+        return state.over((*outputs, *keep(extra)))
+
+    def render(self, place: str = "") -> Iterator[str]:
+        """What is stored and what comes out, then the input."""
+        yield f"{self.name}{place}"
+        yield from facts("partitions", self.keys or ["none: all rows together"])
+        yield from facts("output", plain_sql_of(self.output))
+        yield from self.input.render()
+
+    def explain(self) -> str:
+        """Partitions are computed again from what is kept of them."""
+        return "the rows of each partition; a partition that changes is computed again"
+
+
+_TIE_BREAKERS = "\x03"
+"""Where further columns to order by belong."""
+
+
+class _Windows:
+    """Collects partitions while outputs are translated."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.partitions: list[list[Expression]] = []
+
+    def keys(self) -> dict[Expression, str]:
+        """What every window partitions by, each with a name."""
+        first, *rest = self.partitions
+        common = [each for each in dict.fromkeys(first) if all(each in other for other in rest)]
+        return {each: f"key_{number}" for number, each in enumerate(common, start=1)}
+
+    def window(self, node: exp.Expr) -> Expression:
+        """A window function as SQL that takes further keys to partition by."""
+        if not isinstance(node, exp.Window):
+            return scalar(node, self.scope)
+        partition = [scalar(each, self.scope) for each in node.args.get("partition_by") or ()]
+        self.partitions.append(partition)
+        arguments: dict[Expression, int] = {}
+
+        def place(part: exp.Expr) -> exp.Expr:
+            if isinstance(part, exp.Column):
+                meaning = scalar(part, self.scope)
+                return exp.Var(this=place_of(arguments.setdefault(meaning, len(arguments))))
+            return part
+
+        alone = node.copy()
+        alone.parent = None
+        written = alone.transform(place)
+        by = written.args.get("partition_by") or [exp.Literal.number(0)]
+        inner = [f"PARTITION BY {EXTRA_KEYS}{_sql(by)}"]
+        if order := written.args.get("order"):
+            ties = _TIE_BREAKERS if _needs_total_order(node) else ""
+            inner.append(f"ORDER BY {_sql(order.expressions)}{ties}")
+        if spec := written.args.get("spec"):
+            inner.append(spec.sql(dialect=DIALECT))
+        function = written.this.sql(dialect=DIALECT)
+        return in_spark(f"{function} OVER ({' '.join(inner)})", *arguments)
+
+
+def _sql(nodes: Iterable[exp.Expr]) -> str:
+    return ", ".join(node.sql(dialect=DIALECT) for node in nodes)
+
+
+def _needs_total_order(node: exp.Window) -> bool:
+    spec = node.args.get("spec")
+    function = node.this.this if isinstance(node.this, exp.IgnoreNulls | exp.RespectNulls) else node.this
+    return isinstance(function, _TIED) or (spec is not None and spec.args.get("kind") == "ROWS")
+
+
+def _totally_ordered(expression: Expression, columns: tuple[str, ...]) -> Expression:
+    """Puts all stored columns behind the ORDER BY of functions that tell equal rows apart."""
+    if not isinstance(expression, Call):
+        return expression
+    arguments = tuple(_totally_ordered(each, columns) for each in expression.arguments)
+    if is_in_spark(expression) and _TIE_BREAKERS in expression.function:
+        places = "".join(f", {place_of(len(arguments) + number)}" for number in range(len(columns)))
+        return Call(expression.function.replace(_TIE_BREAKERS, places), (*arguments, *map(Column, columns)))
+    return Call(expression.function, arguments)

@@ -1,0 +1,319 @@
+"""A SELECT taken apart into layers, each a query with at most one operator of its own.
+
+SQL lets one SELECT group, filter groups, rank, drop duplicates and keep the first rows. Each of these is a
+query over what the one before gives, and written so here: from inside to outside grouping, HAVING, windows,
+DISTINCT, and the first rows of an order. Set operations other than UNION ALL are groupings of a UNION ALL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from sqlglot import exp
+
+from rollview.sql.functions import is_aggregate
+from rollview.sql.grouping_sets import by_set, has_grouping_sets
+from rollview.sql.place import DIALECT, mistake, refusal
+
+OutputNames = Callable[[exp.Expr], tuple[str, ...]]
+"""The names of a query's columns, `*` expanded; columns that have no name get one."""
+
+_LAYER = "_layer"
+_KEPT, _PLACE = "_kept", "_place"
+
+
+def layered(query: exp.Expr, names: OutputNames) -> exp.Expr:
+    """The query with one operator outermost; the same object where there is nothing to take apart."""
+    while True:
+        outer = _outermost(query, names)
+        if outer is query:
+            return query
+        query = outer
+
+
+def _outermost(query: exp.Expr, names: OutputNames) -> exp.Expr:
+    if isinstance(query, exp.Select | exp.SetOperation) and (
+        query.args.get("limit") or query.args.get("offset")
+    ):
+        return _first_rows(query, names)
+    if isinstance(query, exp.SetOperation):
+        return _set_operation(query, names)
+    if not isinstance(query, exp.Select):
+        return query
+    if query.args.get("distinct"):
+        return _distinct(query)
+    if query.args.get("having"):
+        return _having(query, names)
+    if is_grouped(query) and any(_is_more_than_group(item) for item in query.expressions):
+        return _over_groups(query)
+    return by_set(query, names(query)) if has_grouping_sets(query) else query
+
+
+def is_grouped(select: exp.Select) -> bool:
+    """Whether a SELECT groups: it has GROUP BY, or an aggregate function that is none of a window."""
+    return bool(select.args.get("group")) or any(any(aggregates(item)) for item in select.expressions)
+
+
+def has_window(select: exp.Select) -> bool:
+    """Whether an output of the SELECT is computed over a window."""
+    return any(any(own(item, exp.Window)) for item in select.expressions)
+
+
+def own(node: exp.Expr, kind: type[exp.Expr]) -> Iterator[exp.Expr]:
+    """The outermost nodes of a kind that belong to an expression, not to a query inside of it."""
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, kind):
+            yield part
+        elif not isinstance(part, exp.Query):
+            waiting += reversed(list(part.iter_expressions()))
+
+
+def aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The aggregate functions that an expression applies to a group, each with its FILTER."""
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, exp.Query):
+            continue
+        if is_aggregate(part):
+            yield part
+        elif isinstance(part, exp.Window):
+            # What is computed over a window is none, but what it is computed from may be.
+            waiting += [*part.this.iter_expressions(), *(part.args.get("partition_by") or ())]
+            waiting += [part.args["order"]] if part.args.get("order") else []
+        else:
+            waiting += reversed(list(part.iter_expressions()))
+
+
+def _over(query: exp.Expr, columns: Iterable[exp.Expr], alias: str = _LAYER) -> exp.Select:
+    """A SELECT over a query."""
+    inner = exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(alias)))
+    return exp.Select(expressions=list(columns), from_=exp.From(this=inner))
+
+
+def column(name: str, table: str = "") -> exp.Column:
+    """A column by its exact name."""
+    qualifier = exp.to_identifier(table, quoted=True) if table else None
+    return exp.column(exp.to_identifier(name, quoted=True), qualifier)
+
+
+def _named_items(select: exp.Select, names: OutputNames) -> list[exp.Expr]:
+    """The outputs of a SELECT, each with a name; `*` stays as it is."""
+    if any(item.is_star for item in select.expressions):
+        return [item.copy() for item in select.expressions]
+    pairs = zip(select.expressions, names(select), strict=True)
+    return [exp.alias_(item.unalias().copy(), name, quoted=True) for item, name in pairs]
+
+
+def _distinct(select: exp.Select) -> exp.Select:
+    if select.args["distinct"].args.get("on"):
+        raise refusal(select, "DISTINCT ON")
+    inner = select.copy()
+    inner.set("distinct", None)
+    outer = _over(inner, [exp.Star()])
+    outer.set("group", exp.Group(all=True))
+    return outer
+
+
+def _having(select: exp.Select, names: OutputNames) -> exp.Select:
+    """The condition becomes one more output, and a filter above."""
+    inner = select.copy()
+    items = _named_items(inner, names)
+    condition = _with_aliases(inner.args["having"].this.copy(), select)
+    inner.set("having", None)
+    inner.set("expressions", [*items, exp.alias_(condition, _KEPT)])
+    outer = _over(inner, map(column, names(select)))
+    outer.set("where", exp.Where(this=column(_KEPT)))
+    return outer
+
+
+def _with_aliases(condition: exp.Expr, select: exp.Select) -> exp.Expr:
+    """HAVING may name outputs."""
+    known = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+
+    def replaced(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Column) and not node.table and node.name.lower() in known:
+            inside = node.find_ancestor(exp.AggFunc, exp.Query)
+            if inside is None:
+                return exp.paren(known[node.name.lower()].copy())
+        return node
+
+    return condition.transform(replaced, copy=False)
+
+
+def _is_more_than_group(item: exp.Expr) -> bool:
+    """Whether an output has a window or a subquery, which are computed once the groups are there."""
+    return any(own(item, exp.Window)) or any(own(item, exp.Query))
+
+
+def _over_groups(select: exp.Select) -> exp.Select:
+    """The groups first, with every aggregate and key as an output; what is more over these."""
+    inner = select.copy()
+    parts: dict[str, tuple[exp.Expr, str]] = {}
+    keys = group_keys(select)
+
+    def taken(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Query):
+            return node
+        sql = node.sql(dialect=DIALECT)
+        if sql in keys or (is_aggregate(node) and not isinstance(node.parent, exp.Window | exp.Filter)):
+            parts.setdefault(sql, (node.copy(), f"_part_{len(parts) + 1}"))
+            return column(parts[sql][1])
+        return node
+
+    outer_items = []
+    for item in select.expressions:
+        name = item.alias_or_name
+        outer_items.append(exp.alias_(_deep(item.unalias().copy(), taken), name, quoted=True))
+    inner.set("expressions", [exp.alias_(node, name) for node, name in parts.values()])
+    return _over(inner, outer_items)
+
+
+def _deep(node: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    """Changes outermost first, and does not look into what was changed; a window's function is kept."""
+    changed = change(node)
+    if changed is not node or isinstance(node, exp.Query):
+        return changed
+    for argument, value in list(node.args.items()):
+        if isinstance(value, exp.Expr):
+            if isinstance(node, exp.Window) and argument == "this":
+                for inner_argument, inner_value in list(value.args.items()):
+                    if isinstance(inner_value, exp.Expr):
+                        value.set(inner_argument, _deep(inner_value, change))
+                continue
+            node.set(argument, _deep(value, change))
+        elif isinstance(value, list):
+            node.set(argument, [_deep(v, change) if isinstance(v, exp.Expr) else v for v in value])
+    return node
+
+
+def group_keys(select: exp.Select) -> set[str]:
+    """The group keys as SQL text, positions and names of outputs resolved."""
+    group = select.args.get("group")
+    if group is None:
+        return set()
+    items = select.expressions
+    aliases = {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
+    found = set()
+    for key in group.expressions:
+        node = key
+        if isinstance(key, exp.Literal) and not key.is_string and 1 <= int(key.name) <= len(items):
+            node = items[int(key.name) - 1].unalias()
+        found.add(node.sql(dialect=DIALECT))
+        if isinstance(node, exp.Column) and not node.table and node.name.lower() in aliases:
+            found.add(aliases[node.name.lower()].sql(dialect=DIALECT))
+    return found
+
+
+def _set_operation(query: exp.SetOperation, names: OutputNames) -> exp.Expr:
+    """UNION drops duplicates of UNION ALL; INTERSECT and EXCEPT count on which side a row is."""
+    is_distinct = bool(query.args.get("distinct"))
+    if isinstance(query, exp.Union):
+        if not is_distinct:
+            return query
+        inner = query.copy()
+        inner.set("distinct", False)
+        outer = _over(inner, [exp.Star()])
+        outer.set("group", exp.Group(all=True))
+        return outer
+    if not is_distinct:
+        return query
+    columns = names(query)
+    both = exp.Union(
+        this=_flagged(query.this, columns, names, 0),
+        expression=_flagged(query.expression, columns, names, 1),
+        distinct=False,
+    )
+    sums = [exp.alias_(exp.Sum(this=column(flag)), flag) for flag in _FLAGS]
+    counted = _over(both, [*map(column, columns), *sums])
+    counted.set("group", exp.Group(expressions=[column(name) for name in columns]))
+    of_right = exp.EQ if isinstance(query, exp.Except) else exp.GT
+    condition = exp.and_(_compare(exp.GT, _FLAGS[0]), _compare(of_right, _FLAGS[1]))
+    outer = _over(counted, map(column, columns))
+    outer.set("where", exp.Where(this=condition))
+    return outer
+
+
+_FLAGS = ("_left", "_right")
+
+
+def _flagged(side: exp.Expr, columns: tuple[str, ...], names: OutputNames, place: int) -> exp.Select:
+    """One side of a set operation, with a flag that tells which one."""
+    pairs = zip(names(side), columns, strict=True)
+    own_columns = [exp.alias_(column(own_name), name, quoted=True) for own_name, name in pairs]
+    flags = [exp.alias_(exp.Literal.number(int(place == number)), name) for number, name in enumerate(_FLAGS)]
+    return _over(_side(side), [*own_columns, *flags])
+
+
+def _side(query: exp.Expr) -> exp.Expr:
+    while isinstance(query, exp.Subquery) and not query.alias:
+        query = query.this
+    return query.copy()
+
+
+def _compare(kind: type[exp.Binary], flag: str) -> exp.Expr:
+    return kind(this=column(flag), expression=exp.Literal.number(0))
+
+
+def _first_rows(query: exp.Expr, names: OutputNames) -> exp.Select:
+    """ORDER BY … LIMIT: the rows whose place in the order is small enough."""
+    if not query.args.get("order"):
+        hint = "without an order nobody can say which rows are meant: add ORDER BY"
+        raise refusal(query.args.get("limit") or query.args["offset"], "LIMIT without ORDER BY", hint=hint)
+    limit, offset = (_number(query, each) for each in ("limit", "offset"))
+    columns = names(query)
+    keys = [each.copy() for each in query.args["order"].expressions]
+    inner = query.copy()
+    for argument in ("limit", "offset", "order"):
+        inner.set(argument, None)
+    added: list[exp.Expr] = []
+    for number, key in enumerate(keys, start=1):
+        key.set("this", _order_key(key.this, query, columns, added, number))
+    if added:
+        assert isinstance(inner, exp.Select)
+        inner.set("expressions", [*_named_items(inner, names), *added])
+    elif isinstance(inner, exp.Select):
+        inner.set("expressions", _named_items(inner, names))
+    ties = [exp.Ordered(this=column(name), nulls_first=True) for name in columns]
+    place = exp.Window(this=exp.RowNumber(), order=exp.Order(expressions=[*keys, *ties]), over="OVER")
+    placed = _over(inner, [*map(column, columns), exp.alias_(place, _PLACE)])
+    outer = _over(placed, map(column, columns))
+    conditions: list[exp.Expr] = []
+    if limit is not None:
+        conditions.append(exp.LTE(this=column(_PLACE), expression=exp.Literal.number(limit + (offset or 0))))
+    if offset:
+        conditions.append(exp.GT(this=column(_PLACE), expression=exp.Literal.number(offset)))
+    if conditions:
+        outer.set("where", exp.Where(this=exp.and_(*conditions)))
+    return outer
+
+
+def _order_key(
+    key: exp.Expr, query: exp.Expr, columns: tuple[str, ...], added: list[exp.Expr], number: int
+) -> exp.Expr:
+    """What to order by: an output where it names one, else one more output."""
+    if isinstance(key, exp.Literal) and not key.is_string:
+        position = int(key.name)
+        if not 1 <= position <= len(columns):
+            raise mistake(key, f"ORDER BY {position}: no such output column, the last one is {len(columns)}")
+        return column(columns[position - 1])
+    by_name = {name.lower(): name for name in columns}
+    if isinstance(key, exp.Column) and not key.table and key.name.lower() in by_name:
+        return column(by_name[key.name.lower()])
+    if not isinstance(query, exp.Select) or query.args.get("distinct"):
+        raise mistake(key, "ORDER BY names no output column")
+    name = f"_order_{number}"
+    added.append(exp.alias_(_with_aliases(key.copy(), query), name))
+    return column(name)
+
+
+def _number(query: exp.Expr, argument: str) -> int | None:
+    node = query.args.get(argument)
+    if node is None:
+        return None
+    value = node.args.get("expression")
+    if not isinstance(value, exp.Literal) or value.is_string or not value.name.isdigit():
+        raise refusal(node, f"{argument.upper()} other than a number")
+    return int(value.name)

@@ -1,0 +1,78 @@
+"""What a query's columns are called, and what can be named inside of it, without translating it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlglot import exp
+
+from rollview.algebra.relation import Table
+from rollview.sql.grammar import is_parenthesised
+from rollview.sql.scope import Item, Scope, find_relation
+
+Tables = Iterable[Table]
+
+
+def bare(query: exp.Expr) -> exp.Expr:
+    """A query without the parentheses around it."""
+    while isinstance(query, exp.Subquery):
+        query = query.this
+    return query
+
+
+def output_names(query: exp.Expr, tables: Tables) -> tuple[str, ...]:
+    """The names of a query's columns; a column that has none is called after its place."""
+    query = bare(query)
+    while isinstance(query, exp.SetOperation):
+        query = bare(query.this)
+    if not isinstance(query, exp.Select):
+        return ()
+    scope = scope_of(query, tables) if any(item.is_star for item in query.expressions) else Scope()
+    names: list[str] = []
+    for item in query.expressions:
+        inner = item.unnest()
+        if item.is_star and isinstance(item, exp.Star | exp.Column):
+            names += [seen.name for seen in scope.star(item)]
+        elif isinstance(item, exp.Alias):
+            names.append(item.alias)
+        elif isinstance(inner, exp.Column) and inner.name not in names:
+            names.append(inner.name)
+        else:
+            names.append(f"column_{len(names) + 1}")
+    return tuple(names)
+
+
+def scope_of(select: exp.Select, tables: Tables) -> Scope:
+    """What can be named in a SELECT; nothing where there is no FROM."""
+    tables = tuple(tables)
+    clause = select.args.get("from_")
+    if clause is None:
+        return Scope()
+    return _joined(_item(clause.this, tables), select.args.get("joins") or [], tables)
+
+
+def _joined(scope: Scope, joins: Iterable[exp.Join], tables: tuple[Table, ...]) -> Scope:
+    for join in joins:
+        right = _item(join.this, tables)
+        if join.args.get("kind") in ("SEMI", "ANTI"):
+            continue
+        names = join.args.get("using")
+        if join.args.get("method") == "NATURAL":
+            names = scope.common(right, join)
+        if names:
+            scope, _ = scope.join_using(right, join, names, str(join.args.get("side") or ""))
+        else:
+            scope = scope.join(right, join.this)
+    return scope
+
+
+def _item(node: exp.Expr, tables: tuple[Table, ...]) -> Scope:
+    if is_parenthesised(node) and isinstance(node, exp.Subquery):
+        inside = _item(node.this, tables)
+    elif isinstance(node, exp.Table):
+        relation = find_relation(node, tables)
+        source = "" if node.alias else relation.table.source
+        inside = Scope.of(Item(relation.alias, relation.table.columns, source))
+    else:
+        inside = Scope.of(Item(node.alias or f"[{id(node)}]", output_names(node, tables)))
+    return _joined(inside, node.args.get("joins") or [], tables)

@@ -1,0 +1,164 @@
+"""Random queries of any shape, nested as deep as one likes, over the tables of `test_oracle_duckdb`.
+
+Every query has the columns k, x (numbers) and w (a word), so that any of them can stand wherever another one
+can. They are in the part of SQL that means the same in Spark and DuckDB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+BASES = (
+    "SELECT k, x, word AS w FROM north.t",
+    "SELECT k, y AS x, word AS w FROM north.u",
+    "SELECT k, z AS x, 'a' AS w FROM south.v",
+)
+
+
+class AnyQuery:
+    """Random SQL; every choice comes from one seeded source."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.rules: tuple[Callable[[int], str], ...] = (
+            self.filtered,
+            self.projected,
+            self.joined,
+            self.joined,
+            self.joined_using,
+            self.existing,
+            self.contained,
+            self.scalar,
+            self.marked,
+            self.grouped,
+            self.grouped,
+            self.of_all,
+            self.having,
+            self.distinct,
+            self.united,
+            self.united,
+            self.with_cte,
+        )
+
+    def pick(self, *choices: str) -> str:
+        return self.random.choice(choices)
+
+    def query(self, depth: int) -> str:
+        """A query with at most so many operators on top of each other."""
+        if depth <= 0:
+            return self.pick(*BASES)
+        return self.random.choice(self.rules)(depth)
+
+    def below(self, depth: int) -> str:
+        return self.query(self.random.randint(0, depth - 1))
+
+    def condition(self, *aliases: str) -> str:
+        one, other = self.random.choice(aliases), self.random.choice(aliases)
+        return self.pick(
+            f"{one}.x {self.pick('=', '<>', '<', '>=')} {other}.k",
+            f"{one}.w {self.pick('=', '<>', '<')} {other}.w",
+            f"{one}.x IS {self.pick('', 'NOT ')}NULL",
+            f"coalesce({one}.w, 'a') = 'a'",
+            f"{one}.k {self.pick('=', '>', '<=')} {self.pick('0', '1', '2')}",
+        )
+
+    def filtered(self, depth: int) -> str:
+        return f"SELECT k, x, w FROM ({self.below(depth)}) a WHERE {self.condition('a')}"
+
+    def projected(self, depth: int) -> str:
+        outputs = self.pick(
+            "x AS k, k + 1 AS x, w", "k, k AS x, upper(w) AS w", "k, coalesce(x, 0) AS x, 'b' AS w"
+        )
+        return f"SELECT {outputs} FROM ({self.below(depth)}) a"
+
+    def joined(self, depth: int) -> str:
+        kind = self.pick("", "LEFT", "RIGHT", "FULL", "LEFT")
+        on = self.pick("a.k = b.k", "a.k = b.x", "a.k = b.k AND a.w = b.w")
+        if self.random.random() < 0.4:
+            on += f" AND {self.condition('a', 'b')}"
+        outputs = self.pick("a.k, b.x, a.w", "b.k, a.x, b.w", "coalesce(a.k, b.k) AS k, a.x, b.w")
+        where = f" WHERE {self.condition('a', 'b')}" if self.random.random() < 0.3 else ""
+        items = f"({self.below(depth)}) a {kind} JOIN ({self.below(depth)}) b ON {on}"
+        return f"SELECT {outputs} FROM {items}{where}"
+
+    def joined_using(self, depth: int) -> str:
+        kind = self.pick("", "LEFT", "RIGHT", "FULL")
+        return (
+            f"SELECT k, a.x, b.w FROM ({self.below(depth)}) a {kind} JOIN ({self.below(depth)}) b USING (k)"
+        )
+
+    def existing(self, depth: int) -> str:
+        correlated = self.pick(
+            "b.k = a.k", "b.k = a.k AND b.x <> a.x", "b.x = a.k AND b.w = 'a'", "b.k > a.x", "TRUE"
+        )
+        test = f"{self.pick('', 'NOT ')}EXISTS (SELECT 1 FROM ({self.below(depth)}) b WHERE {correlated})"
+        more = self.pick("", f" AND {self.condition('a')}")
+        return f"SELECT k, x, w FROM ({self.below(depth)}) a WHERE {test}{more}"
+
+    def contained(self, depth: int) -> str:
+        where = self.pick("", " WHERE b.w = a.w", f" WHERE {self.condition('b')}")
+        inner = f"SELECT {self.pick('b.k', 'b.x', 'max(b.x)')} FROM ({self.below(depth)}) b{where}"
+        test = f"a.{self.pick('k', 'x')} {self.pick('', 'NOT ')}IN ({inner})"
+        return f"SELECT k, x, w FROM ({self.below(depth)}) a WHERE {test}"
+
+    def scalar(self, depth: int) -> str:
+        function = self.pick("max(b.x)", "count(*)", "sum(b.x) + 1", "min(b.k)", "count(b.x) * 2")
+        where = self.pick("", " WHERE b.k = a.k", " WHERE b.k = a.k AND b.w = a.w")
+        value = f"(SELECT {function} FROM ({self.below(depth)}) b{where})"
+        if self.random.random() < 0.5:
+            return f"SELECT k, {value} AS x, w FROM ({self.below(depth)}) a"
+        return f"SELECT k, x, w FROM ({self.below(depth)}) a WHERE a.x {self.pick('<', '=', '>=')} {value}"
+
+    def marked(self, depth: int) -> str:
+        inner = self.below(depth)
+        test = self.pick(
+            f"EXISTS (SELECT 1 FROM ({inner}) b WHERE b.k = a.k)",
+            f"a.x IN (SELECT b.k FROM ({inner}) b)",
+            f"a.x NOT IN (SELECT b.k FROM ({inner}) b WHERE b.w = a.w)",
+        )
+        outer = self.below(depth)
+        if self.random.random() < 0.5:
+            return f"SELECT k, x, w FROM ({outer}) a WHERE {test} OR {self.condition('a')}"
+        return f"SELECT k, CASE WHEN {test} THEN x ELSE -1 END AS x, w FROM ({outer}) a"
+
+    def aggregate(self) -> str:
+        return self.pick(
+            "sum(x)", "min(x)", "max(x)", "count(*)", "count(x)", "count(DISTINCT x)", "max(x) - min(x)"
+        )
+
+    def grouped(self, depth: int) -> str:
+        key = self.pick("k", "w", "k, w")
+        word = {"k": self.pick("max(w) AS w", "'b' AS w"), "w": "w", "k, w": "w"}[key]
+        number = "k" if "k" in key else self.pick("min(k) AS k", "count(*) AS k")
+        value = (
+            f"{self.aggregate()} {self.pick('', 'FILTER (WHERE k > 0)')}" if key != "w" else self.aggregate()
+        )
+        value = value if " - " not in value else self.aggregate().split(" - ")[0]
+        return f"SELECT {number}, {value} AS x, {word} FROM ({self.below(depth)}) a GROUP BY {key}"
+
+    def of_all(self, depth: int) -> str:
+        return f"SELECT count(*) AS k, {self.aggregate()} AS x, min(w) AS w FROM ({self.below(depth)}) a"
+
+    def having(self, depth: int) -> str:
+        condition = self.pick(
+            "count(*) > 1", "sum(x) > 1 OR k = 0", "max(x) > min(x)", "count(DISTINCT w) = 1"
+        )
+        return (
+            f"SELECT k, sum(x) AS x, min(w) AS w FROM ({self.below(depth)}) a GROUP BY k HAVING {condition}"
+        )
+
+    def distinct(self, depth: int) -> str:
+        return f"SELECT DISTINCT {self.pick('k, x, w', 'k, 0 AS x, w')} FROM ({self.below(depth)}) a"
+
+    def united(self, depth: int) -> str:
+        kind = self.pick("UNION", "UNION ALL", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL")
+        return (
+            f"SELECT k, x, w FROM ({self.below(depth)}) a {kind} SELECT k, x, w FROM ({self.below(depth)}) b"
+        )
+
+    def with_cte(self, depth: int) -> str:
+        return (
+            f"WITH c AS ({self.below(depth)}), d AS (SELECT k, max(x) AS x FROM c GROUP BY k) "
+            f"SELECT c.k, d.x, c.w FROM c {self.pick('', 'LEFT ')}JOIN d ON c.k = d.{self.pick('k', 'x')}"
+        )

@@ -1,0 +1,80 @@
+"""Queries of any shape as views: maintained incrementally on Spark, and exact at every csn.
+
+Each project has several views, so that they share sessions, captures and rounds. DuckDB is the judge.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from pyspark.sql import SparkSession
+from shop import Shop, shown, transact
+
+from rollview.service.project import Project
+
+pytestmark = pytest.mark.slow
+
+JOINS = {
+    "bought": """SELECT c.cust_id, c.state, s.amount FROM crm.customer c
+        LEFT JOIN shop.sales s ON c.cust_id = s.cust_id""",
+    "either": """SELECT c.state, p.kind, p.product_id FROM crm.customer c
+        FULL JOIN shop.product p ON c.cust_id = p.product_id""",
+    "large_sales": """SELECT s.sale_id, p.kind FROM shop.sales s
+        RIGHT JOIN shop.product p ON s.product_id = p.product_id AND s.amount > 3""",
+    "buyers": """SELECT cust_id, state FROM crm.customer c
+        WHERE EXISTS (SELECT 1 FROM shop.sales s WHERE s.cust_id = c.cust_id AND s.amount > 2)""",
+    "no_others": """SELECT cust_id FROM crm.customer c WHERE NOT EXISTS (
+        SELECT 1 FROM shop.sales s WHERE s.cust_id = c.cust_id AND s.product_id <> c.cust_id)""",
+    "no_parent": """SELECT product_id FROM shop.product
+        WHERE parent_id NOT IN (SELECT cust_id FROM shop.sales)""",
+    "a_or_buyer": """SELECT cust_id FROM crm.customer c
+        WHERE state = 'a' OR EXISTS (SELECT 1 FROM shop.sales s WHERE s.cust_id = c.cust_id)""",
+    "counted": """SELECT c.cust_id, (SELECT count(*) FROM shop.sales s WHERE s.cust_id = c.cust_id) AS n
+        FROM crm.customer c""",
+    "by_state": """SELECT c.state, count(s.sale_id) AS n, sum(s.amount) AS total
+        FROM crm.customer c LEFT JOIN shop.sales s ON c.cust_id = s.cust_id GROUP BY c.state""",
+}
+GROUPS = {
+    "ranges": """SELECT c.state, min(s.amount) AS lo, max(s.amount) AS hi,
+            count(DISTINCT s.product_id) AS kinds FROM shop.sales s
+        JOIN crm.customer c ON s.cust_id = c.cust_id GROUP BY c.state""",
+    "whole": """SELECT max(amount) AS hi, count(*) AS n, sum(amount) AS total,
+        count(DISTINCT cust_id) AS buyers FROM shop.sales""",
+    "several": "SELECT cust_id, sum(amount) AS total FROM shop.sales GROUP BY cust_id HAVING count(*) > 1",
+    "left_over": "SELECT cust_id AS id FROM shop.sales EXCEPT ALL SELECT product_id FROM shop.product",
+    "ranked": """SELECT sale_id, cust_id,
+            row_number() OVER (PARTITION BY cust_id ORDER BY amount DESC, sale_id) AS place,
+            sum(amount) OVER (PARTITION BY cust_id) AS total FROM shop.sales""",
+    "places": "SELECT place, count(*) AS n FROM ranked GROUP BY place",
+    "top": "SELECT sale_id, amount FROM shop.sales ORDER BY amount DESC, sale_id LIMIT 5",
+    "best": """WITH t AS (SELECT cust_id, sum(amount) AS total FROM shop.sales GROUP BY cust_id),
+            m AS (SELECT max(total) AS best FROM t)
+        SELECT t.cust_id, t.total FROM t JOIN m ON t.total = m.best""",
+    "levels": """SELECT c.state, c.segment, count(*) AS n, sum(s.amount) AS total FROM shop.sales s
+        JOIN crm.customer c ON s.cust_id = c.cust_id GROUP BY ROLLUP (c.state, c.segment)""",
+    "quarters": """SELECT cust_id, max(cast(amount AS double) / 4) AS hi,
+            sum(cast(amount AS double) / 4) AS total FROM shop.sales GROUP BY cust_id""",
+}
+
+
+@pytest.mark.parametrize("views", [JOINS, GROUPS], ids=["joins", "groups"])
+def test_oracle_every_csn(shop: Shop, spark: SparkSession, views: dict[str, str]) -> None:
+    shop.views = views
+    shop.write_project()
+    transact(shop, 20)
+    shop.begin()
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        chance = random.Random(2)
+        for _ in range(20):
+            shop.transact()
+            if chance.random() < 0.15:
+                project.run(once=True)
+        project.run(once=True)
+        last = project.status().last_csn
+        for view in project.views:
+            for csn in range(0, last + 1, 4):
+                assert shown(project, view, csn) == shop.expected(project, view, csn), (view, csn)
+            assert shown(project, view) == shop.expected_now(view), view
+        assert [verdict.view for verdict in project.verify() if not verdict.is_right] == []
