@@ -149,6 +149,67 @@ def test_views_of_a_table_that_was_truncated_are_loaded_again_by_themselves(
     assert not crm.stopped(project) and all(verdict.is_right for verdict in project.verify())
 
 
+@what_if(
+    "PostgreSQL",
+    "a partition is dropped or detached, also `CONCURRENTLY`; detached and attached again; truncated; a "
+    "table with rows is attached",
+    "noticed by the partitions that there are, and the transactions that made them partitions; `run` reloads "
+    "the views of the table by itself",
+)
+@what_if(
+    "all sources",
+    "a partition with rows comes or goes (PostgreSQL, MariaDB)",
+    "the views that read the table are loaded anew by themselves. A new one stops nothing",
+)
+def test_partitions_come_and_go(crm: Crm, told: list[Event], spark: SparkSession) -> None:
+    """A new one stops and reloads nothing; after rows that came or went with one, `run` reloads by itself."""
+    crm.execute(
+        "ALTER TABLE sale RENAME TO sale_old",
+        "CREATE TABLE sale (id int, product int, amount int) PARTITION BY RANGE (id)",
+        "CREATE TABLE sale_1 PARTITION OF sale FOR VALUES FROM (1) TO (10)",
+        "INSERT INTO sale SELECT * FROM sale_old",
+    )
+    with Project.open(crm.folder, spark) as project:
+        project.subscribe(told.append)
+        project.setup()
+        before = {view.name: view.oldest for view in project.status().views}
+        crm.execute(
+            "CREATE TABLE sale_2 PARTITION OF sale FOR VALUES FROM (10) TO (20)",
+            "INSERT INTO sale VALUES (11, 1, 40), (12, 2, 50)",
+        )
+        project.run(once=True)
+        crm.check(project)
+        crm.execute("UPDATE sale SET id = 3 WHERE id = 11", "UPDATE product SET kind = kind || '!'")
+        project.run(once=True)
+        crm.check(project)
+        assert project.setup().loaded == {}
+        assert {view.name: view.oldest for view in project.status().views} == before
+        assert not [each for each in told if isinstance(each, Halted)]
+        for act in (
+            [
+                "CREATE TABLE more AS SELECT id + 20 AS id, product, amount FROM sale WHERE id < 10",
+                "ALTER TABLE more REPLICA IDENTITY FULL",
+                "ALTER TABLE sale ATTACH PARTITION more FOR VALUES FROM (20) TO (30)",
+            ],
+            ["DROP TABLE sale_1", "ALTER TABLE sale DETACH PARTITION sale_2"],
+        ):
+            crm.execute(
+                "INSERT INTO product SELECT max(id) + 1, 'x' FROM product",
+                *act,
+                "INSERT INTO sale SELECT 29, max(id), 1 FROM product",
+                "UPDATE sale SET amount = amount + 1",
+            )
+            project.run(once=True)
+            crm.check(project)
+            crm.execute("UPDATE sale SET product = 2", "UPDATE product SET kind = 'y' WHERE id = 2")
+            project.run(once=True)
+            crm.check(project)
+            assert not crm.stopped(project) and project.setup().loaded == {}
+        assert {e.subject for e in told if isinstance(e, Halted)} == {"crm.sale"}
+        assert all(verdict.is_right for verdict in project.verify())
+        assert {view.name: view.oldest for view in project.status().views}["kinds"] == before["kinds"]
+
+
 def test_columns_that_no_view_uses_stop_nothing(crm: Crm, project: Project, told: list[Event]) -> None:
     """Neither when they come and go, nor at the next setup."""
     before = {view.name: view.oldest for view in project.status().views}

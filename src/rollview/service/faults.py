@@ -35,7 +35,7 @@ from rollview.spark.data_errors import is_data_error
 
 Scope = Literal["site", "table", "view"]
 TRUNCATED = "Truncated"
-"""The kind of fault of a table that was emptied by TRUNCATE."""
+"""The kind of fault of a table that was emptied by TRUNCATE, or whose partitions came or went."""
 
 RELOADING = "Reloading"
 """The kind of fault of a view that `run` has to load. It is over when the view is loaded, not before."""

@@ -59,7 +59,8 @@ class Loss:
     """Why changes of a table are missing, or may be: what happened to it, and the way out.
 
     If only some `columns` are concerned, the rows go on without them: views that do not use them go on, too.
-    `is_truncate`: the table was emptied, and is otherwise as it was; its views can be loaded again at once.
+    `is_truncate`: the table, or a part of it, was emptied or filled at once, and is otherwise as it was; its
+    views can be loaded again without asking.
     """
 
     message: str

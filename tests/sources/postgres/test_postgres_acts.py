@@ -576,6 +576,77 @@ def test_a_domain_may_be_altered_and_not_be_replaced(database: Database) -> None
     assert is_intact(source, "item") and not is_intact(source, "item", ("id", "price"))
 
 
+WIDENED = {
+    "varchar(5)": ("'abc'", ["varchar(9)", "varchar", "text", "varchar"]),
+    "text": ("'abc'", ["varchar", "text"]),
+    "numeric(5,2)": ("123.45", ["numeric(7,2)", "numeric(20,2)", "numeric"]),
+    "timestamp(3)": ("'2020-01-01 00:00:00.123'", ["timestamp(6)", "timestamp"]),
+    "timestamptz(0)": ("'2020-01-01 00:00:00+00'", ["timestamptz(3)", "timestamptz"]),
+    "time(0)": ("'10:00:00'", ["time(6)"]),
+}
+
+
+@what_if(
+    "PostgreSQL",
+    "`varchar(n)` becomes longer or `text`, `numeric(p,s)` gets more digits before the point or becomes "
+    "`numeric`, a timestamp or time gets more digits",
+    "harmless: the server does not rewrite the table. A value that does not fit the type of `setup` is a "
+    "loss when it comes; the next `setup` takes the wider type and reloads the views whose type it changes "
+    "(`numeric`)",
+    under="nothing stops",
+)
+@pytest.mark.parametrize("declared", WIDENED)
+def test_a_wider_type_stops_nothing(database: Database, declared: str) -> None:
+    value, wider = WIDENED[declared]
+    database.execute(
+        f"CREATE TABLE item (id int PRIMARY KEY, v {declared})", f"INSERT INTO item VALUES (0, {value})"
+    )
+    source, history = database.ready()
+    table = table_named(source, "item")
+    for number, each in enumerate(wider, 1):
+        database.execute(
+            f"ALTER TABLE item ALTER v TYPE {each}", f"INSERT INTO item VALUES ({number}, {value})"
+        )
+        database.execute(f"DELETE FROM item WHERE id = {number - 1}")
+        inserted, deleted = history.capture()
+        assert history.lost == inserted.lost == deleted.lost == {}
+        (row,) = bag(inserted.rows["s.item"])
+        assert bag(deleted.rows["s.item"]) == {(number - 1, row[1]): -1}
+        assert bag(source.read({table: table.columns}, Path("unused")).rows[0]) == {row: 1}
+        assert source.setup([table]).done == ()
+    # Back to what it was the table is rewritten, and values may be cut.
+    database.execute(f"ALTER TABLE item ALTER v TYPE {declared}")
+    history.capture()
+    assert history.lost.keys() == (set() if declared == "text" else {"s.item"})
+
+
+def test_a_value_that_only_the_wider_type_holds_is_a_loss_until_setup_takes_the_type(
+    database: Database,
+) -> None:
+    database.execute("CREATE TABLE item (id int PRIMARY KEY, v numeric(5,2))")
+    source, history = database.ready()
+    database.execute(
+        "ALTER TABLE item ALTER v TYPE numeric(9,2)",
+        "INSERT INTO item VALUES (1, 999.99)",
+        "INSERT INTO item VALUES (2, 1000)",
+    )
+    first, second = history.capture()
+    assert bag(first.rows["s.item"]) == {(1, Decimal("999.99")): 1} and first.lost == {}
+    assert "s.item.v is read as decimal(5,2), but holds '1000.00'" in second.lost["s.item"].message
+    assert history.lost == {}
+    wider = table_named(source, "item")
+    assert wider.types == ("int", "decimal(9,2)")
+    assert any("v of table s.item has a wider type" in line for line in source.setup([wider]).done)
+    assert source.setup([wider]).done == ()
+    later = History(source)
+    database.execute("INSERT INTO item VALUES (3, 1000000)")
+    assert [bag(each.rows["s.item"]) for each in later.capture()] == [{(3, Decimal("1000000.00")): 1}]
+    assert later.lost == {}
+    # Who goes on from before has to begin again with this column.
+    history.capture()
+    assert history.lost["s.item"].columns == ("v",)
+
+
 def test_new_columns_are_shown_and_not_captured_until_setup(database: Database) -> None:
     source, history = world(database)
     database.execute(

@@ -44,7 +44,7 @@ def test_oracle_large_tables_come_in_files_while_writers_write(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load_module, "LARGE_BYTES", 100_000)
-    monkeypatch.setattr(load_module, "_PARTITION_BYTES", 60_000)
+    monkeypatch.setattr(load_module, "_PART_BYTES", 60_000)
     fill(database, 5000)
     source, _ = database.ready()
     item = table_named(source, "item")

@@ -130,7 +130,13 @@ def test_tables_tell_keys_and_enforced_foreign_keys(database: Database) -> None:
     ("statements", "reason"),
     [
         (["CREATE UNLOGGED TABLE t (id int)"], "unlogged"),
-        (["CREATE TABLE t (id int) PARTITION BY RANGE (id)"], "partitioned"),
+        (
+            [
+                "CREATE TABLE t (id int) PARTITION BY RANGE (id)",
+                "CREATE UNLOGGED TABLE part PARTITION OF t DEFAULT",
+            ],
+            r"partition public\.part is unlogged",
+        ),
         (["CREATE TABLE t (id int)", "CREATE TABLE child () INHERITS (t)"], "inherit"),
         (["CREATE TABLE t (id int, _count int)"], "_count"),
     ],

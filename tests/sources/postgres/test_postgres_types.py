@@ -45,6 +45,9 @@ TYPES: dict[str, tuple[str, dict[str, Any]]] = {
     "xml": ("string", {"'<a/>'": "<a/>"}),
     "mood": ("string", {"'sad'": "sad", "'so so'": "so so"}),
     "money_amount": ("decimal(10,2)", {"1.5": Decimal("1.50")}),
+    "price": ("decimal(10,2)", {"1.5": Decimal("1.50")}),
+    "feeling": ("string", {"'so so'": "so so"}),
+    "sizes": ("string", {"'{1,2}'": "{1,2}"}),
     "time": ("string", {"'12:30:01.5'": "12:30:01.5", "'24:00'": "24:00:00"}),
     "int[]": ("string", {"'{1,NULL,-3}'": "{1,NULL,-3}", "'{{1},{2}}'": "{{1},{2}}", "'{}'": "{}"}),
     "text[]": ("string", {r"""ARRAY['a b', '"', 'NULL', '']""": r"""{"a b","\"","NULL",""}"""}),
@@ -80,6 +83,13 @@ TYPES: dict[str, tuple[str, dict[str, Any]]] = {
 MADE = (
     "CREATE TYPE mood AS ENUM ('sad', 'so so', 'happy')",
     "CREATE DOMAIN money_amount AS numeric(10,2) CHECK (VALUE > 0)",
+    "CREATE DOMAIN known_amount AS money_amount NOT NULL",
+    "CREATE DOMAIN price AS known_amount DEFAULT 1",
+    "ALTER DOMAIN known_amount DROP NOT NULL",
+    "CREATE DOMAIN any_mood AS mood",
+    "CREATE DOMAIN feeling AS any_mood",
+    "CREATE DOMAIN any_sizes AS int[]",
+    "CREATE DOMAIN sizes AS any_sizes",
 )
 
 

@@ -39,6 +39,13 @@ _OPTIONS = frozenset(
         *("STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "TABLE_CHECKSUM", "TRANSACTIONAL"),
     }
 )
+_PARTITION_ACTS = {
+    "DROP PARTITION": "dropped",
+    "TRUNCATE PARTITION": "emptied",
+    "EXCHANGE PARTITION": "exchanged",
+    "CONVERT PARTITION": "made a table",
+    "CONVERT TABLE": "made of a table",
+}
 _CONDITIONS = frozenset({"IF", "NOT", "EXISTS"})
 _SILENT = ("CASCADE", "SET NULL", "SET DEFAULT")
 
@@ -103,6 +110,8 @@ class _Clause:
             return None if self._words[1:2] == ["BY"] else UNKNOWN
         if head in _ROWS_STAY:
             return None
+        if reason := self._moved_rows():
+            return Damage(f"{reason}, and its rows are not in the binary log", is_truncate=True)
         known: dict[str, Callable[[], Damage | None]] = {
             "ADD": self._added,
             "DROP": self._dropped,
@@ -113,6 +122,11 @@ class _Clause:
             "CONVERT": self._converted,
         }
         return known[head]() if head in known else UNKNOWN
+
+    def _moved_rows(self) -> str:
+        """What happened to a partition with its rows, where the table is otherwise as it was; else empty."""
+        done = _PARTITION_ACTS.get(" ".join(self._words[:2]), "")
+        return f"a partition of it was {done}" if done else ""
 
     def _engine(self) -> Damage | None:
         """Options may follow each other without a comma."""
@@ -141,8 +155,6 @@ class _Clause:
 
     def _dropped(self) -> Damage | None:
         word = self._words[1] if len(self._words) > 1 else ""
-        if word == "PARTITION":
-            return Damage("a partition of it was dropped, and its rows are not in the binary log")
         if word == "PRIMARY":
             return self._key_gone("PRIMARY")
         if word in ("INDEX", "KEY", "CONSTRAINT"):

@@ -145,7 +145,8 @@ def _schema_damage(
             damage = alteration_damage(tokens, tables[target], strict)
             # With EXCHANGE PARTITION another captured table may lose its rows, too.
             others = [name for name in named if name != target] if "EXCHANGE" in words else []
-            return _found({target: damage, **_all(others, "its rows were exchanged for others")})
+            exchanged = Damage("its rows were exchanged for others", is_truncate=True)
+            return _found({target: damage, **dict.fromkeys(others, exchanged)})
         # Another table may take the place of a captured one, or its partitions.
         return _all(named, "another table took its place") if _SWAPPING.intersection(words) else {}
     return {}

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from operator import itemgetter
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rollview.errors import UnrepresentableValue
 from rollview.rows import Rows
-from rollview.sources.postgres.damage import Damage, combined
-from rollview.sources.postgres.pgoutput import End, Relation, Values
-from rollview.sources.postgres.position import LogPosition
-from rollview.sources.postgres.registration import Registered
-from rollview.sources.postgres.types import from_log
+from rollview.sources.postgres.damage import Damage
+from rollview.sources.postgres.logged_tables import LoggedRelation, LoggedTable, LoggedTables
+from rollview.sources.postgres.pgoutput import End
+from rollview.sources.postgres.position import NO_PARTITIONS, LogPosition
 from rollview.sources.reload_hint import setup_hint
-from rollview.sources.server.changed_rows import ChangedRows
 from rollview.sources.source import CapturedTransaction, Loss
 
 GLOBAL_PREFIX = "rollview"
@@ -36,60 +32,6 @@ def global_part(text: str, source: str) -> tuple[str, tuple[str, ...]]:
     return (identity, participants) if identity and source in participants else ("", ())
 
 
-class LoggedTable:
-    """A captured table in the log: how to find its registered columns among those that are sent."""
-
-    def __init__(self, source: str, table: Registered, spill: Callable[[], Path]) -> None:
-        self.name = f"{source}.{table.name}"
-        self.damage: Damage | None = None
-        self._table = table
-        self._pick: Callable[[Values], Any] | None = None
-        self._columns = [(column.name, column.type) for column in table.columns]
-        self._convert = [from_log(column.type, f"{self.name}.{column.name}") for column in table.columns]
-        self._spill = spill
-        self.begin_batch()
-
-    def describe(self, relation: Relation) -> None:
-        """How rows come from here on. Columns that were added since setup do no harm.
-
-        Of a column that is not what it was, NULL stands in for all values.
-        """
-        places = {name: (place, kind, typmod) for place, (name, kind, typmod) in enumerate(relation.columns)}
-        order, damages = [], []
-        for column in self._table.columns:
-            place, kind, modifier = places.get(column.name, (-1, 0, 0))
-            reason = ""
-            if place < 0:
-                reason = f"column {column.name} of table {self.name} was dropped or renamed"
-            elif (kind, modifier) != (column.type_id, column.modifier):
-                reason = f"column {column.name} of table {self.name} has another type than at setup"
-            if reason:
-                damages.append(Damage(reason, (column.name,)))
-            order.append(-1 if reason else place)
-        self.damage = combined(damages)
-        self._pick = _picker(order, len(relation.columns))
-
-    def begin_batch(self) -> None:
-        """From here on rows belong to another batch."""
-        self.changed = ChangedRows(self._columns, self._convert, self._spill)
-
-    def add(self, values: Values, count: int) -> None:
-        """One row of the present transaction."""
-        self.changed.add(values if self._pick is None else self._pick(values), count)
-
-
-def _picker(order: list[int], width: int) -> Callable[[Values], Any] | None:
-    """What takes the values at these places; None if it is all of them, in order."""
-    if order == list(range(width)):
-        return None
-    if -1 in order:
-        return lambda values: tuple(None if place < 0 else values[place] for place in order)
-    if len(order) == 1:
-        only = order[0]
-        return lambda values: (values[only],)
-    return itemgetter(*order) if order else lambda values: ()
-
-
 @dataclass(slots=True)
 class Transaction:
     """One that is being read. `lost` are tables of which it changed rows that the log does not have."""
@@ -103,13 +45,17 @@ class Transaction:
     rows: _Pending = field(default_factory=dict)
     lost: dict[str, Loss] = field(default_factory=dict)
 
-    def lose(self, table: LoggedTable, reason: str) -> None:
-        """Changed rows of a table are not there, so the others are of no use; the first reason counts."""
-        self._lose(table, Loss(reason, setup_hint(table.name)))
+    def lose_old(self, relation: LoggedRelation) -> None:
+        """Old rows are not in the log, so the others are of no use; the first reason counts."""
+        reason = f"{relation.shown} was changed while it did not have REPLICA IDENTITY FULL"
+        hint = setup_hint(relation.table.name)
+        if relation.partition:
+            statement = f"ALTER TABLE {relation.partition} REPLICA IDENTITY FULL"
+            hint = f"as new partitions do not have it: `{statement}`; then {hint}"
+        self._lose(relation.table, Loss(reason, hint))
 
-    def lose_rows(self, table: LoggedTable) -> None:
-        """A table was emptied, and the log does not say of which rows."""
-        reason = f"table {table.name} was truncated"
+    def lose_rows(self, table: LoggedTable, reason: str) -> None:
+        """A table was emptied or filled in part or as a whole, and the log does not say with which rows."""
         self._lose(table, Loss(reason, setup_hint(table.name), is_truncate=True))
 
     def lose_columns(self, table: LoggedTable, damage: Damage) -> None:
@@ -154,10 +100,9 @@ class _Finished(NamedTuple):
 class Collector:
     """The transactions of a batch, and those that are prepared and in doubt."""
 
-    def __init__(self, source: str, server: str) -> None:
-        self._source = source
-        self._server = server
-        self.tables: dict[int, LoggedTable | None] = {}
+    def __init__(self, after: LogPosition, tables: LoggedTables) -> None:
+        self._after = after
+        self.tables = tables
         self.prepared: dict[str, Transaction] = {}
         self._finished: list[_Finished] = []
 
@@ -168,15 +113,13 @@ class Collector:
 
     def start_at(self, position: int) -> LogPosition:
         """The log position of a position: it begins where the oldest in-doubt transaction was prepared."""
-        if not self.prepared:
-            return LogPosition(position, position, self._server)
-        start = min(position, *(each.commit for each in self.prepared.values()))
-        return LogPosition(position, start, self._server)
+        start = min([position, *(each.commit for each in self.prepared.values())])
+        return LogPosition(position, start, self._after.server, self._after.partitions)
 
     def end_rows(self, transaction: Transaction) -> None:
         """All rows of a transaction have come."""
-        for table in self.tables.values():
-            if table is not None and (rows := table.changed.end_transaction()) is not None:
+        for table in self.tables.all():
+            if (rows := table.changed.end_transaction()) is not None:
                 transaction.rows[table.name] = rows
 
     def finish(self, transaction: Transaction, end: End) -> None:
@@ -186,17 +129,30 @@ class Collector:
 
     def end_batch(self, source_txid_of: Callable[[int], int]) -> tuple[CapturedTransaction, ...]:
         """The batch's transactions; `source_txid_of` widens a transaction id. Rows are converted at once."""
-        for table in self.tables.values():
-            if table is not None:
-                table.changed.finish()
-        captured = tuple(self._captured(each, source_txid_of) for each in self._finished)
+        for table in self.tables.all():
+            table.changed.finish()
+        captured = tuple(self._captured(each, source_txid_of) for each in self._shortened())
         for transaction in self.prepared.values():
             transaction.rows = {name: _held(rows) for name, rows in transaction.convert().items()}
-        for table in self.tables.values():
-            if table is not None:
-                table.begin_batch()
+        for table in self.tables.all():
+            table.begin_batch()
         self._finished = []
         return captured
+
+    def _shortened(self) -> list[_Finished]:
+        """What was finished, with partitions, which may be many, only at the positions where one may stop.
+
+        That is at the end, and before a part of a global transaction.
+        """
+        if not self._after.partitions:
+            return self._finished
+        before_part = [bool(each.transaction.global_id) for each in self._finished[1:]]
+        return [
+            each
+            if may_stop
+            else each._replace(log_position=each.log_position._replace(partitions=NO_PARTITIONS))
+            for each, may_stop in zip(self._finished, [*before_part, True], strict=False)
+        ]
 
     def _captured(self, each: _Finished, source_txid_of: Callable[[int], int]) -> CapturedTransaction:
         transaction = each.transaction

@@ -1,7 +1,8 @@
 """What happened to a captured table since setup, in words; nothing, if all of its changes are in the log.
 
-What an owner may do without harm is no damage: new columns, indexes, defaults, constraints, rights, comments,
-another tablespace, and whatever moves rows without changing them.
+What an owner may do without harm is no damage: new columns, wider types, indexes, defaults, constraints,
+rights, comments, another tablespace, and whatever moves rows without changing them. Partitions that come and
+go are no damage either: see `partitions.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rollview.sources.postgres.fingerprint import Fingerprint, TableFingerprint
-from rollview.sources.postgres.registration import Registered, Registration
-from rollview.sources.postgres.structure import PostgresColumn
+from rollview.sources.postgres.partitions import Partition
+from rollview.sources.postgres.registration import Registered, RegisteredPartition, Registration
+from rollview.sources.postgres.structure import PostgresColumn, partition_obstacle
+from rollview.sources.postgres.widened_types import keeps_values
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,13 @@ def damage(table: Registered, now: Fingerprint, place: str) -> Damage | None:
 def _damaged_identity(table: Registered, now: TableFingerprint, place: str) -> str:
     if (table.schema, table.name) != (now.schema, now.name):
         return f"table {place} was renamed to {now.schema}.{now.name}"
-    if now.kind != "r":
-        return f"table {place} is not an ordinary table any more"
+    if now.kind != table.kind:
+        return f"table {place} is not the kind of table any more that it was"
     if now.persistence != "p":
         return f"table {place} was set UNLOGGED, so its changes are not in the log"
+    if table.is_partitioned:
+        obstacles = (partition_obstacle(each) for each in now.partitions)
+        return next((f"table {place}: {reason}" for reason in obstacles if reason), "")
     if now.has_children:
         return f"other tables inherit from table {place} now, and their rows are not captured"
     if now.identity != "f":
@@ -75,6 +81,8 @@ def _damaged_membership(table: Registered, now: TableFingerprint, place: str) ->
         return f"table {place} was given a row filter in the publication"
     if now.has_column_list:
         return f"table {place} was given a column list in the publication"
+    if now.has_member_below:
+        return f"a partition of table {place} was put into the publication by itself"
     if now.member != table.member:
         return f"table {place} was taken out of the publication and put back, or had a filter for a while"
     return ""
@@ -87,7 +95,7 @@ def _damaged_column(column: PostgresColumn, table: Registered, now: Fingerprint,
         return f"column {column.name} of table {place} was dropped or renamed"
     if found.number != column.number:
         return f"column {column.name} of table {place} is another one than before"
-    if (found.type_id, found.modifier) != (column.type_id, column.modifier):
+    if not keeps_values(column, found.type_id, found.modifier):
         return f"column {column.name} of table {place} has another type than before"
     if column.exact and not found.is_deterministic:
         return f"column {column.name} of table {place} has a collation that takes unequal texts as equal"
@@ -99,9 +107,19 @@ def _damaged_column(column: PostgresColumn, table: Registered, now: Fingerprint,
 
 
 def _is_rewritten(table: Registered, now: TableFingerprint) -> bool:
-    """Whether ALTER TABLE has written all rows anew.
+    """Whether ALTER TABLE has written all rows anew; of a partitioned table, those of all its partitions."""
+    if not table.is_partitioned:
+        return _is_moved(table, now)
+    left = {each.id: each for each in now.partitions}
+    known = [(each, left[each.id]) for each in table.partitions if each.id in left and each.file]
+    # Without any that was there before, nothing speaks against it.
+    return all(_is_moved(was, found) for was, found in known)
+
+
+def _is_moved(was: Registered | RegisteredPartition, now: TableFingerprint | Partition) -> bool:
+    """Whether rows are stored in another place, by ALTER TABLE if that can be told.
 
     It gives a table another TOAST table then, and VACUUM FULL and CLUSTER do not. Of a table that has none,
     only the file tells, and so these look alike.
     """
-    return now.toast != table.toast if table.toast else now.file != table.file
+    return now.toast != was.toast if was.toast else now.file != was.file

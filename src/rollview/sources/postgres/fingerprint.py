@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection
+from rollview.sources.postgres.partitions import BELOW, TREE, Partition, partitions_of
 from rollview.sources.postgres.registration import CatalogRow, Registered
 
-# Whoever alters a column, a comment or a member of a publication leaves another xmin.
-_GLANCE = """
+# Whoever alters a column, a comment, a partition or a member of a publication leaves another xmin.
+_GLANCE = f"""
     SELECT encode(sha256(convert_to(concat_ws('|', p.oid, p.xmin,
         (SELECT d.xmin FROM pg_description d
          WHERE d.classoid = 'pg_publication'::regclass AND d.objoid = p.oid AND d.objsubid = 0),
@@ -29,10 +30,16 @@ _GLANCE = """
          LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
          WHERE c.oid = ANY(%(tables)s::oid[])),
         (SELECT string_agg(concat_ws(',', a.attrelid, a.attnum, a.xmin), ';' ORDER BY a.attrelid, a.attnum)
-         FROM pg_attribute a WHERE a.attrelid = ANY(%(tables)s::oid[]) AND a.attnum > 0)
+         FROM pg_attribute a WHERE a.attrelid = ANY(%(tables)s::oid[]) AND a.attnum > 0),
+        ({BELOW.format(root="ANY(%(tables)s::oid[])")}
+         SELECT string_agg(concat_ws(',', h.inhrelid, h.inhparent, h.xmin, c.relkind, c.relpersistence,
+                c.relreplident, c.relfilenode, c.reltoastrelid, r.oid), ';' ORDER BY h.inhrelid, h.inhparent)
+         FROM below JOIN pg_inherits h ON h.inhrelid = below.inhrelid AND h.inhparent = below.inhparent
+         JOIN pg_class c ON c.oid = h.inhrelid
+         LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid)
     ), 'UTF8')), 'hex') FROM pg_publication p WHERE p.pubname = %(publication)s
 """
-_LOOK = """
+_LOOK = f"""
     SELECT p.oid::int8, p.xmin::text,
         p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND NOT p.pubviaroot
             AND coalesce(to_jsonb(p) ->> 'pubgencols', 's') = 's',
@@ -47,6 +54,9 @@ _LOOK = """
             'member', CASE WHEN r.oid IS NOT NULL THEN jsonb_build_array(r.oid::int8, r.xmin::text) END,
             'has_row_filter', to_jsonb(r) ->> 'prqual' IS NOT NULL,
             'has_column_list', to_jsonb(r) ->> 'prattrs' IS NOT NULL,
+            'partitions', CASE WHEN c.relkind = 'p' THEN {TREE} END,
+            'has_member_below', c.relkind = 'p' AND EXISTS ({BELOW.format(root="c.oid")}
+                SELECT FROM below JOIN pg_publication_rel m ON m.prpubid = p.oid AND m.prrelid = inhrelid),
             'columns', (SELECT jsonb_object_agg(a.attname, jsonb_build_array(
                     a.attnum, a.atttypid::int8, a.atttypmod,
                     coalesce(l.collisdeterministic, true), a.xmin::text))
@@ -71,7 +81,10 @@ class ColumnFingerprint(NamedTuple):
 
 @dataclass(frozen=True)
 class TableFingerprint:
-    """A table. `is_secured` says that row security hides rows from us."""
+    """A table. `is_secured` says that row security hides rows from us.
+
+    `has_member_below`: a partition of it is in the publication by itself, where it may have a filter.
+    """
 
     id: int
     schema: str
@@ -86,6 +99,8 @@ class TableFingerprint:
     member: CatalogRow | None
     has_row_filter: bool
     has_column_list: bool
+    partitions: tuple[Partition, ...]
+    has_member_below: bool
     columns: Mapping[str, ColumnFingerprint]
 
 
@@ -131,6 +146,7 @@ def _table(found: dict[str, object]) -> TableFingerprint:
     assert isinstance(columns, dict)
     told = found | {
         "member": CatalogRow(*member) if isinstance(member, list) else None,
+        "partitions": partitions_of(found["partitions"]),  # type: ignore[arg-type]
         "columns": {name: ColumnFingerprint(*column) for name, column in columns.items()},
     }
     return TableFingerprint(**told)  # type: ignore[arg-type]

@@ -1,15 +1,17 @@
 """Whole tables at one state. Large ones are written to Parquet files by several workers at once.
 
 A table is cut by the places of its rows: a row that a snapshot sees does not move while the snapshot lives,
-because a reading locks its tables against being rewritten.
+because a reading locks its tables against being rewritten. A partitioned table is cut into its partitions
+first; small ones are read together.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pyarrow import parquet
 
@@ -22,11 +24,32 @@ from rollview.sources.source import COUNT, Table
 LARGE_BYTES = 32 << 20
 """Tables of up to this size, about 200,000 rows, are read into memory."""
 
-_PARTITION_BYTES = 32 << 20
+_PART_BYTES = 32 << 20
+
+
+# A right to read a table is one to read its partitions through it, and not directly.
+_STORED = """
+    SELECT format('%%I.%%I', n.nspname, c.relname), pg_table_size(c.oid), pg_relation_size(c.oid),
+        current_setting('block_size')::int,
+        has_table_privilege(c.oid, 'SELECT') AND NOT row_security_active(c.oid)
+    FROM (SELECT t.relid::oid FROM pg_partition_tree(%(id)s::oid) t WHERE t.isleaf
+          UNION SELECT %(id)s::oid) s
+    JOIN pg_class c ON c.oid = s.relid JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY c.oid
+"""
+
+
+class _Stored(NamedTuple):
+    """A table that holds rows, or a partition; `bytes` with, `heap_bytes` without its long values."""
+
+    name: str
+    bytes: int
+    heap_bytes: int
+    block_bytes: int
+    is_readable: bool
 
 
 @dataclass(frozen=True)
-class _Partition:
+class _Part:
     """A part of a table, as a task."""
 
     query: str
@@ -52,22 +75,19 @@ def load(reading: Reading, tables: Mapping[Table, Sequence[str]], scratch: Path)
     known = [(reading.captured(table.name, columns), columns) for table, columns in tables.items()]
     results: list[Rows] = []
     share: Share | None = None
-    tasks: list[_Partition] = []
+    tasks: list[_Part] = []
     for table, names_wanted in known:
         columns = tuple(table.by_name[name] for name in names_wanted)
         place = f"{reading.source}.{table.name}"
-        query = f"SELECT {select_list(columns)} FROM ONLY {table.qualified} AS t"
-        row = reading.connection.execute(
-            "SELECT pg_table_size(%s::oid), pg_relation_size(%s::oid), current_setting('block_size')::int",
-            (table.id, table.id),
-        ).fetchone()
-        assert row is not None
-        if row[0] <= LARGE_BYTES:
+        query = f"SELECT {select_list(columns)} FROM {table.scanned} AS t"
+        rows = reading.connection.execute(_STORED, {"id": table.id}).fetchall()
+        stored = [_Stored(*row) for row in rows]
+        if sum(each.bytes for each in stored) <= LARGE_BYTES:
             results.append(fetch(reading.connection, query, columns, place))
             continue
         share = share or reading.share()
-        whole = _Partition(query, columns, place, scratch, share)
-        parts = _partitions(whole, row[0], row[1] // row[2])
+        whole = _Part(query, columns, place, scratch, share)
+        parts = _parts(whole, stored)
         tasks += parts
         schema = (*((column.name, column.type) for column in columns), (COUNT, "bigint"))
         results.append(FileScan(tuple(ScanFile(str(part.path)) for part in parts), schema))
@@ -77,14 +97,41 @@ def load(reading: Reading, tables: Mapping[Table, Sequence[str]], scratch: Path)
     return tuple(results)
 
 
-def _partitions(whole: _Partition, size: int, pages: int) -> list[_Partition]:
-    """Ranges of pages; the last one is open, as rows are added behind it."""
+def _parts(whole: _Part, stored: Sequence[_Stored]) -> list[_Part]:
+    """Large tables and partitions in ranges of pages, small ones several at a time."""
     run = uuid.uuid4().hex
-    count = max(1, min(size // _PARTITION_BYTES, pages))
+    queries = [whole.query]
+    if all(each.is_readable for each in stored):
+        head = f"SELECT {select_list(whole.columns)} FROM ONLY"
+        large = [each for each in stored if each.bytes > _PART_BYTES]
+        queries = [query for each in large for query in _ranges(f"{head} {each.name} AS t", each)]
+        small = [each for each in stored if each.bytes <= _PART_BYTES and each.heap_bytes]
+        queries += [
+            " UNION ALL ".join(f"{head} {each.name} AS t" for each in group) for group in _grouped(small)
+        ]
+    return [
+        replace(whole, query=query, path=whole.path / f"{run}-{number}.parquet")
+        for number, query in enumerate(queries)
+    ]
+
+
+def _ranges(query: str, table: _Stored) -> Iterator[str]:
+    """Ranges of pages; the last one is open, as rows are added behind it."""
+    pages = table.heap_bytes // table.block_bytes
+    count = max(1, min(table.bytes // _PART_BYTES, pages))
     bounds = [pages * i // count for i in range(1, count)]
-    parts: list[_Partition] = []
     for start, end in zip([0, *bounds], [*bounds, None], strict=True):
         upper = "" if end is None else f" AND t.ctid < '({end},0)'"
-        query = f"{whole.query} WHERE t.ctid >= '({start},0)'{upper}"
-        parts.append(replace(whole, query=query, path=whole.path / f"{run}-{len(parts)}.parquet"))
-    return parts
+        yield f"{query} WHERE t.ctid >= '({start},0)'{upper}"
+
+
+def _grouped(tables: Sequence[_Stored]) -> Iterator[list[_Stored]]:
+    """Tables that are about as large together as a part."""
+    group: list[_Stored] = []
+    for each in tables:
+        if group and sum(other.bytes for other in group) + each.bytes > _PART_BYTES:
+            yield group
+            group = []
+        group.append(each)
+    if group:
+        yield group

@@ -9,7 +9,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import psycopg
 
@@ -18,7 +19,11 @@ from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection, Connections, explained
 from rollview.sources.postgres.damage import Damage, combined
 from rollview.sources.postgres.log_stream import LogStream
-from rollview.sources.postgres.position import LogPosition, log_position_of
+from rollview.sources.postgres.logged_tables import LoggedTables, links_before
+from rollview.sources.postgres.partition_identity import PartitionIdentity, lacking
+from rollview.sources.postgres.partition_owner import find_owner
+from rollview.sources.postgres.partitions import Followed, Follower
+from rollview.sources.postgres.position import NO_PARTITIONS, LogPosition, Partitions, log_position_of
 from rollview.sources.postgres.read_point import nudge, present
 from rollview.sources.postgres.replication import MESSAGES_SINCE, Replication
 from rollview.sources.postgres.slot import end_reader, expect_log, expect_server, log_lost, log_removed
@@ -49,6 +54,7 @@ class LogReader:
         self._hold_seconds = hold_seconds
         self._lock = threading.RLock()
         self._spill = SpillFiles()
+        self._identity = PartitionIdentity()
         self._stream: LogStream | None = None
         self._place = ""
         self._confirmed = 0
@@ -92,18 +98,40 @@ class LogReader:
                 self._stream = None
 
     def _take(self, after: str, limit: int) -> Batch:
+        before = log_position_of(after)
         with self._connections.connection() as connection:
             stream, observed = self._filled(connection, after, limit)
-        captured = self._captured(stream)
+            followed = self._followed(connection, stream, observed, before)
+            self._identity.set(connection, lacking(observed))
+        captured, lost = self._captured(stream), self._lost(observed, before.position, followed)
         if stream is not self._stream:
             # What lies before the trouble is captured first; the next call meets it again.
-            return Batch(captured, captured[-1].log_position, self._lost(observed, after))
-        log_position = stream.collector.start_at(stream.position)
-        if not captured and not self._is_worth(stream, log_position, log_position_of(after)):
-            return Batch((), after, self._lost(observed, after))
+            return Batch(captured, captured[-1].log_position, lost)
+        partitions = {table: each.links for table, each in followed.items()}
+        log_position = stream.collector.start_at(stream.position)._replace(partitions=partitions)
+        if partitions != before.partitions:
+            # From here on it is known of more relations in the log, or of less, whose they are.
+            self.release()
+        elif not captured and not self._is_worth(stream, log_position, before):
+            return Batch((), after, lost)
         stream.is_awaited = False
         self._place, self._moved_at = str(log_position), time.monotonic()
-        return Batch(captured, self._place, self._lost(observed, after))
+        return Batch(captured, self._place, lost)
+
+    def _followed(
+        self, connection: Connection, stream: LogStream, observed: Observation, before: LogPosition
+    ) -> dict[int, Followed]:
+        """What became of the partitions of each partitioned table, by the table's id."""
+        follower = Follower(connection, stream.position, stream.collector.tables.disturbed)
+        return {
+            table.id: follower.follow(
+                f"{self._address.source}.{table.name}",
+                links_before(before.partitions, table),
+                observed.fingerprint.tables[table.id].partitions,
+            )
+            for table in observed.registration.tables.values()
+            if table.is_partitioned and table.id in observed.fingerprint.tables
+        }
 
     def _filled(self, connection: Connection, after: str, limit: int) -> tuple[LogStream, Observation]:
         """The stream with a batch, and how the source is, looked at after all of it was read.
@@ -133,19 +161,28 @@ class LogReader:
             # Setup has been there: the same once more, by what is registered now.
             self.release()
 
-    def _lost(self, observed: Observation, after: str) -> dict[str, Loss]:
-        """The tables of which changes may be missing: damaged ones, and those complete only from later on."""
-        position = log_position_of(after).position
+    def _lost(
+        self, observed: Observation, position: int, followed: Mapping[int, Followed]
+    ) -> dict[str, Loss]:
+        """The tables of which changes may be missing: damaged ones, and those complete only from later on.
+
+        Also those with partitions that came or went with rows.
+        """
         found: dict[str, Loss] = {}
         for name, table in observed.registration.tables.items():
+            place = f"{self._address.source}.{name}"
             now = [observed.damaged[name]] if name in observed.damaged else []
             missed = [
                 Damage(reason, columns)
                 for reason, columns, since in table.renewals
                 if since is not None and position <= since
             ]
-            if damaged := combined([*now, *missed]):
-                place = f"{self._address.source}.{name}"
+            damaged = combined([*now, *missed])
+            if damaged is not None and not damaged.columns:
+                found[place] = Loss(damaged.reason, setup_hint(place))
+            elif table.id in followed and (reason := followed[table.id].reason):
+                found[place] = Loss(reason, setup_hint(place), is_truncate=True)
+            elif damaged is not None:
                 found[place] = Loss(damaged.reason, setup_hint(place), damaged.columns)
         return found
 
@@ -155,8 +192,9 @@ class LogReader:
             now = present(connection)
             self._next_xid = now.next_xid
             self.release()
-            stream = self._stream_at(connection, after, now.server)
-            target = log_position_of(upto).position
+            end = log_position_of(upto)
+            stream = self._stream_at(connection, after, now.server, end.partitions)
+            target = end.position
             while len(found) < len(source_txids) and stream.position < target:
                 deadline = time.monotonic() + _CATCH_UP_SECONDS
                 most = len(source_txids) - len(found)
@@ -167,6 +205,8 @@ class LogReader:
             raise log_lost(self._address, "the log returned different transactions on replay")
         # What lies between the last of them and the log position concerned nobody.
         self._place = upto
+        if end.partitions != log_position_of(after).partitions:
+            self.release()
         return Batch(tuple(found), upto)
 
     def _is_worth(self, stream: LogStream, log_position: LogPosition, after: LogPosition) -> bool:
@@ -193,8 +233,10 @@ class LogReader:
         distance = (self._next_xid - xid) % (1 << 32)
         return self._next_xid - (distance if distance < _HALF else distance - (1 << 32))
 
-    def _stream_at(self, connection: Connection, after: str, server: str) -> LogStream:
-        """The stream, if it stands at this log position; else a new one."""
+    def _stream_at(
+        self, connection: Connection, after: str, server: str, more: Partitions = NO_PARTITIONS
+    ) -> LogStream:
+        """The stream, if it stands at this log position; else a new one, that knows of more partitions."""
         if self._stream is not None and self._place == after:
             return self._stream
         self.release()
@@ -212,7 +254,18 @@ class LogReader:
                     raise
                 time.sleep(0.01)
         registration = self._watch.observe(connection, ()).registration
-        self._stream = LogStream(self._address, replication, log_position, registration, self._spill)
+        known = {
+            table: {**more.get(table, {}), **log_position.partitions.get(table, {})}
+            for table in more.keys() | log_position.partitions.keys()
+        }
+        tables = LoggedTables(
+            self._address.source,
+            registration,
+            known,
+            self._spill.new,
+            partial(find_owner, self._connections, self._address),
+        )
+        self._stream = LogStream(self._address, replication, log_position, registration, tables)
         self._place = after
         self._confirm()
         return self._stream

@@ -11,20 +11,14 @@ import psycopg
 from rollview.errors import UnrepresentableValue
 from rollview.sources.postgres import pgoutput
 from rollview.sources.postgres.address import Address
-from rollview.sources.postgres.collector import (
-    GLOBAL_PREFIX,
-    Collector,
-    LoggedTable,
-    Transaction,
-    global_part,
-)
+from rollview.sources.postgres.collector import GLOBAL_PREFIX, Collector, Transaction, global_part
+from rollview.sources.postgres.logged_tables import LoggedRelation, LoggedTables
 from rollview.sources.postgres.pgoutput import DELETE, INSERT, OLD, UPDATE, End, ValueNotLogged, tuple_at
 from rollview.sources.postgres.position import LogPosition
 from rollview.sources.postgres.read_point import MARKER_PREFIX
 from rollview.sources.postgres.registration import Registration
 from rollview.sources.postgres.replication import HEADER_BYTES, KEEPALIVE, Replication
 from rollview.sources.postgres.slot import log_lost
-from rollview.sources.postgres.spill import SpillFiles
 
 _NUDGE_SECONDS = 0.05
 _STEP_SECONDS = 0.02
@@ -46,16 +40,14 @@ class LogStream:
         replication: Replication,
         after: LogPosition,
         registration: Registration,
-        spill: SpillFiles,
+        tables: LoggedTables,
     ) -> None:
         self._address = address
         self._after = after.position
-        self._tables = {table.id: table for table in registration.tables.values()}
-        self._spill = spill
         self._open: Transaction | None = None
         self.registration = registration
         self.replication = replication
-        self.collector = Collector(address.source, after.server)
+        self.collector = Collector(after, tables)
         self.is_awaited = False
         """Whether something came, since this was last set back, that somebody may be waiting for."""
 
@@ -77,7 +69,7 @@ class LogStream:
         Full is one with `limit` changed rows or `most` transactions. It never ends inside of a transaction.
         `nudge` makes the server send what it holds back.
         """
-        tables, replication, rows = self.collector.tables, self.replication, 0
+        relations, replication, rows = self.collector.tables.relations, self.replication, 0
         next_message = replication.next
         patience: _Patience | None = None
         while True:
@@ -94,41 +86,61 @@ class LogStream:
             patience = None
             kind = message[HEADER_BYTES]
             if kind in _ROW_KINDS:
-                table = tables.get(int.from_bytes(message[_BODY:_IMAGE], "big"))
-                if table is not None and self._open is not None:
-                    rows += self._row(kind, message, table)
+                relation = relations.get(int.from_bytes(message[_BODY:_IMAGE], "big"))
+                if relation is not None and self._open is not None:
+                    rows += self._row(kind, message, relation)
             elif self._control(kind, message) and (
                 self.position >= target or self.collector.size >= (1 if rows >= limit else most)
             ):
                 return
 
-    def _row(self, kind: int, message: bytes, table: LoggedTable) -> int:
+    def _row(self, kind: int, message: bytes, relation: LoggedRelation) -> int:
         """Adds what happened to one row; how many changed rows that makes."""
         assert self._open is not None
+        table = relation.table
         if self._open.lost and self._open.has_lost(table):
             return 0
-        if table.damage is not None:
-            self._open.lose_columns(table, table.damage)
+        if relation.damage is not None:
+            if relation.strays:
+                return self._lose_strays(self._open, relation)
+            self._open.lose_columns(table, relation.damage)
         try:
             if kind == INSERT:
-                table.add(tuple_at(message, _ROW, None)[0], 1)
+                relation.add(tuple_at(message, _ROW, None)[0], 1)
                 return 1
             if message[_IMAGE] != OLD:
                 raise ValueNotLogged
+            if relation.is_watched and self._is_refuted(self._open, relation):
+                return 0
             old, place = tuple_at(message, _ROW, None)
-            table.add(old, -1)
+            relation.add(old, -1)
             if kind == UPDATE:
-                table.add(tuple_at(message, place + 1, old)[0], 1)
+                relation.add(tuple_at(message, place + 1, old)[0], 1)
                 return 2
             return 1
         except ValueNotLogged:
-            self._open.lose(
-                table, f"table {table.name} was changed while it did not have REPLICA IDENTITY FULL"
-            )
+            self._open.lose_old(relation)
             return 0
         except UnrepresentableValue as error:
             self._open.lose_for(table, error)
             return 0
+
+    def _lose_strays(self, transaction: Transaction, relation: LoggedRelation) -> int:
+        """Rows of what was a partition for a moment: readings may have seen them, and nobody knows whose."""
+        for table in relation.strays:
+            reason = f"partition {relation.partition} of table {table.name} came and went, and rows with it"
+            transaction.lose_rows(table, reason)
+        return 0
+
+    def _is_refuted(self, transaction: Transaction, relation: LoggedRelation) -> bool:
+        """Whether a partition that was seen to be empty had rows before."""
+        relation.is_disturbed = True
+        if transaction.commit >= relation.empty_until:
+            return False
+        table = relation.table
+        reason = f"table {relation.partition} was attached to table {table.name}, and its rows with it"
+        transaction.lose_rows(table, reason)
+        return True
 
     def _control(self, kind: int, message: bytes) -> bool:
         """All other messages; whether a transaction has ended, or nothing is open."""
@@ -144,14 +156,15 @@ class LogStream:
             self.replication.received = max(self.replication.received, end)
             return True
         elif kind == pgoutput.RELATION:
-            self._describe(pgoutput.relation(message, _BODY))
+            self.collector.tables.describe(pgoutput.relation(message, _BODY))
         elif kind == pgoutput.MESSAGE:
             self._marker(*pgoutput.logical_message(message, _BODY))
         elif kind == pgoutput.TRUNCATE:
             for table_id in pgoutput.truncated(message, _BODY):
-                table = self.collector.tables.get(table_id)
-                if table is not None and self._open is not None:
-                    self._open.lose_rows(table)
+                relation = self.collector.tables.relations.get(table_id)
+                if relation is not None and self._open is not None:
+                    for table in relation.strays or (relation.table,):
+                        self._open.lose_rows(table, f"{relation.shown} was truncated")
         else:
             return self._two_phase(kind, message)
         return False
@@ -187,15 +200,6 @@ class LogStream:
     def _finish(self, transaction: Transaction, end: End) -> None:
         self._open = None
         self.collector.finish(transaction, end)
-
-    def _describe(self, relation: pgoutput.Relation) -> None:
-        """A table, before its first change and after every change of its columns."""
-        logged, table = self.collector.tables.get(relation.id), self._tables.get(relation.id)
-        if logged is None and table is not None:
-            logged = LoggedTable(self._address.source, table, self._spill.new)
-        if logged is not None:
-            logged.describe(relation)
-        self.collector.tables[relation.id] = logged
 
     def _marker(self, is_part: bool, prefix: str, content: bytes) -> None:
         if prefix == MARKER_PREFIX:

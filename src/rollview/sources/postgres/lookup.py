@@ -40,7 +40,7 @@ def look_up_all(reading: Reading, plan: Sequence[Lookup]) -> tuple[Rows, ...]:
         part = _KeyLookup(
             plan.index(lookup),
             f"{reading.source}.{table.name}",
-            f"SELECT {select_list(columns)} FROM ONLY {table.qualified} AS t",
+            f"SELECT {select_list(columns)} FROM {table.scanned} AS t",
             columns,
             tuple(text for text in conditions if text),
             None if keys is None else ship(keys, table.by_name),

@@ -97,8 +97,9 @@ def reading(
 ) -> Iterator[tuple[Reading, ReadOutcome]]:
     """A reading of these columns of tables. Its marker is put into the log at the end, after all else.
 
-    The tables are locked, as any query locks them, before the snapshot is taken: what their names stand for,
-    and what they are, stays the same from the look at them until the end.
+    The tables are locked, as any query locks them, with their partitions, before the snapshot is taken: what
+    their names stand for, and what they are, stays the same from the look at them until the end. Partitions
+    that come meanwhile with rows are noticed by whoever captures up to the marker.
     """
     outcome = ReadOutcome()
     with connections.connection() as connection:
@@ -116,7 +117,7 @@ def _lock(
     tables = ", ".join(f"{quote(connections.address.schema)}.{quote(name)}" for name in sorted(wanted))
     try:
         if tables:
-            connection.execute(f"LOCK TABLE ONLY {tables} IN ACCESS SHARE MODE".encode())
+            connection.execute(f"LOCK TABLE {tables} IN ACCESS SHARE MODE".encode())
     except psycopg.errors.UndefinedTable:
         with connections.connection() as other:
             watch.expect_intact(other, wanted)

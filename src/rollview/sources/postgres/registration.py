@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import quote, text_literal
-from rollview.sources.postgres.position import position_of, position_text
+from rollview.sources.postgres.partitions import PARTITIONED, TABLE, Partition
+from rollview.sources.postgres.position import PartitionLink, position_of, position_text
 from rollview.sources.postgres.structure import PostgresColumn, Structure
 
 _HEADER = "rollview keeps here what it captures: "
@@ -44,12 +45,23 @@ class Renewal(NamedTuple):
     since: int | None = None
 
 
+class RegisteredPartition(NamedTuple):
+    """A partition as it was at setup, and the replica identity that it had before."""
+
+    id: int
+    xmin: int
+    identity: str
+    file: int
+    toast: int
+
+
 @dataclass(frozen=True)
 class Registered:
     """A captured table as it was at setup, and the replica identity that it had before.
 
     `file` and `toast` say where its rows are stored. `member` is its row in the publication, and None before
-    it is registered.
+    it is registered. `partitions` are all that was below a partitioned table then; which ones there are later
+    on is for log positions to tell.
     """
 
     id: int
@@ -61,11 +73,28 @@ class Registered:
     toast: int
     renewals: tuple[Renewal, ...] = ()
     member: CatalogRow | None = None
+    kind: str = TABLE
+    partitions: tuple[RegisteredPartition, ...] = ()
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether its rows are in partitions."""
+        return self.kind == PARTITIONED
 
     @cached_property
     def qualified(self) -> str:
         """The name as SQL text."""
         return f"{quote(self.schema)}.{quote(self.name)}"
+
+    @cached_property
+    def scanned(self) -> str:
+        """What to read its rows from, as SQL text."""
+        return self.qualified if self.is_partitioned else f"ONLY {self.qualified}"
+
+    @cached_property
+    def links(self) -> dict[int, PartitionLink]:
+        """The partitions, as a log position has them."""
+        return {each.id: PartitionLink(each.xmin) for each in self.partitions}
 
     @cached_property
     def by_name(self) -> dict[str, PostgresColumn]:
@@ -102,7 +131,15 @@ def register(structure: Structure, columns: Sequence[str], before: Registered | 
         identity,
         structure.file,
         structure.toast,
+        kind=structure.kind,
+        partitions=tuple(_register_partition(each, before) for each in structure.partitions),
     )
+
+
+def _register_partition(partition: Partition, before: Registered | None) -> RegisteredPartition:
+    known = {each.id: each.identity for each in before.partitions} if before is not None else {}
+    identity = known.get(partition.id, partition.identity)
+    return RegisteredPartition(partition.id, partition.xmin, identity, partition.file, partition.toast)
 
 
 _FILL_IN = """
@@ -182,4 +219,6 @@ def _registered(told: dict[str, Any]) -> Registered:
         Renewal(reason, tuple(names), position_of(since)) for reason, names, since in told["renewals"]
     )
     member = CatalogRow(*told["member"])
-    return Registered(**told | {"columns": columns, "member": member, "renewals": renewals})
+    partitions = tuple(RegisteredPartition(*each) for each in told["partitions"])
+    read = {"columns": columns, "member": member, "renewals": renewals, "partitions": partitions}
+    return Registered(**told | read)

@@ -21,6 +21,7 @@ from rollview.sources.postgres.keys import comparable
 from rollview.sources.postgres.load import load
 from rollview.sources.postgres.log_reader import LogReader
 from rollview.sources.postgres.lookup import columns_of, look_up_all
+from rollview.sources.postgres.partition_identity import lacking
 from rollview.sources.postgres.plan_publication import read_publication
 from rollview.sources.postgres.position import LogPosition
 from rollview.sources.postgres.reading import reading
@@ -101,6 +102,9 @@ class PostgresSource:
             with self._connections.connection() as connection:
                 publication = read_publication(connection, self._address)
                 slot = slot_of(connection, self._address)
+                registered = publication is not None and publication.registration is not None
+                observed = self._watch.observe(connection) if registered else None
+                partial = [each.shown for each in lacking(observed)] if observed is not None else []
                 version = connection.info.parameter_status("server_version") or "unknown"
         except (SourceUnavailable, SourceFailed) as error:
             return {**how, "server": f"unavailable: {error.message}"}
@@ -112,6 +116,7 @@ class PostgresSource:
             "server": f"PostgreSQL {version}",
             "kept log": kept,
             "tables": ", ".join(publication.tables if publication is not None else ()) or "not set up",
+            **({"replica identity": f"not FULL: {', '.join(partial)}"} if partial else {}),
         }
 
     def current_position(self, site: str) -> str:
@@ -119,7 +124,10 @@ class PostgresSource:
         self._expect(site)
         with self._connections.connection() as connection:
             self._watch.expect_intact(connection)
-            now = read_points.present(connection)
+            before = None
+            while before != (partitions := self._watch.observe(connection).partitions):
+                # Those of exactly this position: otherwise one more look at both.
+                before, now = partitions, read_points.present(connection)
             position = now.position
             expect_log(connection, self._address, position)
             self._await_visible(connection)
@@ -128,7 +136,7 @@ class PostgresSource:
         assert row is not None
         # What was prepared before the origin and is committed after it must be read again.
         start = min(slot.confirmed, position) if slot is not None and row[0] else position
-        return str(LogPosition(position, start, now.server))
+        return str(LogPosition(position, start, now.server, partitions))
 
     def _await_visible(self, connection: Connection) -> None:
         """Waits for transactions that have logged their commit and are not visible yet.

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rollview.sources.postgres.connections import Connection, quote
+from rollview.sources.postgres.partitions import (
+    FOREIGN,
+    IDENTITY,
+    PARTITIONED,
+    TABLE,
+    TREE,
+    Partition,
+    Stored,
+    partitions_of,
+)
 from rollview.sources.postgres.types import ARRAY, spark_type_of
 from rollview.sources.source import COUNT, CSN, ForeignKey, Table
 
 _RESERVED = (COUNT, CSN)
-_KINDS = {"r": "", "p": "it is partitioned", "f": "it is a foreign table"}
 GENERATED_SINCE = 180000
 """From this version on the log has generated columns that are stored; before, it never has any."""
 
@@ -43,7 +52,7 @@ class Structure:
 
     `unmapped` are columns without an equal, with their types. `obstacles` are the reasons why the table
     cannot be captured; `is_ours` says whether we may alter it, `readable` whether we may read it. `file` and
-    `toast` tell where its rows are stored.
+    `toast` tell where its rows are stored; those of a partitioned table are stored in its `partitions`.
     """
 
     id: int
@@ -59,11 +68,18 @@ class Structure:
     obstacles: tuple[str, ...]
     file: int
     toast: int
+    kind: str
+    partitions: tuple[Partition, ...]
 
     @cached_property
     def qualified(self) -> str:
         """The name as SQL text."""
         return f"{quote(self.schema)}.{quote(self.name)}"
+
+    @property
+    def stored(self) -> tuple[Stored, ...]:
+        """Where its rows are: itself, or its partitions."""
+        return self.partitions if self.kind == PARTITIONED else (self,)
 
     def as_table(self, source: str) -> Table:
         """The table as views know it."""
@@ -77,26 +93,29 @@ class Structure:
         )
 
 
-_TABLES = """
+_TABLES = f"""
     SELECT c.oid, c.relname, c.relkind, c.relpersistence, row_security_active(c.oid),
            pg_has_role(c.relowner, 'USAGE'), has_table_privilege(c.oid, 'SELECT'),
            EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
            EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated = 'v'),
-           CASE c.relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'n' THEN 'NOTHING' WHEN 'f' THEN 'FULL'
-               ELSE (SELECT 'USING INDEX ' || quote_ident(x.relname)
-                     FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
-                     WHERE i.indrelid = c.oid AND i.indisreplident) END,
-           c.relfilenode, c.reltoastrelid
+           {IDENTITY.format(c="c")},
+           c.relfilenode, c.reltoastrelid, CASE WHEN c.relkind = 'p' THEN {TREE} END
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = %s AND c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition
     ORDER BY c.relname
 """
-# A domain stands for the type that it is over.
+# A domain stands for the type that it is over, also by way of other domains; the last of them has a modifier.
 _COLUMNS = """
+    WITH RECURSIVE over AS (
+        SELECT d.oid AS domain, d.typbasetype AS type, d.typtypmod AS modifier
+        FROM pg_type d WHERE d.typtype = 'd'
+        UNION ALL
+        SELECT over.domain, d.typbasetype, d.typtypmod
+        FROM over JOIN pg_type d ON d.oid = over.type WHERE d.typtype = 'd')
     SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attnotnull, a.attgenerated,
            CASE WHEN 'e' IN (t.typtype, b.typtype) THEN 'enum' ELSE coalesce(b.typname, t.typname) END,
            CASE WHEN m.typtype = 'e' THEN 'enum' ELSE m.typname END,
-           CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
+           CASE WHEN t.typtype = 'd' THEN b.modifier ELSE a.atttypmod END,
            coalesce(l.collisdeterministic, true), format_type(a.atttypid, a.atttypmod), a.xmin::text,
            (SELECT jsonb_agg(jsonb_build_array(e.oid::int8, e.xmin::text) ORDER BY e.oid)
             FROM pg_enum e WHERE e.enumtypid IN (t.oid, b.oid, m.oid))
@@ -104,7 +123,8 @@ _COLUMNS = """
     JOIN pg_class c ON c.oid = a.attrelid
     JOIN pg_namespace n ON n.oid = c.relnamespace
     JOIN pg_type t ON t.oid = a.atttypid
-    LEFT JOIN pg_type b ON t.typtype = 'd' AND b.oid = t.typbasetype
+    LEFT JOIN (SELECT over.domain, over.modifier, y.oid, y.typname, y.typtype, y.typelem
+               FROM over JOIN pg_type y ON y.oid = over.type AND y.typtype <> 'd') b ON b.domain = t.oid
     LEFT JOIN pg_type m ON t.typcategory = 'A' AND m.oid = coalesce(b.typelem, t.typelem)
     LEFT JOIN pg_collation l ON l.oid = a.attcollation
     WHERE n.nspname = %s AND c.relkind IN ('r', 'p', 'f') AND a.attnum > 0 AND NOT a.attisdropped
@@ -116,11 +136,13 @@ _UNIQUE = """
     WHERE n.nspname = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
     ORDER BY i.indrelid, NOT i.indisprimary, i.indnkeyatts, i.indexrelid
 """
-# One whose triggers are switched off is not enforced, whatever was checked when it was made.
+# One whose triggers are switched off is not enforced, whatever was checked when it was made. Each partition
+# has triggers of its own, so that of partitioned tables it is not told.
 _FOREIGN = """
     SELECT f.conrelid, f.conkey, f.confrelid, f.confkey
     FROM pg_constraint f JOIN pg_class c ON c.oid = f.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = %s AND f.contype = 'f' AND f.convalidated
+    JOIN pg_class d ON d.oid = f.confrelid
+    WHERE n.nspname = %s AND f.contype = 'f' AND f.convalidated AND c.relkind = 'r' AND d.relkind = 'r'
       AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgconstraint = f.oid AND g.tgenabled NOT IN ('O', 'A'))
     ORDER BY f.conname
 """
@@ -136,13 +158,14 @@ def structures(connection: Connection, schema: str) -> dict[str, Structure]:
     found = {}
     for row in rows:
         oid, name, kind, persistence, secured, is_ours, readable, has_children, has_virtual, *others = row
-        identity, file, toast = others
-        own = columns[oid]
-        obstacles = [_KINDS[kind]] if _KINDS[kind] else []
+        identity, file, toast, below = others
+        own, partitions = columns[oid], partitions_of(below)
+        obstacles = ["it is a foreign table"] if kind == FOREIGN else []
         if persistence != "p":
             obstacles.append("it is unlogged, so its changes are not in the log")
-        if has_children and kind == "r":
-            obstacles.append("other tables inherit from it")
+        if has_children and kind == TABLE:
+            obstacles.append("other tables inherit from it, whose rows are rows of it that are not captured")
+        obstacles += [reason for each in partitions if (reason := partition_obstacle(each))]
         if has_virtual:
             obstacles.append("it has a virtual generated column, so the server would refuse its own updates")
         if secured:
@@ -166,8 +189,19 @@ def structures(connection: Connection, schema: str) -> dict[str, Structure]:
             tuple(obstacles),
             file,
             toast,
+            kind,
+            partitions,
         )
     return found
+
+
+def partition_obstacle(partition: Partition) -> str:
+    """Why a table with this partition cannot be captured; mostly empty."""
+    if partition.kind not in (TABLE, PARTITIONED):
+        return f"its partition {partition.shown} is a foreign table, whose changes are not in the log"
+    if partition.persistence != "p" and partition.kind == TABLE:
+        return f"its partition {partition.shown} is unlogged, so changes of it are not in the log"
+    return ""
 
 
 _Columns = dict[int, list[PostgresColumn]]

@@ -15,7 +15,7 @@
 | date | date | infinity, BC and years after 9999 are errors |
 | timestamp | timestamp_ntz | the same |
 | timestamp with time zone | timestamp | the same; an instant, whatever zone it was written in |
-| a domain over one of these | as that one | |
+| a domain over one of these, or over a domain | as that one | |
 | an array of one of these | string | the text that SQL shows, such as `{1,NULL,3}`, with times in UTC |
 
 Other types have no equal: composite types, ranges, interval, time with time zone, money, bit strings,

@@ -10,6 +10,8 @@ from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection
 from rollview.sources.postgres.damage import Damage, damage, damage_of_all
 from rollview.sources.postgres.fingerprint import Fingerprint, glance, look
+from rollview.sources.postgres.partitions import links_of
+from rollview.sources.postgres.position import Partitions
 from rollview.sources.postgres.registration import Registered, Registration, decode
 from rollview.sources.postgres.slot import not_set_up
 from rollview.sources.reload_hint import reload_hint, setup_hint
@@ -24,6 +26,15 @@ class Observation:
     registration: Registration
     fingerprint: Fingerprint
     damaged: Mapping[str, Damage]
+
+    @property
+    def partitions(self) -> Partitions:
+        """Those of all partitioned tables."""
+        return {
+            table.id: links_of(self.fingerprint.tables[table.id].partitions)
+            for table in self.registration.tables.values()
+            if table.is_partitioned and table.id in self.fingerprint.tables
+        }
 
 
 class Watch:
