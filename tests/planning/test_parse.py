@@ -153,6 +153,11 @@ def test_names_of_a_text_that_is_not_supported_are_not_guessed() -> None:
         ("SELECT * FROM (SELECT day, count(*) AS n FROM crm.visit GROUP BY day) t", []),
         ("SELECT count(*) AS n FROM crm.visit", []),
         ("SELECT * FROM crm.visit UNION ALL SELECT * FROM daily", ["crm.visit", "daily"]),
+        ("SELECT DISTINCT * FROM crm.visit v LEFT JOIN daily USING (day)", ["crm.visit", "daily"]),
+        ("SELECT * FROM crm.visit v LEFT SEMI JOIN daily d ON v.day = d.day", ["crm.visit"]),
+        ("SELECT * FROM crm.visit WHERE EXISTS (SELECT * FROM daily)", ["crm.visit"]),
+        ("WITH v AS (SELECT * FROM crm.visit) SELECT * FROM v", ["crm.visit"]),
+        ("WITH v AS (SELECT * FROM crm.visit) SELECT day FROM v", []),
     ],
 )
 def test_tables_of_which_all_columns_are_shown(sql: str, names: list[str]) -> None:

@@ -17,7 +17,8 @@ def starred(query: exp.Expr) -> Iterator[exp.Table]:
         yield from starred(query.this)
         yield from starred(query.expression)
     elif isinstance(query, exp.Select):
-        items = [item for clause in (query.args["from_"], *_joins(query)) for item in _items(clause.this)]
+        clauses = [clause for clause in (query.args.get("from_"), *_joins(query)) if clause is not None]
+        items = [item for clause in clauses for item in _items(clause.this)]
         for node in query.expressions:
             if isinstance(node, exp.Star):
                 shown = items
@@ -43,4 +44,5 @@ def _items(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _joins(node: exp.Expr) -> list[exp.Join]:
-    return node.args.get("joins") or []
+    """The joins whose right sides are shown."""
+    return [join for join in node.args.get("joins") or [] if join.args.get("kind") not in ("SEMI", "ANTI")]
