@@ -25,7 +25,7 @@ class SelectProjectJoin:
         exp.Subquery: ("this", "alias"),
         exp.From: ("this",),
         exp.Table: ("this", "db", "catalog", "alias"),
-        exp.TableAlias: ("this",),
+        exp.TableAlias: ("this", "columns"),
         exp.Join: ("this", "on", "using", "kind", "method", "side"),
         exp.Where: ("this",),
         exp.Alias: ("this", "alias"),

@@ -107,7 +107,8 @@ class Draft:
         edges: dict[Edge, None] = {}
         local: list[dict[Expression, None]] = [{} for _ in self.relations]
         residual: dict[Expression, None] = {}
-        for condition in (part for whole in self.conditions for part in conjuncts(whole)):
+        parts = [part for whole in self.conditions for part in conjuncts(whole)]
+        for condition in (*parts, *(each for part in parts for each in _implied(part))):
             edge = _edge(condition, owner)
             owners = {owner[column] for column in columns_of(condition)}
             if edge is not None:
@@ -127,6 +128,14 @@ def substitute(expression: Expression, known: Mapping[str, Expression]) -> Expre
     if isinstance(expression, Call):
         return Call(expression.function, tuple(substitute(part, known) for part in expression.arguments))
     return expression
+
+
+def _implied(condition: Expression) -> tuple[Expression, ...]:
+    """What holds whichever side of an OR does: (a AND x) OR (a AND y) implies a, and a may be an edge."""
+    if not isinstance(condition, Call) or condition.function != "OR":
+        return ()
+    sides = [conjuncts(each) for each in condition.arguments]
+    return tuple(each for each in dict.fromkeys(sides[0]) if all(each in side for side in sides))
 
 
 def _edge(condition: Expression, owner: Mapping[str, int]) -> Edge | None:

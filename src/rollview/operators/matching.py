@@ -47,6 +47,21 @@ class FromSyntax:
         query.set("joins", [join.copy() for join in self.joins])
         return query
 
+    def narrowed(self, alias: str) -> FromSyntax:
+        """The item of this alias alone, where no outer join stands between the items."""
+        if any(_adds_nulls(join) or join.args.get("using") for join in self.joins):
+            return self
+        for node in (self.item, *(join.this for join in self.joins)):
+            plain = isinstance(node, exp.Table | exp.Subquery) and not node.args.get("joins")
+            if plain and node.alias_or_name.lower() == alias.lower():
+                return FromSyntax(node)
+        return self
+
+
+def _adds_nulls(join: exp.Join) -> bool:
+    is_natural = join.args.get("method") == "NATURAL"
+    return is_natural or bool(join.args.get("side") and join.args.get("kind") not in ("SEMI", "ANTI"))
+
 
 @dataclass(frozen=True)
 class Joined:
@@ -251,7 +266,12 @@ class _Both:
         names = [name for name in used if name in side.columns]
         whole = exp.and_(*(each.syntax.copy() for each in self.on))
         inner = exp.Join(this=self.join.this.copy(), on=whole)
-        syntax = FromSyntax(self.left.syntax.item, (*self.left.syntax.joins, inner))
+        before = self.left.syntax
+        # What matters are the values alone: those of one item are all there are, whatever it is joined with.
+        owners = {item.alias for item in side.scope.items for name in names if item.owns(name)}
+        if side is self.left and len(owners) == 1:
+            before = before.narrowed(owners.pop())
+        syntax = FromSyntax(before.item, (*before.joins, inner))
         query = syntax.select([side.scope.syntax(name) for name in names] or [exp.Literal.number(1)])
 
         def conditions(stage: Relation) -> tuple[Expression, ...]:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from rollview.algebra.bag import COUNT, keep
+from rollview.algebra.bag import COUNT
 from rollview.algebra.block import Block
 from rollview.algebra.expression import Call, Column, Expression, Literal, call, to_sql
 from rollview.algebra.functions.casts import cast_to, cast_type
@@ -27,10 +27,11 @@ from rollview.operators.draft import Draft
 from rollview.operators.matching import FromSyntax, Joined, joined
 from rollview.sql.grammar import Syntax, is_parenthesised
 from rollview.sql.layers import layered
-from rollview.sql.outputs import bare, output_names
+from rollview.sql.outputs import bare, has_column_aliases, output_names, renamed, scope_of
 from rollview.sql.place import DIALECT, mistake, refusal
 from rollview.sql.scalar import condition, scalar
 from rollview.sql.scope import Item, Scope, check_outputs, find_relation
+from rollview.sql.shorthands import with_aliases_written_out, with_windows_written_out
 from rollview.sql.subqueries import without_subqueries
 
 _RESERVED = (CSN, COUNT)
@@ -126,6 +127,9 @@ class Translation:
         query = bare(query)
         if any(operator.comes_first and operator.claims(query) for operator in self._operators):
             return query
+        if isinstance(query, exp.Select):
+            query = with_windows_written_out(query)
+            query = with_aliases_written_out(query, scope_of(query, self._tables))
         query = layered(query, self._names)
         return without_subqueries(query, self._tables) if isinstance(query, exp.Select) else query
 
@@ -209,7 +213,7 @@ class Translation:
     def _derived(self, subquery: exp.Subquery) -> Joined:
         """A query in FROM that stores nothing: what stands above it is put into it."""
         drafts = self.drafts(subquery.this)
-        names = [name for name, _ in drafts[0].outputs]
+        names = renamed(subquery, [name for name, _ in drafts[0].outputs])
         item = Item(subquery.alias or self._unnamed(), tuple(names), types=self._types_of(drafts))
         inside = tuple(draft.renamed(map(item.column, names)) for draft in drafts)
         return Joined(Scope.of(item), inside, FromSyntax(subquery))
@@ -255,7 +259,7 @@ class Translation:
         if is_parenthesised(node) and isinstance(node, exp.Subquery):
             inside = self._joined(self._item(node.this), node.args.get("joins") or [])
             return replace(inside, syntax=FromSyntax(node))
-        if isinstance(node, exp.Subquery) and not self._has_state(node):
+        if isinstance(node, exp.Subquery) and (not self._has_state(node) or has_column_aliases(node)):
             return self._derived(node)
         if isinstance(node, exp.Subquery):
             stage, source = self.stage(bare(node)), ""
@@ -266,8 +270,10 @@ class Translation:
         else:
             raise refusal(node, "a FROM item other than source.table")
         table = relation.table
-        item = Item(relation.alias, table.columns, source, table.types)
-        draft = Draft((relation,), (), keep(relation.columns))
+        names = renamed(node, table.columns)
+        item = Item(relation.alias, tuple(names), source, table.types)
+        outputs = zip(map(item.column, names), map(Column, relation.columns), strict=True)
+        draft = Draft((relation,), (), tuple(outputs))
         alone = Joined(Scope.of(item), (draft,), FromSyntax(node))
         inside = self._joined(alone, node.args.get("joins") or [])
         return replace(inside, syntax=FromSyntax(node))

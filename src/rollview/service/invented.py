@@ -36,8 +36,12 @@ def invented(table: Table, constants: Sequence[str]) -> pa.Table:
     columns: list[list[Any]] = []
     for name, kind in types:
         values = list(_values(kind, constants))
-        nothing = () if name in table.key else (None,)
-        columns.append([chance.choice([*values, *nothing]) for _ in range(INVENTED_ROWS)])
+        column = [chance.choice(values) if values else None for _ in range(INVENTED_ROWS)]
+        if name not in table.key:
+            # Not left to chance: every column has values that are missing.
+            for place in chance.sample(range(INVENTED_ROWS), INVENTED_ROWS // 6):
+                column[place] = None
+        columns.append(column)
     counts = [1 if table.key else chance.choice((1, 1, 2)) for _ in range(INVENTED_ROWS)]
     rows = _with_one_per_key(table, list(zip(*columns, counts, strict=True)))
     arrays = [pa.array(each, field.type) for each, field in zip(zip(*rows, strict=True), schema, strict=True)]

@@ -60,7 +60,7 @@ SCALARS: Syntax = {
 """Scalar expressions that rollview reads itself; the operators add what belongs to queries."""
 
 LAYERS: Syntax = {
-    exp.Select: ("distinct", "having", "order", "limit", "offset"),
+    exp.Select: ("distinct", "having", "order", "limit", "offset", "windows"),
     **dict.fromkeys(
         (exp.Union, exp.Intersect, exp.Except), (*_BINARY, "distinct", "order", "limit", "offset")
     ),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sqlglot import exp
 
 from rollview.algebra.relation import Table
 from rollview.sql.grammar import is_parenthesised
+from rollview.sql.place import mistake
 from rollview.sql.scope import Item, Scope, find_relation
 
 Tables = Iterable[Table]
@@ -18,6 +19,23 @@ def bare(query: exp.Expr) -> exp.Expr:
     while isinstance(query, exp.Subquery):
         query = query.this
     return query
+
+
+def has_column_aliases(item: exp.Expr) -> bool:
+    """Whether a FROM item names its columns, as in `t(a, b)`."""
+    alias = item.args.get("alias")
+    return alias is not None and bool(alias.args.get("columns"))
+
+
+def renamed(item: exp.Expr, names: Sequence[str]) -> Sequence[str]:
+    """What the columns of a FROM item are called: as it says itself, or as they are."""
+    if not has_column_aliases(item):
+        return names
+    given = [each.name for each in item.args["alias"].columns]
+    if len(given) != len(names):
+        message = f"`{item.alias}` names {len(given)} columns, and there are {len(names)}"
+        raise mistake(item, message, subject=item.alias)
+    return given
 
 
 def output_names(query: exp.Expr, tables: Tables) -> tuple[str, ...]:
@@ -72,7 +90,8 @@ def _item(node: exp.Expr, tables: tuple[Table, ...]) -> Scope:
     elif isinstance(node, exp.Table):
         relation = find_relation(node, tables)
         source = "" if node.alias else relation.table.source
-        inside = Scope.of(Item(relation.alias, relation.table.columns, source))
+        inside = Scope.of(Item(relation.alias, tuple(renamed(node, relation.table.columns)), source))
     else:
-        inside = Scope.of(Item(node.alias or f"[{id(node)}]", output_names(node, tables)))
+        names = renamed(node, output_names(node, tables))
+        inside = Scope.of(Item(node.alias or f"[{id(node)}]", tuple(names)))
     return _joined(inside, node.args.get("joins") or [], tables)

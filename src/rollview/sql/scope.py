@@ -33,6 +33,10 @@ class Item:
         """A column's name inside the block."""
         return column_of(self.alias, name)
 
+    def owns(self, column: str) -> bool:
+        """Whether a column is one of its own, by the name inside the block."""
+        return any(self.column(name) == column for name in self.columns)
+
 
 @dataclass(frozen=True)
 class Visible:

@@ -22,7 +22,7 @@ from rollview.algebra.relation import Table
 from rollview.sql.layers import column, is_grouped, own
 from rollview.sql.one_row import has_one_row, of_nothing, of_one_row, only_row
 from rollview.sql.outputs import bare, output_names, scope_of
-from rollview.sql.place import NodeError, refusal
+from rollview.sql.place import NodeError, mistake, refusal
 from rollview.sql.scope import Scope
 
 _VALUE, _MARK, _ROWS, _VALUES = "_value", "_mark", "_rows", "_values"
@@ -119,12 +119,32 @@ class _Unnesting:
         if isinstance(test, exp.Exists) and isinstance(test.this, exp.Query):
             inner = self._correlated(bare(test.this), keep_outputs=False)
             self._join(inner, inner.conditions, kind="ANTI" if negated else "SEMI", side="LEFT")
-        elif isinstance(test, exp.In) and test.args.get("query") and not isinstance(test.this, exp.Tuple):
+        elif isinstance(test, exp.In) and test.args.get("query") and isinstance(test.this, exp.Tuple):
+            self._rows_in(test, negated)
+        elif isinstance(test, exp.In) and test.args.get("query"):
             self._in(test, negated)
         elif has_subquery(part):
             self.conditions.append(self._replaced(part))
         else:
             self.conditions.append(part)
+
+    def _rows_in(self, test: exp.In, negated: bool) -> None:
+        """Several values at once, each equal to its output."""
+        if negated:
+            raise refusal(test, "a row value with NOT IN and a subquery", hint="write NOT EXISTS")
+        values = test.this.expressions
+        inner = self._correlated(bare(test.args["query"]))
+        found = len(output_names(inner.query, self.tables)) - len(inner.outputs)
+        if found != len(values):
+            raise mistake(test, f"IN compares {len(values)} values with {found} columns")
+        names = self._outputs(inner, len(values))
+
+        def conditions(alias: str) -> list[exp.Expr]:
+            pairs = zip(values, names, strict=True)
+            equal = [exp.EQ(this=value.copy(), expression=column(name, alias)) for value, name in pairs]
+            return [*equal, *_about(inner, alias)]
+
+        self._join(inner, conditions, kind="SEMI", side="LEFT")
 
     def _in(self, test: exp.In, negated: bool) -> None:
         value = self._replaced(test.this) if has_subquery(test.this) else test.this
@@ -282,15 +302,22 @@ class _Unnesting:
         return alias
 
     def _first_output(self, inner: _Correlated) -> str:
-        """The name of what the subquery selects."""
+        """What the subquery selects, under a name that nothing else has."""
+        return self._outputs(inner, 1)[0]
+
+    def _outputs(self, inner: _Correlated, number: int) -> list[str]:
+        """The first outputs of a subquery, renamed: their own names may be those of columns outside."""
         first = inner.query.expressions[0]
-        name = first.alias_or_name
-        if not isinstance(first, exp.Alias):
-            if first.is_star:
-                return output_names(inner.query, self.tables)[0]
-            name = _VALUE
-            first.replace(exp.alias_(first.copy(), name))
-        return str(name)
+        if number == 1 and not isinstance(first, exp.Alias) and not first.is_star:
+            first.replace(exp.alias_(first.copy(), _VALUE))
+            return [_VALUE]
+        names = output_names(inner.query, self.tables)
+        new = [_VALUE if number == 1 else f"{_VALUE}_{place}" for place in range(1, number + 1)]
+        kept = [name for _, name in inner.outputs.values()]
+        values = [exp.alias_(column(old), name) for old, name in zip(names, new, strict=False)]
+        layer = exp.Subquery(this=inner.query, alias=exp.TableAlias(this=exp.to_identifier("_layer")))
+        inner.query = exp.Select(expressions=[*values, *map(column, kept)], from_=exp.From(this=layer))
+        return new
 
     def _correlated(self, query: exp.Expr, keep_outputs: bool = True) -> _Correlated:
         """The subquery on its own, and what it says about the query around it."""
