@@ -74,7 +74,7 @@ def test_oracle_a_crash_of_the_first_set_up(
     """
     monkeypatch.setattr("rollview.service.run.RunDriver.maintain_lake", lambda driver: {})
     executioner = Executioner(monkeypatch)
-    views = {name: DEEP_VIEWS[name] for name in ("days_of_size",)}
+    views = {"states_of_size": DEEP_VIEWS["states_of_size"]}
     moment, finished = 0, False
     while not finished:
         bench = Bench(tmp_path / f"shop-{moment}", spark, executioner, views)
