@@ -52,14 +52,29 @@ def protect(file: Path, data: Path, postgres: list[str], user: Mapping[str, Any]
     # Written by the server's own user, because root must not follow links that another user may have laid.
     rules = ["sh", "-c", "umask 077 && cat >pg_hba.new && mv -f pg_hba.new pg_hba.conf"]
     for command, given in ((single, statement), (rules, _HBA)):
-        done = subprocess.run(
-            command, check=False, input=given, capture_output=True, text=True, cwd=data, **user
-        )
-        if done.returncode:
+        status, complaint = _to_its_end(command, given, data, user)
+        if status:
             raise SourceUnavailable(
-                f"the PostgreSQL in {file.parent} cannot be given a password: {done.stderr.strip()}",
+                f"the PostgreSQL in {file.parent} cannot be given a password: {complaint.strip()}",
                 subject=str(file.parent),
             )
+
+
+def _to_its_end(command: list[str], given: str, folder: Path, user: Mapping[str, Any]) -> tuple[int, str]:
+    """Runs a command of a second; what it returned, and its complaints.
+
+    We may be interrupted, it may not: a server that is killed leaves the file behind that says it runs.
+    """
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, cwd=folder, **pipes, **user) as process:
+        try:
+            _, complaint = process.communicate(given)
+        except BaseException:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait()
+            raise
+    return process.returncode, complaint
 
 
 def _new_password(file: Path) -> str:
