@@ -129,7 +129,8 @@ def _schema_damage(
     if not named or "TEMPORARY" in words[1:4]:
         return {}
     if kind == "TRUNCATE":
-        emptied = Damage("it was emptied without logging its rows", is_truncate=True)
+        # It is a transaction of its own.
+        emptied = Damage("it was emptied without logging its rows", is_truncate=True, leaves_empty=True)
         return dict.fromkeys(named, emptied)
     if kind == "DROP" and words[1] == "INDEX":
         place = 4 if words[2:4] == ["IF", "EXISTS"] else 2
