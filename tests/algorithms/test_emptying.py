@@ -245,3 +245,26 @@ def test_a_view_is_empty_where_every_block_is() -> None:
     view = parse_view(union, tables, "v")
     assert view.is_empty_without({"s.q"}) and view.is_empty_without({"s.p", "s.r"})
     assert not any(map(view.is_empty_without, ({"s.p"}, {"s.r"}, set(), {"s.elsewhere"})))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT k, a FROM s.p",
+        "SELECT DISTINCT a FROM s.p",
+        "SELECT a, count(*) AS n, sum(b) AS total FROM s.p GROUP BY a",
+        "SELECT count(*) AS n, avg(b) AS mean FROM s.p",
+        "SELECT a, max(b) AS most, count(DISTINCT k) AS n FROM s.p GROUP BY a",
+        "SELECT max(b) AS most, count(*) AS n FROM s.p",
+        "SELECT a FROM s.p EXCEPT ALL SELECT b FROM s.p",
+        "SELECT a FROM s.p INTERSECT ALL SELECT b FROM s.p",
+        "SELECT k, sum(b) OVER (PARTITION BY a ORDER BY k) AS total FROM s.p",
+    ],
+)
+def test_law_what_is_left_is_the_state_of_no_rows(sql: str) -> None:
+    root = parse_view(sql, [Table("s", "p", ("k", "a", "b"), types=("int", "int", "int"))], "v").root
+    rows = {(1, 2, 3): 1, (2, 2, None): 1, (3, None, 3): 2, (4, 3, 2): 1}
+    state, nothing = (root.state_of(evaluate_blocks(root, {"s.p": each})) for each in (rows, {}))
+    assert state != nothing
+    assert root.roll(state, root.emptying(state, 7)) == nothing
+    assert root.roll(nothing, root.emptying(nothing, 7)) == nothing
