@@ -86,6 +86,14 @@ def tokens_of(statement: str) -> list[str]:
     ]
 
 
+def defines_tables(statement: str) -> bool:
+    """Whether a statement makes tables, takes them away, or makes something else of them."""
+    words = [token.upper() for token in tokens_of(statement)[:4]]
+    if words[:2] == ["SET", "STATEMENT"]:
+        return True
+    return bool(words) and words[0] in _CHANGING and "TEMPORARY" not in words[1:]
+
+
 def meaning_of(statement: LoggedStatement, database: str, tables: Mapping[str, Registered]) -> Meaning:
     """What a statement is to the capture of `tables` of a database."""
     scope = _Scope(statement.database.lower(), database.lower(), {name.lower(): name for name in tables})
