@@ -28,6 +28,7 @@ RollviewError
   + HistoryError
       + HistoryPruned
       + HistoryBroken
+      + TableTruncated
       + UnitSplit
   + CatalogError
       + CatalogUrlError (InputError)
@@ -263,6 +264,17 @@ class HistoryBroken(HistoryError):
     # A `rollview setup` in another process loads the view.
     retryable = True
     waits_for_setup = True
+
+
+class TableTruncated(HistoryError):
+    """Something needs the rows that a table had before a TRUNCATE, at `csn`, of which no log tells."""
+
+    # `rollview run` loads the view behind it.
+    retryable = True
+
+    def __init__(self, message: str, *, subject: str = "", hint: str = "", csn: int = 0) -> None:
+        super().__init__(message, subject=subject, hint=hint)
+        self.csn = csn
 
 
 class UnitSplit(HistoryError):

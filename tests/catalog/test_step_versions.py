@@ -73,6 +73,7 @@ APPLY = ApplyStep({"v": CsnRange(0, 2), "w": CsnRange(0, 1)}, "run")
 OF_EVERY_KIND: list[tuple[str, StepBounds[Any]]] = [
     ("", CAPTURE),
     ("v", PROPAGATE),
+    ("w", PropagateStep((), (QuerySkip(0, 0, 5),), 5)),
     ("v,w", APPLY),
     ("v", LoadStep()),
     ("v", DropStep()),

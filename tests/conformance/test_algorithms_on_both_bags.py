@@ -10,8 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rollview.algebra.bag import MemoryBag
+from rollview.algebra.evaluate import evaluate_blocks
 from rollview.algebra.history import History, UnitOfWork
 from rollview.algebra.levels import Scenario
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import (
     Answer,
     Ask,
@@ -20,12 +22,17 @@ from rollview.algorithms.effects import (
     Compensated,
     Effect,
     Execute,
+    ForwardQuery,
     Interval,
+    Publish,
     Question,
     RowsOf,
+    StateAt,
 )
+from rollview.algorithms.emptying import empty
 from rollview.algorithms.salem2000.compute_delta import view_delta
 from rollview.algorithms.sweep import Forward, evaluate_forward
+from rollview.planning import parse_view
 from rollview.simulator.generate import Size, generate
 from rollview.simulator.source import SimulatedSource
 from rollview.simulator.world import World
@@ -115,3 +122,26 @@ def test_differential_compute_delta(spark: SparkSession) -> None:
     here, there = _Server(world, 3, lambda bag: bag), _Server(world, 3, to_spark)
     block, interval = world.views[0].blocks[0], Interval(0, here.history.last_csn)
     assert _in_memory(there.run(view_delta(block, interval))) == here.run(view_delta(block, interval))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT a, b FROM s.r",
+        "SELECT a, count(*) AS n, sum(b) AS total FROM s.r GROUP BY a",
+        "SELECT count(*) AS n, sum(b) AS total FROM s.r",
+    ],
+)
+def test_differential_emptying(sql: str, spark: SparkSession) -> None:
+    """What a view loses at a TRUNCATE leaves the state of no rows at all, on both."""
+    view = parse_view(sql, [Table("s", "r", ("a", "b"))], "v")
+    rows = {(1, 2): 2, (1, None): 1, (None, 3): 1}
+    state, nothing = (view.root.state_of(evaluate_blocks(view.root, {"s.r": each})) for each in (rows, {}))
+    there = SparkBag.of(spark, dict.fromkeys(state.columns, "bigint"), state.counts)
+    for before in (state, there):
+        process = empty(view, [ForwardQuery("v", 0, 0)], 7)
+        assert next(process) == StateAt("v", 6)
+        published = process.send(before)
+        assert isinstance(published, Publish) and published.moves == ((ForwardQuery("v", 0, 0), 7),)
+        assert _in_memory(published.delta) == view.root.emptying(state, 7)
+        assert _in_memory(view.root.roll(before, published.delta)) == nothing

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from rollview.algebra.bag import Bag, Output, keep
 from rollview.algebra.change_points import change_points
+from rollview.algebra.expression import Literal
+from rollview.algebra.history import CSN
 
 if TYPE_CHECKING:
     from rollview.algebra.block import Block
@@ -124,6 +126,13 @@ class Node(ABC):
         """The state after a piece of its timed delta, whatever the order of its rows."""
         whole = state.plus(delta.project(keep(state.columns)))
         return self.existing(self.net_effect(whole))
+
+    def emptying(self, state: B, csn: int) -> B:
+        """The timed delta that leaves, at a csn, the state of empty inputs; `state` is the one before it.
+
+        By the law that is the state itself, taken away: what is there without any input row stays.
+        """
+        return state.negate().project((*keep(self.state_columns), (CSN, Literal(csn))))
 
     def row_delta(self, state: B, delta: B, after: int) -> B:
         """The timed delta of what a reader sees; `state` is the one at csn `after`."""

@@ -8,6 +8,7 @@ delta, and trees may be as deep as one likes.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -59,6 +60,12 @@ class View:
     def tables(self) -> tuple[Table, ...]:
         """What must be there before the view: base tables, other views and stored stages, each once."""
         return self._read if self.stores_stages else self.named_tables
+
+    def is_empty_without(self, tables: Collection[str]) -> bool:
+        """Whether every block joins one of these tables: where they are empty, so is every block."""
+        return all(
+            any(relation.table.qualified in tables for relation in block.relations) for block in self.blocks
+        )
 
     @cached_property
     def _read(self) -> tuple[Table, ...]:

@@ -155,6 +155,14 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class StateAt:
+    """Reads the state of a view at a csn that its delta covers. Result: a bag of the state's columns."""
+
+    view: str
+    csn: int
+
+
+@dataclass(frozen=True, slots=True)
 class Install(Generic[B]):
     """Replaces the stored state of a view in one atomic step; readers see it from then on.
 
@@ -211,6 +219,7 @@ Effect = (
     | Receive
     | Pause
     | Stored
+    | StateAt
     | Install[Any]
     | RowsOf
     | Spawn

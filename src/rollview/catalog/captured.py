@@ -52,10 +52,11 @@ def register(connection: Connection, tables: Sequence[Table], origins: Mapping[s
 
 def unregister(connection: Connection, tables: Sequence[str]) -> None:
     """Forgets tables, and sites of which no table is left, with all their history."""
-    names, touch = schema.captured_table, schema.touch
+    names = schema.captured_table
     for name in tables:
         connection.execute(delete(names).where(names.c.name == name))
-        connection.execute(delete(touch).where(touch.c.table_name == name))
+        for known in (schema.touch, schema.truncation):
+            connection.execute(delete(known).where(known.c.table_name == name))
         clear_fault(connection, "table", name)
     used = set(connection.scalars(select(names.c.site)))
     for name in set(read_sites(connection)) - used:

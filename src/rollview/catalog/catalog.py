@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +14,20 @@ from rollview.algebra.history import Seen
 from rollview.algebra.net_effect import Range
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
-from rollview.catalog import captured, faults, global_transactions, history, schema, steps, views
+from rollview.catalog import captured, faults, global_transactions, history, schema, steps, truncations, views
 from rollview.catalog.database import Database
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease, Leases, fence
-from rollview.catalog.records import Fault, Refresh, Site, Span, TableHistory, ViewRecord, Waiting
+from rollview.catalog.records import (
+    Fault,
+    Refresh,
+    Site,
+    Span,
+    TableHistory,
+    Truncation,
+    ViewRecord,
+    Waiting,
+)
 from rollview.catalog.step_bounds import B, E, Step, StepBounds
 from rollview.catalog.steps import UnreadableStep
 
@@ -249,6 +258,11 @@ class Catalog:
         """How many rows of a table changed with after < csn ≤ upto."""
         with self._database.reading() as connection:
             return history.touched(connection, table, after, upto)
+
+    def truncations(self, tables: Collection[str], after: int = 0) -> list[Truncation]:
+        """Where tables were truncated behind a csn, in order."""
+        with self._database.reading() as connection:
+            return truncations.read_truncations(connection, tables, after)
 
     def prune_history(self, upto: int) -> None:
         """Forgets the units before `upto`; unit `upto` stays, for later ones to follow on.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rollview.algorithms.effects import ForwardQuery
-from rollview.catalog.records import Fault, Refresh, Unit, ViewRecord
+from rollview.catalog.records import Fault, Refresh, Truncation, Unit, ViewRecord
 
 
 @dataclass(frozen=True)
@@ -14,13 +14,14 @@ class Sequenced:
     """Units of work got their csn, and sites were captured up to these log positions.
 
     `lake_versions` has, for change logs that were written, the version that holds it all. `losses` are tables
-    of which changes are missing from one of these units on.
+    of which changes are missing from one of these units on, `truncations` those that one of them emptied.
     """
 
     units: tuple[Unit, ...]
     log_positions: Mapping[str, str]
     lake_versions: Mapping[str, int] = field(default_factory=dict)
     losses: tuple[Fault, ...] = ()
+    truncations: tuple[Truncation, ...] = ()
 
 
 @dataclass(frozen=True)

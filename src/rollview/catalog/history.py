@@ -104,6 +104,7 @@ def forget(connection: Connection, upto: int) -> None:
     """Forgets units up to a csn, except what later questions need."""
     upto = min(upto, last_csn(connection))
     connection.execute(delete(schema.unit_of_work).where(_unit.csn < upto))
+    connection.execute(delete(schema.truncation).where(schema.truncation.c.csn < upto))
     # The greatest csn up to there of every site and table stays, so a site's versions and a table's
     # running total keep a place to continue from.
     for table, name in ((schema.part, _part.site), (schema.touch, _touch.table_name)):

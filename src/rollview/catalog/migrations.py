@@ -154,6 +154,12 @@ _MERGED = (
 # The columns that tables have at their sources, also those that came after setup.
 _PRESENT_COLUMNS = ("ALTER TABLE captured_table ADD COLUMN present_columns TEXT NOT NULL DEFAULT '[]'",)
 
+# Transactions at which a table lost all its rows, and no log names them.
+_TRUNCATIONS = (
+    """CREATE TABLE truncation (
+        table_name TEXT NOT NULL, csn BIGINT NOT NULL, PRIMARY KEY (table_name, csn))""",
+)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -216,6 +222,10 @@ def _present_columns(connection: Connection) -> None:
     _run(connection, _PRESENT_COLUMNS)
 
 
+def _truncations(connection: Connection) -> None:
+    _run(connection, _TRUNCATIONS)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -237,6 +247,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (13, _home),
     (14, _merged),
     (15, _present_columns),
+    (16, _truncations),
 )
 NEWEST = MIGRATIONS[-1][0]
 

@@ -96,6 +96,14 @@ GIVEN_UP = "given up"
 
 
 @dataclass(frozen=True)
+class Truncation:
+    """A transaction that left a table without rows, and no log names those that it had before."""
+
+    table: str
+    csn: int
+
+
+@dataclass(frozen=True)
 class ViewRecord:
     """A view that has been loaded. `columns` is what a reader sees, `stored` what its state consists of.
 

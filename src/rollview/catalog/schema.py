@@ -75,6 +75,7 @@ part = _table(
     is_merged=Boolean,
 )
 touch = _table("touch", table_name=Text, csn=BigInteger, changed=BigInteger, total=BigInteger)
+truncation = _table("truncation", table_name=Text, csn=BigInteger)
 # Global transactions that wait for a part, and those that nobody shall wait for. Sites are JSON lists.
 waiting = _table("waiting", global_id=Text, present=Text, missing=Text, since=Double)
 released = _table("released", global_id=Text, released_at=Double)

@@ -13,6 +13,7 @@ from rollview.catalog.captured import read_site, require_tables
 from rollview.catalog.effects import Sequenced
 from rollview.catalog.faults import note_losses
 from rollview.catalog.records import Part, Unit
+from rollview.catalog.truncations import note_truncations
 from rollview.errors import CatalogError
 
 
@@ -39,6 +40,7 @@ def keep_units(connection: Connection, effect: Sequenced, now: float) -> None:
         progress[site].log_position = log_position
     _insert(connection, effect.units)
     note_losses(connection, effect.losses, now)
+    note_truncations(connection, effect.truncations)
     for table, version in effect.lake_versions.items():
         of_table = update(schema.captured_table).where(schema.captured_table.c.name == table)
         connection.execute(of_table.values(lake_version=version))

@@ -113,12 +113,16 @@ class QuerySkip(NamedTuple):
 
 @dataclass(frozen=True)
 class PropagateStep(StepBounds[Moved]):
-    """Forward queries of a view run through their intervals; others have nothing to do."""
+    """Forward queries of a view run through their intervals; others have nothing to do.
+
+    With `emptied`, all of them go to that csn, and all that the view held just before is taken away there.
+    """
 
     kind = "propagate"
-    version = 1
+    version = 2
     intervals: tuple[QueryInterval, ...]
     skipped: tuple[QuerySkip, ...]
+    emptied: int = 0
 
 
 class CsnRange(NamedTuple):

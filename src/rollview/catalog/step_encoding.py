@@ -106,11 +106,17 @@ def _only_number(bounds: dict[str, Any]) -> dict[str, Any]:
     return bounds
 
 
+def _without_truncation(bounds: dict[str, Any]) -> dict[str, Any]:
+    """No step of a view emptied it as a whole."""
+    return bounds | {"emptied": 0}
+
+
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 UPGRADES: Mapping[tuple[type[StepBounds[Any]], int], Upgrade] = {
     (CaptureStep, 0): _name_source_txids,
     (PropagateStep, 0): _only_number,
+    (PropagateStep, 1): _without_truncation,
     (ApplyStep, 0): _only_number,
     (LoadStep, 0): _only_number,
     (DropStep, 0): _only_number,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from rollview.algebra.bag import Bag, Output, keep
-from rollview.algebra.expression import Column, Literal
+from rollview.algebra.expression import Column, Literal, call
 from rollview.algebra.node import Node
 from rollview.algebra.text import facts, plain_sql_of
 
@@ -79,6 +79,11 @@ class GroupedValues(Node):
         nothing = inputs[0].summarize((), [(REAL, Literal(1))])
         outputs = [(name, Literal(None)) for name in self.values]
         return state.plus(nothing.project((*outputs, (REAL, Literal(None))))).net_effect()
+
+    def emptying(self, state: B, csn: int) -> B:
+        """All values; what keeps a single group there stays."""
+        real = state if self.keys else state.select(call("NOT", call("IS NULL", Column(REAL))))
+        return super().emptying(real, csn)
 
     def present(self, state: B, *extra: str) -> B:
         """The functions, over each group."""

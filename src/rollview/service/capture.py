@@ -41,6 +41,7 @@ from rollview.catalog import (
     Site,
     SiteBatch,
     Step,
+    Truncation,
     Unit,
     UnitPart,
     Waiting,
@@ -56,6 +57,7 @@ from rollview.service.session import Session
 from rollview.service.side_by_side import side_by_side
 from rollview.service.sites import Held, Sites
 from rollview.service.step_timer import StepTimer, timed_step
+from rollview.service.truncations import emptied_by
 from rollview.sources.source import Batch, CapturedTransaction
 from rollview.spark import SparkBag
 
@@ -308,13 +310,15 @@ class CaptureDriver:
         recorded, versions = step.bounds.units, step.bounds.versions
         units = []
         losses: list[Fault] = []
+        truncations: list[Truncation] = []
         tables = self.catalog.tables()
         changed: dict[str, list[tuple[int, Rows]]] = defaultdict(list)
         for csn, commit_time, parts in recorded:
             touched: dict[str, int] = {}
             named = []
-            for site, version in parts:
-                each = batches[site].transactions[version - versions[site] - 1]
+            own = [batches[site].transactions[version - versions[site] - 1] for site, version in parts]
+            emptied = emptied_by(own)
+            for (site, version), each in zip(parts, own, strict=True):
                 named.append(
                     Part(
                         site,
@@ -326,7 +330,12 @@ class CaptureDriver:
                     )
                 )
                 _collect(each, csn, changed, touched)
-                losses += as_faults(each.lost, csn, tables)
+                lost = {name: loss for name, loss in each.lost.items() if name not in emptied}
+                losses += as_faults(lost, csn, tables)
+            for name in emptied & tables.keys():
+                truncations.append(Truncation(name, csn))
+                # The rows have not been counted; that there may have been some is what matters.
+                touched[name] = touched.get(name, 0) + 1
             units.append(Unit(csn, commit_time, tuple(named), touched))
         last_csn, last_time = (recorded[-1].csn, recorded[-1].commit_time) if recorded else (0, 0.0)
         before = recorded[0].csn - 1 if recorded else None
@@ -349,7 +358,7 @@ class CaptureDriver:
         log_positions = {site: batch.upto for site, batch in step.bounds.sites.items()}
         with timer.phase("commit"):
             known = self.catalog.faults("table")
-            done = Sequenced(tuple(units), log_positions, lake_versions, tuple(losses))
+            done = Sequenced(tuple(units), log_positions, lake_versions, tuple(losses), tuple(truncations))
             self.catalog.finish(lease, step, done)
             if losses:
                 self.faults.tell_losses(known)

@@ -8,7 +8,7 @@ content, the old one and its delta stay as they were, or the view is not there a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +42,7 @@ from rollview.service.session import Session
 from rollview.service.snapshot import Reading, SnapshotReader
 from rollview.service.step_timer import timed_step
 from rollview.service.stored_bag import rows_bag, state_bag
+from rollview.service.truncations import newest_side, reach_of
 from rollview.service.uncomputable import naming
 from rollview.service.views import Views
 from rollview.spark import SparkBag
@@ -100,7 +101,7 @@ class LoadDriver:
                 if at is None and since is None:
                     with timer.phase("check"), naming(view, catalog.last_csn()):
                         self._check_meaning(view, layout, readings, folder)
-                csn = self._common_csn(view) if at is None else at
+                csn = self._common_csn(view, readings.values()) if at is None else at
                 with timer.phase("compute"):
                     csn, state = self._computed(view, readings, csn, since)
                     contents = layout.contents(state)
@@ -142,8 +143,9 @@ class LoadDriver:
             return csn, self._state_at(view, readings, csn).computed()
 
     def _changes_of(self, view: View, after: int, upto: int) -> Iterator[int]:
-        """The first csn of a range at which what the view reads has changed."""
+        """The first csn of a range at which what the view reads has changed, and can still be had."""
         names = [table.qualified for table in view.tables if table.source]
+        after = max(after, newest_side(self.catalog, view.tables) - 1)
         for _ in range(_MOST_CANDIDATES):
             if not any(self.catalog.touched(name, after, upto) for name in names):
                 return
@@ -166,11 +168,15 @@ class LoadDriver:
         tables = {table.qualified: readings[table.qualified].rows for table in view.named_tables}
         check_meaning(self.session.spark, view, layout, sample(view, tables))
 
-    def _common_csn(self, view: View) -> int:
-        """The newest csn at which every relation can be had: views that are read may lag behind."""
-        catalog = self.catalog
+    def _common_csn(self, view: View, readings: Iterable[Reading]) -> int:
+        """The newest csn at which every relation can be had: views that are read may lag behind.
+
+        A table may have been truncated since it was read.
+        """
+        catalog, last = self.catalog, self.catalog.last_csn()
         reached = [catalog.high_water(table.name) for table in view.tables if not table.source]
-        return min([catalog.last_csn(), *reached])
+        limits = [reach_of(catalog, reading.table, reading.saw) for reading in readings]
+        return min([last, *reached, *(limit for limit in limits if limit is not None)])
 
     def _store(self, layout: Layout, generation: int, contents: Stored, commit: Commit) -> tuple[int, int]:
         """Replaces the rows for everybody; state and delta get new tables. Returns the versions of both."""

@@ -22,7 +22,9 @@ from rollview.algorithms.effects import (
     Process,
     Publish,
     RowsOf,
+    StateAt,
 )
+from rollview.algorithms.emptying import empty
 from rollview.catalog import Catalog
 from rollview.errors import RollviewError
 from rollview.service.definitions import algorithm_of
@@ -49,9 +51,15 @@ class Processes:
         """What the processes of a view, side by side, publish for these intervals."""
         if not intervals:
             return []
-        running = [
-            _Running(self, view, process, intervals, timer) for process in algorithm_of(view).processes(view)
-        ]
+        processes = algorithm_of(view).processes(view)
+        return self._run_all([_Running(self, view, each, intervals, timer) for each in processes])
+
+    def empty(self, view: View, csn: int, timer: StepTimer) -> list[Publish[SparkBag]]:
+        """What is published where a view loses all that it has."""
+        process = empty(view, self.catalog.positions(view.name), csn)
+        return _Running(self, view, process, {}, timer).run()
+
+    def _run_all(self, running: list[_Running]) -> list[Publish[SparkBag]]:
         results = side_by_side(self.session.work_pool, _Running.run, running)
         return [published for result in results for published in result]
 
@@ -68,7 +76,7 @@ class _Running:
         self.process = process
         self.intervals = dict(intervals)
         self.timer = timer
-        self.horizon = 0
+        self.interval = Interval(0, 0)
 
     def run(self) -> list[Publish[SparkBag]]:
         published: list[Publish[SparkBag]] = []
@@ -83,8 +91,8 @@ class _Running:
                 if interval is None:
                     self.process.close()
                     return published
-                self.horizon = interval.upto
                 value = interval if effect.after is None else Interval(effect.after, interval.upto)
+                self.interval = value
             elif isinstance(effect, Publish):
                 published.append(effect)
                 value = None
@@ -96,20 +104,22 @@ class _Running:
         relations = self.parts.relations
         match effect:
             case Changes(table=name, after=after, upto=upto):
-                return relations.changes(self.tables[name], after, upto)
+                return relations.changes(self.tables[name], after, upto, self.interval.after)
             case Ask(questions=questions):
-                return relations.lookup(questions)
+                return relations.lookup(questions, self.interval.after)
             case Await(answers=answers):
                 return tuple(answer.saw for answer in answers)
             case Execute(at=at):
                 return self.parts.catalog.last_csn() if at is None else at
             case Newest():
                 # The history reaches as far as the step's bounds say, however often it is repeated.
-                return self.horizon
+                return self.interval.upto
             case RowsOf(columns=columns, rows=rows):
                 # Only empty ones are asked for; they take the type of whatever they are added to.
                 types = {name: "bigint" if name == CSN else "void" for name in columns}
                 return SparkBag.of(self.parts.session.spark, types, dict(rows))
+            case StateAt(view=name, csn=csn):
+                return relations.stored.open(name).state_at(csn)
             case Compensated():
                 return None
         raise RollviewError(f"{algorithm_of(self.view).name} asks for {type(effect).__name__}")

@@ -2,7 +2,7 @@
 
 One step gives every forward query of the view its interval, records these bounds, runs the algorithm's
 processes side by side until each has published, writes all they published as one append to the view's
-delta table, and moves the positions.
+delta table, and moves the positions. A transaction that truncated a table has a step of its own.
 """
 
 from __future__ import annotations
@@ -18,18 +18,28 @@ from typing import Any
 from rollview.algebra.history import CSN
 from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery, Interval
-from rollview.catalog import Catalog, Lease, Moved, PropagateStep, QueryInterval, QuerySkip, Step
-from rollview.errors import EvaluationError
+from rollview.catalog import (
+    Catalog,
+    Lease,
+    Moved,
+    PropagateStep,
+    QueryInterval,
+    QuerySkip,
+    Step,
+    Truncation,
+)
+from rollview.errors import EvaluationError, TableTruncated
 from rollview.events import Events, Propagated
 from rollview.lake import LakeTable
 from rollview.service.attached import check_attached
 from rollview.service.faults import Faults
 from rollview.service.interrupted_load import take_back
-from rollview.service.interval_sizing import IntervalSizing
+from rollview.service.interval_sizing import Intervals, IntervalSizing
 from rollview.service.lake_tables import LakeTables
 from rollview.service.layout import Layout
 from rollview.service.processes import Processes
 from rollview.service.step_timer import StepTimer, timed_step
+from rollview.service.truncations import ahead_of, leave_empty, truncated
 from rollview.service.uncomputable import first_uncomputable, naming, with_rows
 from rollview.service.views import Views
 from rollview.spark import SparkBag
@@ -106,10 +116,8 @@ class PropagateDriver:
         with self.catalog.lease(f"propagate:{name}", wait_seconds) as lease:
             self.recover(lease, view)
             check_attached(self.catalog, view)
-            limits = [each for each in (upto, self.faults.limit(view)) if each is not None]
-            limit = min(limits, default=None)
             try:
-                while self._step(lease, view, limit):
+                while self._step(lease, view, upto):
                     steps += 1
                     if time.monotonic() >= end:
                         break
@@ -135,31 +143,57 @@ class PropagateDriver:
             try:
                 with naming(view, 0):
                     self._run(lease, view, step)
-            except EvaluationError:
+            except (EvaluationError, TableTruncated):
                 # A shorter one finds out how far it can go.
                 self.catalog.abandon(lease, step)
 
     def _step(self, lease: Lease, view: View, upto: int | None) -> bool:
         """One step, not beyond a csn; whether there was anything to do."""
-        intervals, skipped = self.interval_sizing.next(view, upto)
-        if not intervals and not skipped:
-            return False
-        self._check_no_external_writes(view)
+        # First how far it may go, then what was lost by then: the other way round, a loss could be missed.
+        ends = [self.catalog.last_csn(), upto, self.faults.limit(view)]
+        end = min(each for each in ends if each is not None)
+        high_water = self.catalog.high_water(view.name)
+        ahead = ahead_of(self.catalog, view, high_water)
+        before = min([end, *(each.csn - 1 for each in ahead)])
+        intervals, skipped = self.interval_sizing.next(view, before)
+        if intervals or skipped:
+            self._run_through(lease, view, intervals, skipped)
+            return True
+        if ahead and high_water == before < end:
+            self._pass_over(lease, view, ahead)
+            return True
+        return False
+
+    def _run_through(
+        self, lease: Lease, view: View, intervals: Intervals, skipped: Mapping[ForwardQuery, int]
+    ) -> None:
+        """Runs forward queries through their intervals."""
         bounds = PropagateStep(
             tuple(QueryInterval(q.block, q.relation, i.after, i.upto) for q, i in intervals.items()),
-            tuple(QuerySkip(query.block, query.relation, to) for query, to in skipped.items()),
+            _skips(skipped),
         )
         started = time.monotonic()
+        self._begin(lease, view, bounds, max((i.upto for i in intervals.values()), default=0))
+        self.interval_sizing.took(intervals, time.monotonic() - started)
+
+    def _pass_over(self, lease: Lease, view: View, truncations: Sequence[Truncation]) -> None:
+        """Takes a view over the next csn, at which tables were truncated, if it is empty behind it."""
+        if not leave_empty(view, truncations):
+            raise truncated(truncations[0])
+        csn = truncations[0].csn
+        moves = dict.fromkeys(self.catalog.positions(view.name), csn)
+        self._begin(lease, view, PropagateStep((), _skips(moves), csn), csn)
+
+    def _begin(self, lease: Lease, view: View, bounds: PropagateStep, upto: int) -> None:
+        self._check_no_external_writes(view)
         step = self.catalog.begin(lease, view.name, bounds)
         try:
-            with naming(view, max((i.upto for i in intervals.values()), default=0)):
+            with naming(view, upto):
                 self._run(lease, view, step)
-        except EvaluationError:
+        except (EvaluationError, TableTruncated):
             # Nothing of it has been written: rows are computed before.
             self.catalog.abandon(lease, step)
             raise
-        self.interval_sizing.took(intervals, time.monotonic() - started)
-        return True
 
     def _check_no_external_writes(self, view: View) -> None:
         """What is read and what is written must be as rollview left it."""
@@ -199,7 +233,10 @@ class PropagateDriver:
             moved = {query: interval.upto for query, interval in intervals.items()}
             return moves | moved, table.version()
         version = 0
-        published = self.processes.run(view, intervals, timer)
+        if step.bounds.emptied:
+            published = self.processes.empty(view, step.bounds.emptied, timer)
+        else:
+            published = self.processes.run(view, intervals, timer)
         for each in published:
             moves |= dict(each.moves)
         if published:
@@ -214,6 +251,10 @@ class PropagateDriver:
                 # Nobody else may have written between the last look and this.
                 table.check_no_external_writes(self.views.record(name).delta_version)
         return moves, version
+
+
+def _skips(moves: Mapping[ForwardQuery, int]) -> tuple[QuerySkip, ...]:
+    return tuple(QuerySkip(query.block, query.relation, to) for query, to in moves.items())
 
 
 def _inputs(view: View) -> set[str]:

@@ -24,6 +24,7 @@ from rollview.service.lookup import columns_to_read, plan_lookups
 from rollview.service.session import Session
 from rollview.service.site_reader import SiteReader
 from rollview.service.stored_view import StoredViews
+from rollview.service.truncations import check_interval
 from rollview.spark import SparkBag
 
 
@@ -47,21 +48,22 @@ class Relations:
             return bool(self.catalog.touched(table.qualified, after, upto))
         return self.stored.open(table.name).touched(after, upto)
 
-    def changes(self, table: Table, after: int, upto: int) -> SparkBag:
-        """The change log for after < csn ≤ upto."""
+    def changes(self, table: Table, after: int, upto: int, since: int | None = None) -> SparkBag:
+        """The change log for after < csn ≤ upto; what counts of it begins behind `since`, by default all."""
         if table.source:
+            check_interval(self.catalog, table, upto, after if since is None else since)
             if not self.touched(table, after, upto):
                 after = upto
             return read_range(self.session, self.tables.change_log(table), after, upto)
         return self.stored.open(table.name).row_delta(after, upto)
 
-    def lookup(self, questions: Sequence[Question[SparkBag]]) -> tuple[Answer[SparkBag], ...]:
-        """All answers, from several sites at once; what they saw is in csn."""
+    def lookup(self, questions: Sequence[Question[SparkBag]], since: int) -> tuple[Answer[SparkBag], ...]:
+        """All answers, from several sites at once; what they saw is in csn. None before `since` is needed."""
         if len(questions) == 1:
-            return (self._answer(questions[0]),)
-        return self.reader.side_by_side(self._answer, questions)
+            return (self._answer(questions[0], since),)
+        return self.reader.side_by_side(lambda question: self._answer(question, since), questions)
 
-    def _answer(self, question: Question[SparkBag]) -> Answer[SparkBag]:
+    def _answer(self, question: Question[SparkBag], since: int) -> Answer[SparkBag]:
         site, block = question.sub_query.source, question.block
         first = block.relations[question.sub_query.join_steps[0].relation].table
         if not first.source:
@@ -74,7 +76,7 @@ class Relations:
             asked = Question(block, question.sub_query, keys)
             read = [block.relations[each.relation].table for each in question.sub_query.join_steps]
             found, saw = self.reader.read_and_resolve(
-                site, read, lambda source: source.lookup(plan_lookups(asked, source))
+                site, read, lambda source: source.lookup(plan_lookups(asked, source)), since
             )
             bags = [SparkBag.of_rows(self.session.spark, rows) for rows in found.rows]
         rows = tuple(

@@ -1,21 +1,21 @@
 """reload: views that cannot go on from where they stand are loaded anew, by `run` itself.
 
 A view that met a row that it cannot compute goes on once the row is corrected, at the first csn at which it
-can be computed again. Views over a table that was truncated, and those that ask for it (`rollview.on_loss`)
-over a table or a site that has lost changes, are loaded as soon as that is noticed. What they were before can
-still be read; the gap in between cannot.
+can be computed again. Views that cannot pass a TRUNCATE, those over a table whose partitions came or went,
+and those that ask for it (`rollview.on_loss`) over a table or a site that has lost changes, are loaded as
+soon as that is noticed. What they were before can still be read; the gap in between cannot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
 from rollview.algebra.view import View, owner
 from rollview.catalog import Fault
-from rollview.errors import EvaluationError, LeaseHeld, LogLost, RollviewError, SourceChanged
+from rollview.errors import EvaluationError, LeaseHeld, LogLost, RollviewError, SourceChanged, TableTruncated
 from rollview.events import Retry
 from rollview.service.definitions import is_full, reloads_on_loss
 from rollview.service.faults import RELOADING, TRUNCATED, Faults, concerns_all, error_fields
@@ -51,6 +51,18 @@ class ReloadDriver:
                 del self._tried[name]
                 self.faults.resume("view", [name])
 
+    def after_truncations(self, failed: Mapping[str, Exception]) -> dict[str, Exception]:
+        """Loads views that need what was there before a TRUNCATE; which of all that failed still stand."""
+        stopped = {name: error for name, error in failed.items() if isinstance(error, TableTruncated)}
+        for name, error in stopped.items():
+            loss = Fault("table", error.subject, TRUNCATED, error.message, csn=error.csn)
+            for fault in self._reloading([name], loss):
+                self.faults.catalog.note_fault(fault)
+        if stopped:
+            self._load_begun()
+        left = self._to_load()
+        return {name: error for name, error in failed.items() if name not in stopped or name in left}
+
     def after_losses(self) -> None:
         """Loads views whose tables have lost changes, where it may be done without being asked."""
         views = self.faults.views
@@ -82,13 +94,16 @@ class ReloadDriver:
 
     def _load_begun(self) -> None:
         """Loads the views that are to be loaded, dependencies first; a load takes the fault away."""
-        left = {n: f for n, f in self.faults.catalog.faults("view").items() if f.kind == RELOADING}
+        left = self._to_load()
         for name, view in self.faults.views.all().items():
             waits = any(table.name in left for table in view.tables if not table.source)
             if name in left and not waits and self._due.is_due(("load", name)):
                 with self._trying(("load", name), f"load {owner(name)}"):
                     self._load(view, left[name].message)
                     del left[name]
+
+    def _to_load(self) -> dict[str, Fault]:
+        return {n: f for n, f in self.faults.catalog.faults("view").items() if f.kind == RELOADING}
 
     @contextmanager
     def _trying(self, key: tuple[str, str], what: str) -> Iterator[None]:

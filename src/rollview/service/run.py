@@ -21,7 +21,7 @@ from rollview.service.faults import Faults, concerns_all, error_fields
 from rollview.service.maintenance import MaintainDriver
 from rollview.service.new_columns import ColumnWatch
 from rollview.service.points_in_time import newest_uncondensed
-from rollview.service.propagate import PropagateDriver
+from rollview.service.propagate import PropagateDriver, Propagations
 from rollview.service.reload import ReloadDriver
 from rollview.service.retry import Backoff, Stop, follow, reporting_failure
 
@@ -82,11 +82,8 @@ class Round:
             self._retry_later(("site", site), f"capture {site}", error)
         self.reload.after_losses()
         self.reload.repair()
-        # Not further, or a view could be propagated for as long as writers write, while the others wait.
-        upto = self.catalog.last_csn()
         names = [name for name in self._names() if self.due.is_due(("view", name))]
-        piece = CATCH_UP_SECONDS if catch_up_seconds is None else catch_up_seconds
-        done = self.propagate.run_all(names, upto, 0.0, dict.fromkeys(self._late(names), piece))
+        done = self._propagate(names, CATCH_UP_SECONDS if catch_up_seconds is None else catch_up_seconds)
         # Somebody else propagates a view whose lease is held; the next round sees what came of it.
         stopped = {name: error for name, error in done.failed.items() if not isinstance(error, LeaseHeld)}
         self._halt(stopped)
@@ -98,6 +95,20 @@ class Round:
         self.faults.resume("view", [name for name in going if name not in not_applied])
         in_vain = bool(failed) and failed.keys() >= self.catalog.sites().keys()
         return Rounded(busy or any(done.steps.values()), {**failed, **stopped, **not_applied}, in_vain)
+
+    def _propagate(self, names: Sequence[str], piece: float) -> Propagations:
+        """Propagates views up to the present; those that cannot pass a TRUNCATE are loaded behind it."""
+        # Not further, or a view could be propagated for as long as writers write, while the others wait.
+        upto = self.catalog.last_csn()
+        done = self.propagate.run_all(names, upto, 0.0, dict.fromkeys(self._late(names), piece))
+        left = self.reload.after_truncations(done.failed)
+        if len(left) == len(done.failed):
+            return done
+        # Whoever loads captures, too: the others go to where those that were loaded stand.
+        going, upto = [name for name in names if name not in left], self.catalog.last_csn()
+        again = self.propagate.run_all(going, upto, 0.0, dict.fromkeys(self._late(going), piece))
+        steps = {name: done.steps.get(name, 0) + again.steps.get(name, 0) for name in names}
+        return Propagations(steps, {**left, **again.failed})
 
     def _halt(self, stopped: Mapping[str, Exception]) -> None:
         """Writes down which views cannot go on."""

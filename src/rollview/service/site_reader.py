@@ -16,6 +16,7 @@ from rollview.service.capture import CaptureDriver
 from rollview.service.faults import Faults
 from rollview.service.side_by_side import side_by_side
 from rollview.service.sites import Sites
+from rollview.service.truncations import check_answer
 from rollview.sources.source import ReadResult, Source
 
 _LOOKS = 20
@@ -40,15 +41,24 @@ class SiteReader:
         return tuple(side_by_side(self.sites.lookup_pool, action, items))
 
     def read_and_resolve(
-        self, site: str, tables: Sequence[Table], action: Callable[[Source], ReadResult]
+        self,
+        site: str,
+        tables: Sequence[Table],
+        action: Callable[[Source], ReadResult],
+        since: int | None = None,
     ) -> tuple[ReadResult, Seen]:
-        """Reads tables of a site until capture can tell what was seen; that, in csn."""
+        """Reads tables of a site until capture can tell what was seen; that, in csn.
+
+        `since` is the first csn at which the tables are needed, if that is known.
+        """
         for _ in range(_LOOKS):
             found = action(self.sites.source_at(site))
             with suppress(ReadPointLost):
                 seen = self._wait_for_read_point(site, found.read_point)
                 # Not before: capture may only now have noticed that changes are missing.
                 self.faults.check_complete(tables)
+                if since is not None:
+                    check_answer(self.catalog, tables, seen, since)
                 return found, seen
         message = f"{site}: what was read could not be matched to a csn, {_LOOKS} times in a row"
         raise CaptureStalled(message, subject=site, hint="is the source captured by two warehouses?")

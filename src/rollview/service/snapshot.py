@@ -25,6 +25,7 @@ from rollview.service.lake_tables import LakeTables
 from rollview.service.session import Session
 from rollview.service.site_reader import SiteReader
 from rollview.service.stored_view import StoredViews
+from rollview.service.truncations import check_roll
 from rollview.sources.source import Comparison, Lookup, ReadResult, Source
 from rollview.spark import SparkBag
 
@@ -124,6 +125,7 @@ class SnapshotReader:
     def at_csn(self, reading: Reading, csn: int) -> SparkBag:
         """The table at a csn."""
         table, saw = reading.table, reading.saw
+        check_roll(self.catalog, table, saw, csn)
         if saw == Seen(csn):
             return reading.rows
         after, upto = window(saw, csn, csn)

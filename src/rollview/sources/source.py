@@ -60,13 +60,15 @@ class Loss:
 
     If only some `columns` are concerned, the rows go on without them: views that do not use them go on, too.
     `is_truncate`: the table, or a part of it, was emptied or filled at once, and is otherwise as it was; its
-    views can be loaded again without asking.
+    views can be loaded again without asking. `leaves_empty`: it was emptied as a whole, and has no rows after
+    this transaction; of later ones all changes are there.
     """
 
     message: str
     hint: str = ""
     columns: tuple[str, ...] = ()
     is_truncate: bool = False
+    leaves_empty: bool = False
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,7 @@ def test_truncate_is_a_loss_at_its_transaction(table: Database) -> None:
     loss = second.lost["s.t"]
     assert "s.t: it was emptied without logging its rows: TRUNCATE TABLE t" in loss.message
     assert "`rollview setup`" in loss.hint and not second.rows
+    assert loss.is_truncate and loss.leaves_empty
     assert list(third.rows) == ["s.other"] and not third.lost
     again = table.source.replay(
         "s", before, [each.source_txid for each in history.transactions], history.log_position

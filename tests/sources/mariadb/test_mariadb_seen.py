@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
 from collections import Counter
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from mariadb_database import Database, History, Row, counted, planned
 from mariadb_writers import ACCOUNTS, Writers, create_bank
+
+from rollview.errors import SourceUnavailable
 
 pytestmark = pytest.mark.slow
 SECONDS = float(os.environ.get("MARIADB_STRESS_SECONDS", "6"))
@@ -82,6 +86,46 @@ def test_oracle_every_answer_is_the_replayed_state_that_it_saw(database: Databas
     assert len(readers.readings) > 20 and writers.commits > 100
     wrong = compare(history, initial, readers.readings)
     assert not wrong, f"{len(wrong)} of {len(readers.readings)} readings: {wrong[:3]}"
+
+
+def test_oracle_a_reading_that_finds_a_table_emptied_has_seen_that(database: Database) -> None:
+    """TRUNCATE takes effect before it is logged; in between, nobody may be told the place before it."""
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    database.setup()
+    history, halt, readings = History(database.source), threading.Event(), list[Reading]()
+
+    def write() -> None:
+        with closing(database.connect(autocommit=True)) as connection, connection.cursor() as cursor:
+            for number in itertools.count():
+                if halt.is_set():
+                    return
+                cursor.execute(f"INSERT INTO t VALUES ({number})")
+                cursor.execute("TRUNCATE TABLE t")
+
+    def read() -> None:
+        source = database.open()
+        table = next(table for table in source.tables() if table.name == "t")
+        while not halt.is_set():
+            with suppress(SourceUnavailable):  # It was altered while it was read.
+                found = source.read({table: table.columns}, Path("/nonexistent"))
+                readings.append(({"t": counted(found.rows[0], table.columns)}, found.read_point))
+        source.close()
+
+    threads = [threading.Thread(target=each) for each in (write, read, read)]
+    for thread in threads:
+        thread.start()
+    time.sleep(SECONDS)
+    halt.set()
+    for thread in threads:
+        thread.join()
+    history.capture()
+    changes = [Counter[Row](), *history.changes("t")]
+    wrong = [
+        (rows["t"], seen.upto)
+        for rows, read_point in readings
+        if (seen := history.seen(read_point)) is None or rows["t"] != changes[seen.upto]
+    ]
+    assert len(readings) > 20 and not wrong, f"{len(wrong)} of {len(readings)} readings: {wrong[:3]}"
 
 
 def read_now(database: Database, history: History) -> tuple[dict[str, Counter[Row]], int]:

@@ -10,7 +10,7 @@ from pages.what_if import what_if
 from rollview.sources.mariadb.events import LoggedStatement
 from rollview.sources.mariadb.redefinition import keeps_values
 from rollview.sources.mariadb.registered import Registered
-from rollview.sources.mariadb.statements import End, meaning_of
+from rollview.sources.mariadb.statements import End, defines_tables, meaning_of
 from rollview.sources.mariadb.types import MariaDBColumn
 
 _COLUMNS = (
@@ -186,7 +186,7 @@ def test_a_session_that_is_not_strict_may_change_values_silently(statement: str)
 def test_damage_names_the_columns_that_it_concerns(statement: str, columns: tuple[str, ...]) -> None:
     (damage,) = meaning_of(LoggedStatement(statement, "shop"), "shop", TABLES).damage.values()
     assert damage.columns == columns
-    assert damage.is_truncate is statement.startswith("TRUNCATE")
+    assert damage.is_truncate is damage.leaves_empty is statement.startswith("TRUNCATE")
 
 
 def test_transactions_end() -> None:
@@ -236,3 +236,21 @@ def test_tables_of_other_databases_are_not_meant(statement: str) -> None:
 )
 def test_a_column_keeps_its_values(declared: str, anew: str, kept: bool) -> None:
     assert keeps_values(declared, anew) is kept
+
+
+@pytest.mark.parametrize(
+    ("statement", "defines"),
+    [
+        ("TRUNCATE TABLE orders", True),
+        ("/* nightly */ alter table orders add a int", True),
+        ("SET STATEMENT max_statement_time = 1 FOR DROP TABLE orders", True),
+        ("RENAME TABLE orders TO old, old TO orders", True),
+        ("CREATE TEMPORARY TABLE orders (a INT)", False),
+        ("DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `orders`", False),
+        ("INSERT INTO orders SELECT * FROM truncated", False),
+        ("COMMIT", False),
+        ("", False),
+    ],
+)
+def test_whether_a_statement_makes_something_else_of_tables(statement: str, defines: bool) -> None:
+    assert defines_tables(statement) is defines

@@ -180,9 +180,35 @@ def test_truncate_is_a_loss_of_that_table_and_all_else_goes_on(database: Databas
     assert bag(before.rows["s.item"]) == {(2, 2, "b"): 1} and bag(after.rows["s.item"]) == {(5, 5, "e"): 1}
     for each in (both, alone):
         assert each.lost["s.item"].message == "table s.item was truncated" and "s.item" not in each.rows
-        assert each.lost["s.item"].is_truncate
+        assert each.lost["s.item"].is_truncate and each.lost["s.item"].leaves_empty is (each is alone)
         assert "`rollview setup`" in each.lost["s.item"].hint
     assert bag(both.rows["s.other"]) == {(1,): 1} and bag(other.rows["s.other"]) == {(2,): 1}
+
+
+def test_truncate_says_whether_the_table_is_empty_behind_its_transaction(database: Database) -> None:
+    item(database, "(1, 1, 'a')")
+    database.execute("CREATE TABLE other (id int)", "CREATE TABLE below (id int PRIMARY KEY)")
+    database.execute("CREATE TABLE child (id int REFERENCES below)", "INSERT INTO below VALUES (1)")
+    _, history = database.ready()
+    new = "INSERT INTO item VALUES (2, 2, 'b')"
+    database.execute("BEGIN", new, "TRUNCATE item", "COMMIT")
+    database.execute("BEGIN", "TRUNCATE item", new, "UPDATE item SET size = 7", "TRUNCATE item", "COMMIT")
+    database.execute("BEGIN", "TRUNCATE item", "SAVEPOINT a", new, "ROLLBACK TO a", "COMMIT")
+    database.execute("BEGIN", "SAVEPOINT a", "TRUNCATE item", "ROLLBACK TO a", new, "COMMIT")
+    database.execute("BEGIN", "TRUNCATE item", new, "DELETE FROM item", "COMMIT")
+    database.execute("BEGIN", "TRUNCATE other, item", new, "COMMIT")
+    database.execute("TRUNCATE below CASCADE")
+    found = [{name: loss.leaves_empty for name, loss in each.lost.items()} for each in history.capture()]
+    # In doubt it is not: what was inserted and deleted again is not added up.
+    assert found == [
+        {"s.item": True},
+        {"s.item": True},
+        {"s.item": True},
+        {},
+        {"s.item": False},
+        {"s.other": True, "s.item": False},
+        {"s.below": True, "s.child": True},
+    ]
 
 
 def test_a_truncate_that_was_rolled_back_does_no_harm(database: Database) -> None:

@@ -11,17 +11,22 @@ from rollview.sources.source import Loss
 
 @dataclass(frozen=True)
 class Damage:
-    """What has happened, in words. With `columns` it concerns only these; the other columns go on."""
+    """What has happened, in words. With `columns` it concerns only these; the other columns go on.
+
+    Rows came or went, and nothing else, where it `is_truncate`; `leaves_empty` says that none are left.
+    """
 
     reason: str
     columns: tuple[str, ...] = ()
     is_truncate: bool = False
     hint: str = ""
+    leaves_empty: bool = False
 
     def loss_of(self, place: str) -> Loss:
         """The loss of a table, `source.table`, that has it."""
         hint = self.hint or setup_hint(place)
-        return Loss(f"table {place}: {self.reason}", hint, self.columns, self.is_truncate)
+        message = f"table {place}: {self.reason}"
+        return Loss(message, hint, self.columns, self.is_truncate, self.leaves_empty)
 
     def concerns(self, columns: Iterable[str]) -> bool:
         """Whether it matters to somebody who reads these columns."""

@@ -11,6 +11,7 @@ from rollview.errors import CaptureRefused
 from rollview.sources.mariadb.position import Position
 
 Xid = tuple[int, bytes, bytes]
+_USE = re.compile(r"use `(?:[^`]|``)*`; ")
 _XA = re.compile(r"XA (START|COMMIT|ROLLBACK) X'([0-9a-fA-F]*)',X'([0-9a-fA-F]*)',(-?\d+)")
 
 
@@ -96,15 +97,34 @@ def in_doubt(cursor: Any) -> frozenset[Xid]:
 
 def xa_events(cursor: Any, begin: Position, end: Position, most: int) -> list[tuple[str, Xid]] | None:
     """START, COMMIT and ROLLBACK of XA transactions between two places; None if that is too far."""
+    events = _events(cursor, begin, end, most)
+    if events is None:
+        return None
+    found = []
+    for kind, text in events:
+        if kind in ("Gtid", "Query") and (match := _XA.match(text)):
+            xid = (int(match[4]), bytes.fromhex(match[2]), bytes.fromhex(match[3]))
+            found.append((match[1], xid))
+    return found
+
+
+def statements(cursor: Any, begin: Position, end: Position, most: int) -> list[str] | None:
+    """The statements between two places, without USE; None if that is too far."""
+    events = _events(cursor, begin, end, most)
+    if events is None:
+        return None
+    return [_USE.sub("", text) for kind, text in events if kind.startswith("Query")]
+
+
+def _events(cursor: Any, begin: Position, end: Position, most: int) -> list[tuple[str, str]] | None:
+    """Kind and text of the events between two places; None if that is too far."""
     if begin.file != end.file or end.offset - begin.offset > most:
         return None
     if begin.offset >= end.offset:
         return []
     cursor.execute("SHOW BINLOG EVENTS IN %s FROM %s", (begin.file, begin.offset))
-    found = []
-    for _, offset, kind, _, _, info in cursor.fetchall():
-        text = info if isinstance(info, str) else info.decode(errors="replace")
-        if offset < end.offset and kind in ("Gtid", "Query") and (match := _XA.match(text)):
-            xid = (int(match[4]), bytes.fromhex(match[2]), bytes.fromhex(match[3]))
-            found.append((match[1], xid))
-    return found
+    return [
+        (kind, info if isinstance(info, str) else info.decode(errors="replace"))
+        for _, offset, kind, _, _, info in cursor.fetchall()
+        if offset < end.offset
+    ]

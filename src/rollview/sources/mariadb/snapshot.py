@@ -1,7 +1,7 @@
 """Consistent snapshots, and exactly what each of them sees.
 
 `START TRANSACTION WITH CONSISTENT SNAPSHOT` begins to see between two commits, and the server tells the place
-in its binary log that this is. Two things make that inexact, and are dealt with here:
+in its binary log that this is. Three things make that inexact, and are dealt with here:
 
 - Two connections that do this at the same time may be told each other's place. So it is done by one at a time
   (`GET_LOCK`), and the place is read until it is the same twice.
@@ -9,6 +9,9 @@ in its binary log that this is. Two things make that inexact, and are dealt with
   lists the transaction. So before the snapshot the end of the log and that list are taken: the snapshot
   counts if no XA transaction that was listed had been decided in the log, and none was decided in the log
   between the two looks. Otherwise another snapshot is taken, a moment later.
+- TRUNCATE, and whatever else defines a table anew, takes effect first and is logged then. Whoever reads the
+  table waits until that is over, and keeps others from it until his transaction ends. So the tables are
+  touched at once, and the snapshot counts if no such statement was logged since.
 
 A place has a meaning only together with the server and the age of its file. The age is told by the log alone:
 a stream is opened for it, once per file, and again when something may have been reset.
@@ -22,13 +25,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pymysql
+
 from rollview.errors import SourceChanged, SourceUnavailable
 from rollview.sources.mariadb.connection import Server
+from rollview.sources.mariadb.declarations import quote
 from rollview.sources.mariadb.log_stream import LogStream
 from rollview.sources.mariadb.position import Position, ReadPoint
 from rollview.sources.mariadb.server_log import (
@@ -37,15 +43,19 @@ from rollview.sources.mariadb.server_log import (
     in_doubt,
     server_state,
     snapshot_position,
+    statements,
     written_position,
     xa_events,
 )
+from rollview.sources.mariadb.statements import defines_tables
 
 _LOCK = "rollview snapshot"
 _SCAN_BYTES = 1 << 20
 _MOMENT_SECONDS = 0.002
 _SETTLED_SECONDS = 1.0
 _READINGS = 50
+_REDEFINED = 1412
+"""The error of a table that was truncated or altered since the snapshot began."""
 
 
 @dataclass
@@ -90,16 +100,16 @@ class Snapshots:
         self._file: tuple[ServerState, str, int] | None = None
 
     @contextmanager
-    def opened(self, connection: Any) -> Iterator[ReadPoint]:
-        """A snapshot in a connection that is idle; the end of the last transaction that it sees."""
-        deadline = time.monotonic() + self._server.timeout_seconds
+    def opened(self, connection: Any, tables: Iterable[str]) -> Iterator[ReadPoint]:
+        """A snapshot of tables in a connection that is idle; the end of the last transaction that it sees."""
+        deadline, names = time.monotonic() + self._server.timeout_seconds, tuple(tables)
         with connection.cursor() as cursor:
-            while (position := self._attempt(cursor)) is None:
+            while (position := self._attempt(cursor)) is None or not _hold(cursor, names, position):
                 cursor.execute("ROLLBACK")
                 if time.monotonic() > deadline:
                     raise SourceUnavailable(
-                        f"source {self._server.source}: XA transactions are resolved so often that no exact"
-                        f" snapshot was possible in {self._server.timeout_seconds:.0f} s",
+                        f"source {self._server.source}: XA transactions are resolved, or tables altered, so"
+                        f" often that no exact snapshot was possible in {self._server.timeout_seconds:.0f} s",
                         subject=self._server.source,
                         hint="try again, or raise the source's option `timeout` (seconds)",
                     )
@@ -188,3 +198,16 @@ class Snapshots:
                 return self._watch.waits(listed)
         self._watch = _Watch(before, listed)
         return False
+
+
+def _hold(cursor: Any, tables: Iterable[str], position: Position) -> bool:
+    """Keeps tables as they are until the transaction ends; whether they are what they were at its place."""
+    try:
+        for name in tables:
+            cursor.execute(f"SELECT 1 FROM {quote(name)} LIMIT 1")
+    except pymysql.err.Error as error:
+        if error.args[:1] != (_REDEFINED,):
+            raise
+        return False
+    since = statements(cursor, position, written_position(cursor), _SCAN_BYTES)
+    return since is not None and not any(map(defines_tables, since))

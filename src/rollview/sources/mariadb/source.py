@@ -187,7 +187,7 @@ class MariaDBSource:
         with (
             self._reading([each.table for each in plan]) as (connection, tables),
             PlannedLookups(self._server, connection, tables, plan) as lookups,
-            self._snapshots.opened(connection) as point,
+            self._snapshots.opened(connection, {each.name for each in tables}) as point,
         ):
             answers = lookups.answers()
             self._check_intact(connection, [each.table for each in plan], tables)
@@ -197,7 +197,7 @@ class MariaDBSource:
         """Whole tables, all from one snapshot."""
         with self._reading(list(tables)) as (connection, known):
             wanted = list(zip(known, tables.values(), strict=True))
-            with self._snapshots.opened(connection) as point:
+            with self._snapshots.opened(connection, {each.name for each in known}) as point:
                 rows = load(self._server, connection, wanted, scratch)
                 self._check_intact(connection, list(tables), known)
                 return ReadResult(rows, json.dumps(str(point)))

@@ -86,6 +86,14 @@ def tokens_of(statement: str) -> list[str]:
     ]
 
 
+def defines_tables(statement: str) -> bool:
+    """Whether a statement makes tables, takes them away, or makes something else of them."""
+    words = [token.upper() for token in tokens_of(statement)[:4]]
+    if words[:2] == ["SET", "STATEMENT"]:
+        return True
+    return bool(words) and words[0] in _CHANGING and "TEMPORARY" not in words[1:]
+
+
 def meaning_of(statement: LoggedStatement, database: str, tables: Mapping[str, Registered]) -> Meaning:
     """What a statement is to the capture of `tables` of a database."""
     scope = _Scope(statement.database.lower(), database.lower(), {name.lower(): name for name in tables})
@@ -129,7 +137,8 @@ def _schema_damage(
     if not named or "TEMPORARY" in words[1:4]:
         return {}
     if kind == "TRUNCATE":
-        emptied = Damage("it was emptied without logging its rows", is_truncate=True)
+        # It is a transaction of its own.
+        emptied = Damage("it was emptied without logging its rows", is_truncate=True, leaves_empty=True)
         return dict.fromkeys(named, emptied)
     if kind == "DROP" and words[1] == "INDEX":
         place = 4 if words[2:4] == ["IF", "EXISTS"] else 2

@@ -7,7 +7,7 @@ log position points back to it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from rollview.errors import UnrepresentableValue
@@ -54,9 +54,16 @@ class Transaction:
             hint = f"as new partitions do not have it: `{statement}`; then {hint}"
         self._lose(relation.table, Loss(reason, hint))
 
-    def lose_rows(self, table: LoggedTable, reason: str) -> None:
+    def lose_rows(self, table: LoggedTable, reason: str, leaves_empty: bool = False) -> None:
         """A table was emptied or filled in part or as a whole, and the log does not say with which rows."""
-        self._lose(table, Loss(reason, setup_hint(table.name), is_truncate=True))
+        hint = setup_hint(table.name)
+        self._lose(table, Loss(reason, hint, is_truncate=True, leaves_empty=leaves_empty))
+
+    def fill(self, table: LoggedTable) -> None:
+        """A table that was emptied has got rows again."""
+        known = self.lost.get(table.name)
+        if known is not None and known.leaves_empty:
+            self.lost[table.name] = replace(known, leaves_empty=False)
 
     def lose_columns(self, table: LoggedTable, damage: Damage) -> None:
         """Values of some columns are not there; the rows are, without them."""
@@ -72,7 +79,7 @@ class Transaction:
 
     def _lose(self, table: LoggedTable, loss: Loss) -> None:
         known = self.lost.get(table.name)
-        if known is None or known.columns:
+        if known is None or known.columns or (known.is_truncate and loss.leaves_empty):
             self.lost[table.name] = loss
         table.changed.drop_transaction()
 

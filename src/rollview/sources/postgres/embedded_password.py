@@ -65,8 +65,9 @@ def _to_its_end(command: list[str], given: str, folder: Path, user: Mapping[str,
 
     We may be interrupted, it may not: a server that is killed leaves the file behind that says it runs.
     """
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, cwd=folder, **pipes, **user) as process:
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    options: dict[str, Any] = {**pipes, **user}
+    with subprocess.Popen(command, text=True, cwd=folder, **options) as process:
         try:
             _, complaint = process.communicate(given)
         except BaseException:

@@ -99,6 +99,7 @@ class LogStream:
         assert self._open is not None
         table = relation.table
         if self._open.lost and self._open.has_lost(table):
+            self._open.fill(table)
             return 0
         if relation.damage is not None:
             if relation.strays:
@@ -164,7 +165,8 @@ class LogStream:
                 relation = self.collector.tables.relations.get(table_id)
                 if relation is not None and self._open is not None:
                     for table in relation.strays or (relation.table,):
-                        self._open.lose_rows(table, f"{relation.shown} was truncated")
+                        is_whole = not relation.strays and not relation.partition
+                        self._open.lose_rows(table, f"{relation.shown} was truncated", is_whole)
         else:
             return self._two_phase(kind, message)
         return False
