@@ -258,15 +258,15 @@ class Translation:
         if isinstance(node, exp.Subquery) and not self._has_state(node):
             return self._derived(node)
         if isinstance(node, exp.Subquery):
-            stage, source = self.stage(bare(node)), ""
+            stage, place = self.stage(bare(node)), ""
             relation = replace(stage, alias=node.alias or stage.alias)
         elif isinstance(node, exp.Table):
             relation = find_relation(node, self._tables)
-            source = "" if node.alias else relation.table.source
+            place = "" if node.alias else ".".join(part.name for part in node.parts[:-1])
         else:
             raise refusal(node, "a FROM item other than source.table")
         table = relation.table
-        item = Item(relation.alias, table.columns, source, table.types)
+        item = Item(relation.alias, table.columns, place, table.types)
         draft = Draft((relation,), (), keep(relation.columns))
         alone = Joined(Scope.of(item), (draft,), FromSyntax(node))
         inside = self._joined(alone, node.args.get("joins") or [])

@@ -71,8 +71,8 @@ def _item(node: exp.Expr, tables: tuple[Table, ...]) -> Scope:
         inside = _item(node.this, tables)
     elif isinstance(node, exp.Table):
         relation = find_relation(node, tables)
-        source = "" if node.alias else relation.table.source
-        inside = Scope.of(Item(relation.alias, relation.table.columns, source))
+        place = "" if node.alias else ".".join(part.name for part in node.parts[:-1])
+        inside = Scope.of(Item(relation.alias, relation.table.columns, place))
     else:
         inside = Scope.of(Item(node.alias or f"[{id(node)}]", output_names(node, tables)))
     return _joined(inside, node.args.get("joins") or [], tables)
