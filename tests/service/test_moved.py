@@ -159,7 +159,8 @@ def live(tmp_path: Path) -> Iterator[Live]:
 @what_if(
     "all sources",
     "a copy of a project goes on beside the original",
-    "nothing, once it has a slot (PostgreSQL) or a registry (MariaDB) of its own: `rollview setup --copy` asks for it",
+    "nothing, once it has a slot (PostgreSQL) or a registry (MariaDB) of its own: `rollview setup --copy` "
+    "asks for it",
 )
 def test_oracle_a_copy_of_a_project_over_servers_captures_for_itself(live: Live, spark: SparkSession) -> None:
     """Both go on, each at its own pace, until one is gone without a trace that the other needs."""

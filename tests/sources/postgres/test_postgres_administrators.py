@@ -89,6 +89,34 @@ def test_one_script_lets_a_whole_schema_be_captured(database: Database, role: st
     assert database.rows("SELECT FROM pg_largeobject_metadata") == []
 
 
+def test_partitions_of_later_log_old_rows_in_full_by_the_function(database: Database, role: str) -> None:
+    database.execute(
+        "CREATE TABLE log (id int, day int, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)",
+        "CREATE TABLE log_1 PARTITION OF log FOR VALUES FROM (0) TO (10)",
+    )
+    source = opened(database, role)
+    database.execute("\n".join(source.schema_statements("public")))
+    prepared = source.setup([table_named(source, "log")])
+    assert prepared.needed == () and prepared.warnings == () and members(database) == {"log"}
+    history = History(source)
+    database.execute(
+        "CREATE TABLE log_2 PARTITION OF log FOR VALUES FROM (10) TO (20)",
+        "INSERT INTO log VALUES (1, 1), (2, 11)",
+    )
+    assert [bag(each.rows["s.log"]) for each in history.capture()] == [{(1, 1): 1, (2, 11): 1}]
+    full = "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relreplident = 'f' ORDER BY 1"
+    assert database.rows(full) == [("log_1",), ("log_2",)]
+    database.execute("DELETE FROM log")
+    assert [bag(each.rows["s.log"]) for each in history.capture()] == [{(1, 1): -1, (2, 11): -1}]
+    assert history.lost == {}
+    # Let go, and as they were.
+    assert source.setup([table_named(source, "item")]).needed == ()
+    assert database.rows(full) == [("item",)] and members(database) == {"item"}
+    database.execute(*source.remove().needed)
+    source.close()
+    assert database.rows(full) == []
+
+
 def test_a_table_of_another_schema_still_needs_its_owner(database: Database, role: str) -> None:
     source = opened(database, role)
     database.execute("\n".join(source.schema_statements("public")))
@@ -113,6 +141,7 @@ def test_the_function_does_nothing_but_that_for_nobody_else(database: Database, 
     with psycopg.connect(dsn, autocommit=True) as ours:
         for act, table, identity, error in (
             ("capture", secret, "", psycopg.errors.InsufficientPrivilege),
+            ("log", secret, "", psycopg.errors.InsufficientPrivilege),
             ("release", secret, "NOTHING", psycopg.errors.InsufficientPrivilege),
             ("capture", 0, "", psycopg.errors.InsufficientPrivilege),
             ("drop", item, "", psycopg.errors.InvalidParameterValue),
