@@ -30,6 +30,7 @@ TABLES = (
     Table("crm", "visit", ("cust_id", "day")),
     Table("shop", "price", ("item", "net", "rate"), types=("string", "decimal(15,2)", "double")),
     Table("", "daily", ("day", "n"), ("day",), own_log=True),
+    Table("crm", "billing.invoice", ("id", "cust_id", "total"), ("id",)),
 )
 
 

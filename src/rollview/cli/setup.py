@@ -35,6 +35,14 @@ ALL = "all"
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the statements that an administrator must run, if any, to this file.",
 )
+@click.option(
+    "--schema",
+    "schemas",
+    multiple=True,
+    metavar="SOURCE.SCHEMA",
+    help="With --statements: write a script that lets every table of this schema, later ones too, be captured"
+    " without another visit. Change nothing. Can be repeated.",
+)
 @click.option("--moved", is_flag=True, help="The project was moved: let it capture from where it is now.")
 @click.option(
     "--copy",
@@ -49,6 +57,7 @@ def setup(
     remove: bool,
     reload: tuple[str, ...],
     statements: Path | None,
+    schemas: tuple[str, ...],
     dry_run: bool,
     moved: bool,
     copy: bool,
@@ -70,20 +79,19 @@ def setup(
     rollview setup --reload crm
     rollview setup --reload all
     rollview setup --statements for-the-administrator.sql
+    rollview setup --statements for-the-administrator.sql --schema crm.public
     rollview setup --remove
     """
-    given = {"--moved": moved, "--copy": copy, "--remove": remove}
+    given = {"--moved": moved, "--copy": copy, "--remove": remove, "--schema": bool(schemas)}
     alone = [option for option, is_given in given.items() if is_given]
     others = [*alone[1:], *(["--reload"] if reload else []), *(["--dry-run"] if dry_run else [])]
     if alone and others:
         raise OptionError(f"{alone[0]} and {others[0]} contradict each other", hint="use one of them")
     if remove:
-        with opened(project_file, "removing capture", may_be_new=True) as at:
-            removed = at.project.remove()
-        if as_json:
-            print_json({"removed": removed})
-        else:
-            _print_sources(results(), removed)
+        _remove(project_file, as_json)
+        return
+    if schemas:
+        _write_schemas(project_file, schemas, statements, as_json)
         return
     names = [] if ALL in reload else list(reload) or None
 
@@ -97,7 +105,7 @@ def setup(
                 report = at.project.setup(names)
     except (NeedsAdministrator, SeveralMistakes) as refusal:
         if statements is not None and (lines := _for_administrators(refusal)):
-            statements.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            _write(statements, lines)
         raise
     if dry_run:
         _print_plan(plan, as_json)
@@ -105,6 +113,35 @@ def setup(
         print_json(report)
     else:
         print_report(results(), report)
+
+
+def _remove(project_file: Path, as_json: bool) -> None:
+    """Takes back what setup installed."""
+    with opened(project_file, "removing capture", may_be_new=True) as at:
+        removed = at.project.remove()
+    if as_json:
+        print_json({"removed": removed})
+    else:
+        _print_sources(results(), removed)
+
+
+def _write_schemas(
+    project_file: Path, schemas: tuple[str, ...], statements: Path | None, as_json: bool
+) -> None:
+    """The script that lets whole schemas be captured."""
+    if statements is None:
+        raise OptionError("--schema needs --statements", hint="--statements names the file that is written")
+    with opened(project_file, "asking the sources", may_be_new=True) as at:
+        lines = at.project.schema_statements(*schemas)
+    _write(statements, lines)
+    if as_json:
+        print_json({"statements": lines})
+    else:
+        results().print(Text(f"{statements}: what the administrator of {', '.join(schemas)} runs, once"))
+
+
+def _write(file: Path, lines: list[str]) -> None:
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def _for_administrators(refusal: RollviewError) -> list[str]:

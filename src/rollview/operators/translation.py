@@ -262,16 +262,16 @@ class Translation:
         if isinstance(node, exp.Subquery) and (not self._has_state(node) or has_column_aliases(node)):
             return self._derived(node)
         if isinstance(node, exp.Subquery):
-            stage, source = self.stage(bare(node)), ""
+            stage, place = self.stage(bare(node)), ""
             relation = replace(stage, alias=node.alias or stage.alias)
         elif isinstance(node, exp.Table):
             relation = find_relation(node, self._tables)
-            source = "" if node.alias else relation.table.source
+            place = "" if node.alias else ".".join(part.name for part in node.parts[:-1])
         else:
             raise refusal(node, "a FROM item other than source.table")
         table = relation.table
         names = renamed(node, table.columns)
-        item = Item(relation.alias, tuple(names), source, table.types)
+        item = Item(relation.alias, tuple(names), place, table.types)
         outputs = zip(map(item.column, names), map(Column, relation.columns), strict=True)
         draft = Draft((relation,), (), tuple(outputs))
         alone = Joined(Scope.of(item), (draft,), FromSyntax(node))

@@ -6,11 +6,15 @@ what the original has not read yet. Only a person knows which of both is meant t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from rollview.catalog import Catalog
 from rollview.errors import ProjectMoved
 from rollview.service.project_file import ProjectFile
+from rollview.sources.source import SetupResult, Source
+
+_OWN_CAPTURE = {
+    "postgres": "a replication slot (`slot: NAME`)",
+    "mariadb": "a registry (`registry: NAME`), and a `server_id` if it has one,",
+}
 
 
 def check_home(catalog: Catalog, project: ProjectFile) -> None:
@@ -26,11 +30,12 @@ def check_home(catalog: Catalog, project: ProjectFile) -> None:
         )
 
 
-def check_own_capture(project: ProjectFile, source: str, changes: Iterable[str]) -> None:
+def check_own_capture(project: ProjectFile, source: Source, checked: SetupResult) -> None:
     """Refuses a copy that would capture by what the original has installed at a source."""
-    if not any(each.startswith("created replication slot") for each in changes):
+    if not checked.is_first:
+        option = _OWN_CAPTURE.get(source.kind, "a setting")
         raise ProjectMoved(
-            f"source {source}: the replication slot there belongs to the project that this one is a copy of",
-            subject=source,
-            hint=f"give it a slot of its own in {project.path.name}: `slot: NAME` below sources.{source}",
+            f"source {source.name}: what setup left there belongs to the project that this one is a copy of",
+            subject=source.name,
+            hint=f"give it {option} of its own in {project.path.name}, below sources.{source.name}",
         )

@@ -164,7 +164,7 @@ class _Planning:
                 self._forget(sites & self.recorded.sites, "an interrupted capture cannot be finished")
         for site, reason in self.forgotten.items():
             yield RestartHistory(site, reason)
-        for table, reason in (self._changed() | self._damaged()).items():
+        for table, reason in (self._unread() | self._changed() | self._damaged()).items():
             self.restarted[table] = reason
             self.lost |= dict.fromkeys(self._drop_with_readers(table), table)
             yield RestartTable(table, reason)
@@ -190,6 +190,12 @@ class _Planning:
             if any(view in self.views for view in readers_of(self.left, name))
         }
         return read - kept
+
+    def _unread(self) -> dict[str, str]:
+        """Tables that views read now and no view has read until now: their source let them go meanwhile."""
+        read = {table.qualified for view in self.recorded.views.values() for table in view.tables}
+        names = [name for name in self._known_tables() if name not in read and self._used(name)]
+        return dict.fromkeys(names, "no view has read it for a while")
 
     def _damaged(self) -> dict[str, str]:
         """Tables that have lost changes of columns that a view uses, and how."""

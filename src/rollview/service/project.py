@@ -49,6 +49,7 @@ from rollview.service.stored_view import StoredView
 from rollview.service.verify import Verification
 from rollview.service.views import unknown_view
 from rollview.service.warehouse import Warehouse
+from rollview.sources.source import GrantsSchemas
 from rollview.spark.session import check_session
 
 
@@ -137,11 +138,28 @@ class Project:
         parts = self._warehouse
         if is_copy:
             plan = self.plan_setup([])
-            for source in plan.all(PrepareSource):
-                if parts.sites.sources[source.source].kind == "postgres":
-                    check_own_capture(parts.project, source.source, source.changes)
+            for planned in plan.all(PrepareSource):
+                source = parts.sites.sources[planned.source]
+                checked = source.check([plan.tables[name] for name in planned.tables])
+                check_own_capture(parts.project, source, checked)
         parts.catalog.set_home(str(parts.project.path.resolve()))
         return self.setup([] if is_copy else None)
+
+    def schema_statements(self, *schemas: str) -> list[str]:
+        """What administrators run once so that all tables of `source.schema` can be captured."""
+        sources = self._warehouse.sites.sources
+        found: list[str] = []
+        for each in schemas:
+            name, _, schema = each.partition(".")
+            source = sources.get(name)
+            if source is None or not schema:
+                hint = f"SOURCE.SCHEMA, with one of the sources {', '.join(sources)}"
+                raise InputError(f"`{each}` is not a schema of a source", subject=each, hint=hint)
+            if not isinstance(source, GrantsSchemas):
+                hint = f"a source of type {source.kind} needs no rights but those to its files"
+                raise InputError(f"source {name} has no schemas", subject=name, hint=hint)
+            found += [*([f"-- source {name}"] if len(schemas) > 1 else []), *source.schema_statements(schema)]
+        return found
 
     def plan_setup(self, reload: Iterable[str] | None = None) -> SetupPlan:
         """What `setup` would do; refuses what it would refuse. Sources, lake and catalog are not changed."""

@@ -108,6 +108,11 @@ def read_project_file(path: Path) -> ProjectFile:
     return _Reading(path, text).project(content)
 
 
+def _as_text(setting: Any) -> str:
+    """A setting of a source; a list is the same as its items with commas between."""
+    return ", ".join(map(str, setting)) if isinstance(setting, list) else str(setting)
+
+
 class _Reading:
     """Knows the text, so that a mistake can be shown with its line."""
 
@@ -205,7 +210,7 @@ class _Reading:
             raise self.fail(
                 f"source `{name}` has no `type`", name, "for example {type: sqlite, path: ./a.db}"
             )
-        given = {str(key): str(each) for key, each in entry.items() if key != "type"}
+        given = {str(key): _as_text(each) for key, each in entry.items() if key != "type"}
         settings = {key: self.expand(each, key) for key, each in given.items()}
         return SourceEntry(name, str(entry["type"]), settings)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN, Seen
@@ -33,6 +33,7 @@ __all__ = [
     "Constant",
     "FileScan",
     "ForeignKey",
+    "GrantsSchemas",
     "Lookup",
     "Loss",
     "ReadResult",
@@ -133,11 +134,24 @@ class SourceTxids(Protocol):
 
 @dataclass(frozen=True)
 class SetupResult:
-    """What `setup` did or would do, or what an administrator must do, as sentences and statements to show."""
+    """What `setup` did or would do, or what an administrator must do, as sentences and statements to show.
+
+    `is_first` is False where the source has been set up before, for this project or for one that captures by
+    the same means: a copy of a project must not.
+    """
 
     done: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     needed: tuple[str, ...] = field(default=())
+    is_first: bool = True
+
+
+@runtime_checkable
+class GrantsSchemas(Protocol):
+    """A source where an administrator can allow the capture of a whole schema, once and for all."""
+
+    def schema_statements(self, schema: str) -> tuple[str, ...]:
+        """What the administrator runs so that every table of the schema, later ones too, can be captured."""
 
 
 class Source(Protocol):

@@ -23,7 +23,7 @@ Syntax = Mapping[type[exp.Expr], tuple[str, ...]]
 
 SCALARS: Syntax = {
     # Names and constants.
-    exp.Column: ("this", "table", "db"),
+    exp.Column: ("this", "table", "db", "catalog"),
     exp.Identifier: ("this", "quoted"),
     exp.Star: (),
     exp.Literal: ("this", "is_string"),
@@ -100,7 +100,6 @@ _CLAUSES = {
     "totals": "WITH TOTALS",
     "symmetric": "BETWEEN SYMMETRIC",
     "except_": "* EXCEPT",
-    "catalog": "access to a field of a column",
     "format": "a format of dates",
 }
 _CONSTRUCTS: dict[type[exp.Expr], str] = {

@@ -89,8 +89,8 @@ def _item(node: exp.Expr, tables: tuple[Table, ...]) -> Scope:
         inside = _item(node.this, tables)
     elif isinstance(node, exp.Table):
         relation = find_relation(node, tables)
-        source = "" if node.alias else relation.table.source
-        inside = Scope.of(Item(relation.alias, tuple(renamed(node, relation.table.columns)), source))
+        place = "" if node.alias else ".".join(part.name for part in node.parts[:-1])
+        inside = Scope.of(Item(relation.alias, tuple(renamed(node, relation.table.columns)), place))
     else:
         names = renamed(node, output_names(node, tables))
         inside = Scope.of(Item(node.alias or f"[{id(node)}]", tuple(names)))

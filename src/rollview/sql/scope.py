@@ -20,13 +20,13 @@ from rollview.sql.place import NodeError, did_you_mean, mistake, nearest
 class Item:
     """A FROM item: a relation, or a subquery with the columns it gives.
 
-    `source` is set for a relation without an alias of its own, which `source.table.column` may name. `types`
-    are the columns' Spark SQL types, where they are known.
+    `place` is set for a relation without an alias of its own: `source`, or `source.schema`, which may stand
+    before its name and a column's. `types` are the columns' Spark SQL types, where they are known.
     """
 
     alias: str
     columns: tuple[str, ...]
-    source: str = ""
+    place: str = ""
     types: tuple[str, ...] = ()
 
     def column(self, name: str) -> str:
@@ -112,13 +112,12 @@ class Scope:
     def column_and_fields(self, node: exp.Column) -> tuple[exp.Column, list[exp.Expr]]:
         """The column that is named, and the fields of it: names with dots may mean either."""
         parts = list(node.parts)
-        for qualifiers in range(min(2, len(parts) - 1), -1, -1):
-            named = exp.Column(
-                **dict(zip(("this", "table", "db"), reversed(parts[: qualifiers + 1]), strict=False))
-            )
+        for qualifiers in range(min(3, len(parts) - 1), -1, -1):
+            names = ("this", "table", "db", "catalog")
+            named = exp.Column(**dict(zip(names, reversed(parts[: qualifiers + 1]), strict=False)))
+            place = ".".join(part.name for part in parts[: qualifiers - 1])
             is_known = any(
-                _same(item.alias, parts[qualifiers - 1].name)
-                and (qualifiers == 1 or _same(item.source, parts[0].name))
+                _same(item.alias, parts[qualifiers - 1].name) and (not place or _same(item.place, place))
                 for item in self.items
             )
             if is_known if qualifiers else self.names(named):
@@ -178,10 +177,11 @@ class Scope:
         return found[0]
 
     def _item(self, column: exp.Column) -> Item:
+        place = ".".join(part for part in (column.catalog, column.db) if part)
         for item in self.items:
-            if _same(column.table, item.alias) and (not column.db or _same(column.db, item.source)):
+            if _same(column.table, item.alias) and (not place or _same(place, item.place)):
                 return item
-        qualifier = f"{column.db}.{column.table}" if column.db else column.table
+        qualifier = f"{place}.{column.table}" if place else column.table
         aliases = [item.alias for item in self.items]
         hint = did_you_mean(qualifier, aliases, otherwise=f"in scope: {', '.join(aliases)}")
         raise mistake(column, f"unknown relation `{qualifier}`", subject=qualifier, hint=hint)
@@ -194,13 +194,23 @@ def find_relation(node: exp.Table, tables: Iterable[Table]) -> Relation:
     if not node.db and not any(_same(name, table.qualified) for table in tables):
         raise _unknown_view(node, tables)
     by_name = {table.qualified: table for table in tables}
+    if node.catalog and not any(_same(name, known) for known in by_name):
+        raise _unknown_schema(node, name, by_name)
     table = by_name[_only(node, name, by_name, "relation")]
     odd = next((column for column in table.columns if "." in column or column.startswith("[")), None)
     if odd is not None:
         what = "a dot in a column name" if "." in odd else "a column name that begins with ["
         message = f"the column `{odd}` of {table.qualified}: {what} is not supported yet"
         raise NodeError(node, UnsupportedError(message, subject=odd))
-    return Relation(node.alias or table.name, table)
+    return Relation(node.alias or (node.name if node.catalog else table.name), table)
+
+
+def _unknown_schema(node: exp.Table, name: str, known: Iterable[str]) -> NodeError:
+    """A name of three parts; perhaps the schema is the one that need not be named."""
+    short = f"{node.catalog}.{node.name}"
+    hint = did_you_mean(short if any(_same(short, each) for each in known) else name, known)
+    rule = "source.schema.table names a table of PostgreSQL; another database is a source of its own"
+    return mistake(node, f"unknown relation `{name}`", subject=name, hint=f"{hint} {rule}".strip())
 
 
 def _unknown_view(node: exp.Table, tables: tuple[Table, ...]) -> NodeError:

@@ -2,7 +2,7 @@
 
 Spark is to judge what the user wrote, so nothing is written anew: names are cut out of the text and others
 put in their place. `source.table` has no meaning to Spark, so the name of a temporary view stands there,
-called as the user called the relation; `source.table.column` loses its first part.
+called as the user called the relation; `source.table.column` loses what stands before the relation.
 """
 
 from __future__ import annotations
@@ -27,16 +27,22 @@ def query_with(sql: str, name_of: Callable[[str], str]) -> str:
     if isinstance(statement, exp.Create):
         start = start_of_query(sql)
         statement = statement.expression
+    places: list[list[str]] = []
     for table in statement.find_all(exp.Table):
         if is_cte(table):
             continue
         parts = table.parts
         called = "" if table.alias else f" AS {_written(sql, parts[-1])}"
+        if called:
+            places.append([part.name.lower() for part in parts])
         name = name_of(".".join(part.name for part in parts))
         edits.append((_start(parts[0]), _end(parts[-1]), name + called))
     for column in statement.find_all(exp.Column):
-        if qualifier := column.args.get("db"):
-            edits.append((_start(qualifier), _start(column.args["table"]), ""))
+        named = [part.name.lower() for part in column.parts]
+        # The longest one: all else that stands between dots is a column, or a field of one.
+        place = max((len(each) - 1 for each in places if named[: len(each)] == each != named), default=0)
+        if place:
+            edits.append((_start(column.parts[0]), _start(column.parts[place]), ""))
     for begin, end, text in sorted(edits, reverse=True):
         sql = sql[:begin] + text + sql[end:]
     return sql[start:]

@@ -73,12 +73,13 @@ class PostgresDriver(Driver):
         return found
 
     def traces(self) -> Any:
-        """Tables with their replica identities, publications with their comments, slots of this database."""
+        """Tables with their replica identities, publications, large objects, slots of this database."""
         queries = (
             "SELECT relname::text, relkind::text, relreplident::text FROM pg_class"
             " WHERE relnamespace = 'public'::regnamespace ORDER BY 1",
             "SELECT pubname::text, obj_description(oid, 'pg_publication') FROM pg_publication ORDER BY 1",
             "SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database() ORDER BY 1",
+            "SELECT oid::int8, obj_description(oid, 'pg_largeobject') FROM pg_largeobject_metadata",
         )
         found = [self._writer.execute(query).fetchall() for query in queries]
         self._writer.commit()

@@ -121,6 +121,61 @@ def test_a_server_that_is_set_otherwise_is_told_how_to_be(own_server: MariaDBSer
     database.source.close()
 
 
+def test_one_script_lets_the_whole_database_be_captured(database: Database) -> None:
+    user = f"w_{database.name}"
+    database.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        f"CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'pw'",
+        f"GRANT SHOW VIEW ON `{database.name}`.* TO {user}@'127.0.0.1'",
+    )
+    try:
+        with closing(MariaDBSource("s", database.server.dsn(database.name, user, "pw"))) as source:
+            script = source.schema_statements(database.name)
+            assert not database.execute("SHOW TABLES LIKE '\\_rollview%'"), "the script is only written"
+            database.execute(*script)
+            database.execute("CREATE TABLE later (id INT PRIMARY KEY)")
+            assert source.setup(source.tables()).needed == ()
+            history = History(source)
+            database.execute("INSERT INTO later VALUES (1)")
+            assert [set(each.rows) for each in history.capture()] == [{"s.later"}]
+            with pytest.raises(InputError, match="not elsewhere") as caught:
+                source.schema_statements("elsewhere")
+            assert "another database is a source of its own" in caught.value.hint
+    finally:
+        database.execute(f"DROP USER {user}@'127.0.0.1'")
+
+
+def test_projects_with_registries_of_their_own_do_not_notice_each_other(database: Database) -> None:
+    database.execute("CREATE TABLE a (id INT PRIMARY KEY)", "CREATE TABLE b (id INT PRIMARY KEY)")
+    tables = database.tables()
+    with closing(database.open(registry="other")) as other:
+        assert database.source.check([tables["a"]]).is_first
+        database.source.setup([tables["a"], tables["b"]])
+        assert other.check([tables["a"]]).is_first
+        history = History(database.source)
+        other.setup([tables["a"]])
+        assert not other.check([tables["a"]]).is_first
+        others = History(other)
+        database.execute("INSERT INTO a VALUES (1)", "INSERT INTO b VALUES (1)")
+        assert [set(each.rows) for each in history.capture()] == [{"s.a"}, {"s.b"}]
+        other.setup([tables["b"]])
+        database.execute("INSERT INTO a VALUES (2)")
+        captured = [each for each in history.capture() if each.rows or each.lost]
+        assert [set(each.rows) for each in captured] == [{"s.a"}] and not any(each.lost for each in captured)
+        assert [set(each.lost) for each in others.capture()] == [{"s.a"}], "it has let go of it"
+        other.remove()
+        database.execute("INSERT INTO b VALUES (3)")
+        assert [set(each.rows) for each in history.capture()] == [{"s.b"}]
+        assert sorted(database.execute("SHOW TABLES LIKE '\\_rollview%'")) == [
+            ("_rollview_global",),
+            ("_rollview_tables",),
+        ]
+    database.source.remove()
+    assert not database.execute("SHOW TABLES LIKE '\\_rollview%'")
+    with pytest.raises(OptionError, match="cannot name a registry"):
+        database.open(registry="a`b")
+
+
 def test_missing_privileges_are_asked_for_one_by_one_and_are_enough(database: Database) -> None:
     user = f"u_{database.name}"
     database.execute(

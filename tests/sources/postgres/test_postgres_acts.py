@@ -329,22 +329,17 @@ def test_an_act_that_may_lose_changes_is_noticed_and_setup_mends_it(database: Da
 
 @what_if(
     "PostgreSQL",
-    "the publication, or its comment, is replaced or dropped",
+    "the publication is replaced or dropped",
     "noticed by its id; the server cannot read what it logged without a publication, so `setup` "
     "creates publication and slot anew",
     under="all views of the source stop; `rollview setup --reload crm` reloads them",
 )
 def test_a_publication_of_the_same_name_is_another_one(database: Database) -> None:
     source, history = world(database)
-    ((name, comment),) = database.rows("SELECT pubname::text, obj_description(oid) FROM pg_publication")
+    ((name,),) = database.rows("SELECT pubname::text FROM pg_publication")
     create = f"CREATE PUBLICATION {name} FOR TABLE item, other"
     database.execute("BEGIN", f"DROP PUBLICATION {name}", create, "COMMIT")
     write(database, 10)
-    with pytest.raises(SourceChanged, match="the comment on publication"):
-        source.capture("s", history.log_position, 10)
-    assert not is_intact(source, "item") and not is_intact(source, "other")
-    # As a dump brings it back.
-    database.execute(f"COMMENT ON PUBLICATION {name} IS $${comment}$$")
     write(database, 11)
     assert len(history.capture()) == 4 and history.lost.keys() == PLACES
     assert all("was replaced by another" in each.message for each in history.lost.values())
@@ -353,14 +348,13 @@ def test_a_publication_of_the_same_name_is_another_one(database: Database) -> No
 
 def test_changes_that_were_logged_without_a_publication_are_lost(database: Database) -> None:
     source, history = world(database)
-    ((name, comment),) = database.rows("SELECT pubname::text, obj_description(oid) FROM pg_publication")
+    ((name,),) = database.rows("SELECT pubname::text FROM pg_publication")
     tables = [table_named(source, "item"), table_named(source, "other")]
     database.execute(f"DROP PUBLICATION {name}")
     write(database, 10)
     with pytest.raises(NotSetUp, match="not set up"):
         source.capture("s", history.log_position, 10)
     database.execute(f"CREATE PUBLICATION {name} FOR TABLE item, other")
-    database.execute(f"COMMENT ON PUBLICATION {name} IS $${comment}$$")
     if database.writer.info.server_version < 180000:
         # The server itself cannot read past it.
         with pytest.raises(LogLost, match="does not exist") as caught:
@@ -394,15 +388,31 @@ def test_setup_replaces_what_it_finds_in_place_of_its_publication(database: Data
     check_capture(database, source)
 
 
-def test_a_comment_that_was_removed_is_noticed(database: Database) -> None:
-    """Without it nobody would know what is captured, and nothing would be."""
+@what_if(
+    "PostgreSQL",
+    "the large object that says what is captured, or the comment on it, is removed (`vacuumlo` removes large "
+    "objects that no table refers to)",
+    "noticed at once",
+    under="all views of the source stop; `rollview setup --reload crm` reloads them",
+)
+@pytest.mark.parametrize("act", ["COMMENT ON LARGE OBJECT {n} IS 'of no use?'", "SELECT lo_unlink({n}::oid)"])
+def test_what_is_registered_was_removed_and_that_is_noticed(database: Database, act: str) -> None:
+    """Without it nobody would know what is captured, and nothing would be. `vacuumlo` does so."""
     source, history = world(database)
-    ((name,),) = database.rows("SELECT pubname::text FROM pg_publication")
-    database.execute(f"COMMENT ON PUBLICATION {name} IS 'of no use?'")
+    tables = [table_named(source, "item"), table_named(source, "other")]
+    ((number,),) = database.rows("SELECT oid::int8 FROM pg_largeobject_metadata")
+    database.execute(act.format(n=number))
     write(database, 10)
-    with pytest.raises(SourceChanged, match="comment on publication") as caught:
+    with pytest.raises(SourceChanged, match="comment on large object") as caught:
         source.capture("s", history.log_position, 10)
     assert caught.value.subject == "s" and "--reload s" in caught.value.hint
+    assert not is_intact(source, "item")
+    if "unlink" not in act:
+        with pytest.raises(CaptureRefused, match="used for something else"):
+            source.setup(tables)
+        database.execute(f"SELECT lo_unlink({number})")
+    source.setup(tables)
+    check_capture(database, source)
 
 
 @what_if(

@@ -12,6 +12,7 @@ from postgres_history import Database, History, add, bag, net, table_named
 from rollview.errors import NotSetUp
 from rollview.rows import FileScan, arrow_schema
 from rollview.sources.postgres import load as load_module
+from rollview.sources.postgres.address import address_of
 from rollview.sources.postgres.copied_rows import chunks
 
 pytestmark = pytest.mark.slow
@@ -79,7 +80,7 @@ def test_texts_longer_than_a_chunk_and_rows_cut_anywhere(database: Database) -> 
     with psycopg.connect(database.dsn) as connection:
         from rollview.sources.postgres.structure import structures
 
-        columns = structures(connection, "public")["item"].columns
+        columns = structures(connection, address_of("s", database.dsn, {}))["item"].columns
         query = "SELECT id, text FROM item ORDER BY id"
         whole = list(chunks(connection, query, columns, "s.item", 5000))
     assert len(whole) > 5 and sum(part.num_rows for part in whole) == 40

@@ -236,7 +236,7 @@ class Capture:
         stream = LogStream(self._server, log_position.start, self._server_id)
         log_position = replace(log_position, server=stream.server)
         source, database = self._server.source, self._server.address.database
-        logged = LoggedTables(source, database, tables, charsets)
+        logged = LoggedTables(source, self._server.address, tables, charsets)
         transactions = Transactions(
             source, database, logged, log_position, lambda: self._new_file(stream.ordinal)
         )
@@ -244,7 +244,7 @@ class Capture:
 
     def _tables(self, cursor: Any) -> dict[str, Registered]:
         source = self._server.source
-        tables = read_registered(cursor, self._server.address.database)
+        tables = read_registered(cursor, self._server.address)
         if tables is None:
             raise NotSetUp(
                 f"source {source} is not set up for capture", subject=source, hint="run `rollview setup`"

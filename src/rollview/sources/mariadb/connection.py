@@ -50,13 +50,14 @@ _SESSION = (
 
 @dataclass(frozen=True)
 class Address:
-    """A database of a server. `settings` go to pymysql as they are."""
+    """A database of a server. `settings` go to pymysql as they are; `registry` is a table of ours there."""
 
     host: str
     port: int
     database: str
     user: str
     settings: Mapping[str, Any]
+    registry: str = ""
 
     @property
     def shown(self) -> str:

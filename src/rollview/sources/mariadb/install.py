@@ -8,19 +8,20 @@ from typing import Any
 
 import pymysql
 
-from rollview.errors import CaptureRefused
+from rollview.errors import CaptureRefused, InputError
 from rollview.sources.mariadb.connection import Server
 from rollview.sources.mariadb.damage import Damage
 from rollview.sources.mariadb.declarations import quote
 from rollview.sources.mariadb.registered import (
-    CREATE,
     GLOBAL_TABLE,
+    REGISTRY,
     Registered,
+    our_tables,
     read_registered,
     registered_as,
     write_registered,
 )
-from rollview.sources.mariadb.requirements import check_version, grants_for_ours, lacks
+from rollview.sources.mariadb.requirements import check_version, grant_database, grants_for_ours, lacks
 from rollview.sources.mariadb.server_log import written_position
 from rollview.sources.mariadb.structure import Structure, structures_of
 from rollview.sources.mariadb.table_damage import table_damage
@@ -32,7 +33,8 @@ class _Plan:
     """What is to be done: our own tables that are missing, tables to register, and those to let go.
 
     `begun` are captured from now on, `kept` go on and are declared in another way, the `reshaped` ones of
-    them with other columns. `needed` is for the administrator; then nothing is done at all.
+    them with other columns. `needed` is for the administrator; then nothing is done at all. `is_first`:
+    nothing is captured for this project yet.
     """
 
     missing: tuple[str, ...] = ()
@@ -42,6 +44,7 @@ class _Plan:
     gone: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
+    is_first: bool = False
 
     @property
     def result(self) -> SetupResult:
@@ -49,7 +52,7 @@ class _Plan:
         done = [f"table {table.name} is captured from the binary log" for table in self.begun]
         done += [f"table {name} is captured with the columns that it has now" for name in self.reshaped]
         done += [f"table {name} is no longer captured" for name in self.gone]
-        return SetupResult(tuple(done), self.warnings, self.needed)
+        return SetupResult(tuple(done), self.warnings, self.needed, self.is_first)
 
 
 def check(server: Server, tables: Sequence[Table]) -> SetupResult:
@@ -63,12 +66,12 @@ def install(server: Server, tables: Sequence[Table]) -> SetupResult:
     with server.session() as connection, connection.cursor() as cursor:
         plan = _plan_install(server, connection, cursor, tables)
         if not plan.needed:
-            _make_ours(cursor, plan.missing)
+            _make_ours(server, cursor, plan.missing)
             since = written_position(cursor).ordinal
             if plan.begun or plan.kept or plan.gone:
                 cursor.execute("START TRANSACTION")
                 begun = [replace(table, since=since) for table in plan.begun]
-                write_registered(cursor, [*begun, *plan.kept], plan.gone)
+                write_registered(cursor, server.address.registry, [*begun, *plan.kept], plan.gone)
                 cursor.execute("COMMIT")
     return plan.result
 
@@ -84,7 +87,7 @@ def _plan_install(server: Server, connection: Any, cursor: Any, tables: Sequence
     # All in one, so that the administrator is asked once.
     if needed := (*lacking.needed, *grants_for_ours(server, cursor, missing)):
         return _Plan(needed=needed, warnings=lacking.warnings)
-    present = read_registered(cursor, server.address.database) or {}
+    present = read_registered(cursor, server.address) or {}
     written = written_position(cursor)
     begun, kept = [], []
     for table, structure in zip(tables, wanted, strict=True):
@@ -100,7 +103,23 @@ def _plan_install(server: Server, connection: Any, cursor: Any, tables: Sequence
     gone = tuple(sorted(present.keys() - set(names)))
     warnings = (*lacking.warnings, *_unmapped(wanted))
     reshaped = tuple(table.name for table in kept if table.types.keys() != present[table.name].types.keys())
-    return _Plan(missing, tuple(begun), tuple(kept), reshaped, gone, warnings)
+    is_first = server.address.registry in missing
+    return _Plan(missing, tuple(begun), tuple(kept), reshaped, gone, warnings, is_first=is_first)
+
+
+def database_statements(server: Server, database: str) -> tuple[str, ...]:
+    """What an administrator runs once, so that every table of the database can be captured."""
+    if database != server.address.database:
+        raise InputError(
+            f"source {server.source} reads database {server.address.database}, not {database}",
+            subject=database,
+            hint="another database is a source of its own",
+        )
+    with server.session() as connection, connection.cursor() as cursor:
+        check_version(server.source, cursor)
+        needed = [each for each in lacks(server, connection, ()).needed if "TEMPORARY" not in each]
+        ours = grants_for_ours(server, cursor, _missing_ours(server, cursor))
+        return (*needed, grant_database(server, cursor), *ours)
 
 
 def _damage(known: Registered, table: Table, structure: Structure, written: int) -> Damage | None:
@@ -120,11 +139,12 @@ def _going_on(known: Registered, anew: Registered) -> Registered:
 
 
 def uninstall(server: Server) -> SetupResult:
-    """Drops what setup made."""
+    """Drops what setup made; what another project needs as well stays."""
     with server.session() as connection, connection.cursor() as cursor:
-        present = read_registered(cursor, server.address.database)
-        for name in CREATE:
-            cursor.execute(f"DROP TABLE IF EXISTS {quote(name)}")
+        present = read_registered(cursor, server.address)
+        cursor.execute(f"DROP TABLE IF EXISTS {quote(server.address.registry)}")
+        if not any(name.startswith(REGISTRY) for name in _tables_there(server, cursor)):
+            cursor.execute(f"DROP TABLE IF EXISTS {quote(GLOBAL_TABLE)}")
     return SetupResult(done=tuple(f"table {name} is no longer captured" for name in present or ()))
 
 
@@ -155,19 +175,24 @@ def _capturable(source: str, name: str, structures: dict[str, Structure]) -> Str
 
 def _missing_ours(server: Server, cursor: Any) -> tuple[str, ...]:
     """Those of our own tables that are not there."""
+    present = _tables_there(server, cursor)
+    return tuple(name for name in our_tables(server.address.registry) if name not in present)
+
+
+def _tables_there(server: Server, cursor: Any) -> set[str]:
     cursor.execute(
         "SELECT table_name FROM information_schema.tables WHERE table_schema = %s", (server.address.database,)
     )
-    present = {name for (name,) in cursor.fetchall()}
-    return tuple(name for name in CREATE if name not in present)
+    return {name for (name,) in cursor.fetchall()}
 
 
-def _make_ours(cursor: Any, missing: Sequence[str]) -> None:
+def _make_ours(server: Server, cursor: Any, missing: Sequence[str]) -> None:
     """Makes our own tables, all or none."""
     made: list[str] = []
+    ours = our_tables(server.address.registry)
     try:
         for name in missing:
-            cursor.execute(CREATE[name])
+            cursor.execute(ours[name])
             made.append(name)
     except pymysql.err.MySQLError:
         for name in made:

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollview.sources.mariadb.charsets import Charsets
+from rollview.sources.mariadb.connection import Address
 from rollview.sources.mariadb.damage import Damage, combined
 from rollview.sources.mariadb.logged_values import Convert, logged_values
-from rollview.sources.mariadb.registered import GLOBAL_TABLE, TABLES_TABLE, Registered
+from rollview.sources.mariadb.registered import GLOBAL_TABLE, Registered
 from rollview.sources.mariadb.row_image import RowImages
 from rollview.sources.mariadb.table_map import TableMap, parse_table_map
 
@@ -52,13 +53,14 @@ class LoggedTables:
     """What the table-map events of one database mean for the capture of some of its tables."""
 
     def __init__(
-        self, source: str, database: str, tables: Mapping[str, Registered], charsets: Charsets
+        self, source: str, address: Address, tables: Mapping[str, Registered], charsets: Charsets
     ) -> None:
         self.tables = tables
+        self.registry = address.registry
         self._source = source
-        self._database = database
         self._charsets = charsets
-        self._prefix = bytes((len(database.encode()),)) + database.encode() + b"\0"
+        database = address.database.encode()
+        self._prefix = bytes((len(database),)) + database + b"\0"
         self._known: dict[bytes, LoggedTable | UnreadableTable | None] = {}
 
     def is_own(self, body: bytes) -> bool:
@@ -85,7 +87,7 @@ class LoggedTables:
 
     def _match(self, table: TableMap, registered: Registered | None) -> LoggedTable | UnreadableTable | None:
         names = [column.name for column in table.columns]
-        if table.table in (GLOBAL_TABLE, TABLES_TABLE):
+        if table.table in (GLOBAL_TABLE, self.registry):
             return LoggedTable(table.table, RowImages(table.columns, (0, 1)))
         if registered is None:
             return None

@@ -1,8 +1,9 @@
 """What setup leaves in a database: two small tables.
 
-`_rollview_tables` lists the captured tables as they were declared at setup, and the place in the log from
-which each is captured. It is the truth for every process that captures or asks. `_rollview_global` is where
-an application may say that a transaction is part of a global one.
+The registry, `_rollview_tables`, lists the captured tables as they were declared at setup, and the place in
+the log from which each is captured. It is the truth for every process that captures or asks; another project
+over the same database has another one. `_rollview_global` is where an application may say that a transaction
+is part of a global one, whichever project reads it.
 """
 
 from __future__ import annotations
@@ -13,22 +14,29 @@ from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from rollview.sources.mariadb.connection import Address
 from rollview.sources.mariadb.damage import Damage
 from rollview.sources.mariadb.structure import OURS, Structure
 from rollview.sources.mariadb.types import MariaDBColumn
 
-TABLES_TABLE = f"{OURS}_tables"
+REGISTRY = f"{OURS}_tables"
+"""The registry's name, unless the project chooses another one; those begin with it."""
+
 GLOBAL_TABLE = f"{OURS}_global"
-CREATE = {
-    TABLES_TABLE: (
-        f"CREATE TABLE IF NOT EXISTS `{TABLES_TABLE}` (name VARCHAR(64) COLLATE utf8mb4_bin PRIMARY KEY,"
-        " structure LONGTEXT CHARACTER SET utf8mb4 NOT NULL, since BIGINT NOT NULL) ENGINE = InnoDB"
-    ),
-    GLOBAL_TABLE: (
-        f"CREATE TABLE IF NOT EXISTS `{GLOBAL_TABLE}` (id VARCHAR(255) COLLATE utf8mb4_bin PRIMARY KEY,"
-        " participants VARCHAR(1000) CHARACTER SET utf8mb4 NOT NULL) ENGINE = InnoDB"
-    ),
-}
+
+
+def our_tables(registry: str) -> dict[str, str]:
+    """The two tables by name, each with what creates it."""
+    return {
+        registry: (
+            f"CREATE TABLE IF NOT EXISTS `{registry}` (name VARCHAR(64) COLLATE utf8mb4_bin PRIMARY KEY,"
+            " structure LONGTEXT CHARACTER SET utf8mb4 NOT NULL, since BIGINT NOT NULL) ENGINE = InnoDB"
+        ),
+        GLOBAL_TABLE: (
+            f"CREATE TABLE IF NOT EXISTS `{GLOBAL_TABLE}` (id VARCHAR(255) COLLATE utf8mb4_bin PRIMARY KEY,"
+            " participants VARCHAR(1000) CHARACTER SET utf8mb4 NOT NULL) ENGINE = InnoDB"
+        ),
+    }
 
 
 @dataclass(frozen=True)
@@ -66,15 +74,15 @@ def registered_as(structure: Structure, names: Iterable[str]) -> Registered:
     return Registered(structure.name, columns, structure.key_name, structure.key)
 
 
-def read_registered(cursor: Any, database: str) -> dict[str, Registered] | None:
+def read_registered(cursor: Any, address: Address) -> dict[str, Registered] | None:
     """The captured tables by name; None if setup has not been here."""
     cursor.execute(
         "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
-        (database, TABLES_TABLE),
+        (address.database, address.registry),
     )
     if cursor.fetchone() is None:
         return None
-    cursor.execute(f"SELECT name, structure, since FROM `{TABLES_TABLE}` ORDER BY name")
+    cursor.execute(f"SELECT name, structure, since FROM `{address.registry}` ORDER BY name")
     found = {}
     for name, text, since in cursor.fetchall():
         found[name] = _decoded(name, text, since)
@@ -112,12 +120,12 @@ def _encoded(table: Registered) -> str:
     return json.dumps(described)
 
 
-def write_registered(cursor: Any, tables: Iterable[Registered], gone: Iterable[str]) -> None:
+def write_registered(cursor: Any, registry: str, tables: Iterable[Registered], gone: Iterable[str]) -> None:
     """Adds or replaces tables and removes others, in the caller's transaction."""
     for name in gone:
-        cursor.execute(f"DELETE FROM `{TABLES_TABLE}` WHERE name = %s", (name,))
+        cursor.execute(f"DELETE FROM `{registry}` WHERE name = %s", (name,))
     for table in tables:
         cursor.execute(
-            f"REPLACE INTO `{TABLES_TABLE}` (name, structure, since) VALUES (%s, %s, %s)",
+            f"REPLACE INTO `{registry}` (name, structure, since) VALUES (%s, %s, %s)",
             (table.name, _encoded(table), table.since),
         )

@@ -15,7 +15,7 @@ from rollview.errors import CaptureRefused, RollviewError
 from rollview.sources.mariadb.connection import Server
 from rollview.sources.mariadb.declarations import quote
 from rollview.sources.mariadb.log_stream import LogStream
-from rollview.sources.mariadb.registered import CREATE
+from rollview.sources.mariadb.registered import our_tables
 from rollview.sources.mariadb.server_log import server_state, written_position
 
 _OLDEST = (10, 5)
@@ -173,10 +173,17 @@ def _user(cursor: Any) -> str:
     return f"'{name}'@'{host}'"
 
 
+def grant_database(server: Server, cursor: Any) -> str:
+    """What lets us read every table of the database, and ship keys."""
+    database = quote(server.address.database)
+    return f"GRANT SELECT, CREATE TEMPORARY TABLES ON {database}.* TO {_user(cursor)};"
+
+
 def grants_for_ours(server: Server, cursor: Any, missing: Iterable[str]) -> tuple[str, ...]:
     """What an administrator does where we may not make our own tables that are missing; else nothing."""
-    if not any(_may_not_create(cursor, CREATE[name]) for name in missing):
+    ours = our_tables(server.address.registry)
+    if not any(_may_not_create(cursor, ours[name]) for name in missing):
         return ()
     database, user = quote(server.address.database), _user(cursor)
-    grants = [f"GRANT SELECT, INSERT, DELETE, DROP ON {database}.{quote(name)} TO {user};" for name in CREATE]
-    return (f"USE {database};", *(f"{statement};" for statement in CREATE.values()), *grants)
+    grants = [f"GRANT SELECT, INSERT, DELETE, DROP ON {database}.{quote(name)} TO {user};" for name in ours]
+    return (f"USE {database};", *(f"{statement};" for statement in ours.values()), *grants)

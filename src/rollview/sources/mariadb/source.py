@@ -8,9 +8,11 @@ reading saw.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,11 @@ from rollview.errors import (
 from rollview.sources.mariadb.capture import Capture
 from rollview.sources.mariadb.connection import Server, parse_address
 from rollview.sources.mariadb.fingerprint import Fingerprint
-from rollview.sources.mariadb.install import check, clear_markers, install, uninstall
+from rollview.sources.mariadb.install import check, clear_markers, database_statements, install, uninstall
 from rollview.sources.mariadb.load import load
 from rollview.sources.mariadb.lookup import PlannedLookups, can_push, comparable
 from rollview.sources.mariadb.position import parse_log_position, parse_read_point
-from rollview.sources.mariadb.registered import Registered, read_registered
+from rollview.sources.mariadb.registered import REGISTRY, Registered, read_registered
 from rollview.sources.mariadb.requirements import check_version, unfit_settings
 from rollview.sources.mariadb.server_log import in_doubt, written_position
 from rollview.sources.mariadb.snapshot import Snapshots
@@ -51,14 +53,16 @@ from rollview.sources.source import (
 _TIMEOUT_SECONDS = 60.0
 _IN_DOUBT_SECONDS = 10.0
 _MOMENT_SECONDS = 0.01
-_OPTIONS = ("server_id", "timeout")
+_OPTIONS = ("registry", "server_id", "timeout")
+_REGISTRY = re.compile("[A-Za-z0-9_]{1,40}")
 
 
 class MariaDBSource:
     """The tables of one database of a MariaDB server.
 
-    Options: `timeout`, seconds to wait for the server to say something, and `server_id`, by which the server
-    knows the reader of its log; without it every stream takes one at random, so that several can read.
+    Options: `timeout`, seconds to wait for the server to say something; `server_id`, by which the server
+    knows the reader of its log; without it every stream takes one at random, so that several can read; and
+    `registry`, which tells what is captured for this project from what is captured for another one.
     """
 
     kind = "mariadb"
@@ -66,7 +70,8 @@ class MariaDBSource:
     def __init__(self, name: str, dsn: str, options: Mapping[str, str] = {}) -> None:
         self.name = name
         address, password = parse_address(name, dsn)
-        server_id, timeout = _options(name, options)
+        server_id, timeout = _numbers(name, options)
+        address = replace(address, registry=_registry(name, options))
         self._server = Server(name, address, password, timeout)
         self._snapshots = Snapshots(self._server)
         self._fingerprint = Fingerprint(self._server)
@@ -102,6 +107,11 @@ class MariaDBSource:
             self._capture.restart()
         return prepared
 
+    def schema_statements(self, schema: str) -> tuple[str, ...]:
+        """The rights to read the log and all tables of the database, and our own two tables."""
+        self._server.close()
+        return database_statements(self._server, schema)
+
     def remove(self) -> SetupResult:
         """Drops the two tables that setup made."""
         self._capture.restart()
@@ -114,7 +124,7 @@ class MariaDBSource:
         try:
             with self._server.session() as connection, connection.cursor() as cursor:
                 version = check_version(self.name, cursor)
-                tables = read_registered(cursor, self._server.address.database)
+                tables = read_registered(cursor, self._server.address)
                 unfit = unfit_settings(cursor)
                 written = written_position(cursor)
                 cursor.execute("SHOW BINARY LOGS")
@@ -238,7 +248,7 @@ class MariaDBSource:
             return
         # Another process may have run setup since.
         with connection.cursor() as cursor:
-            self._tables = read_registered(cursor, self._server.address.database) or {}
+            self._tables = read_registered(cursor, self._server.address) or {}
         now = {each.name: self._tables.get(each.name, each) for each in known}
         damaged = self._fingerprint.damaged(connection, now)
         for table in tables:
@@ -254,7 +264,7 @@ class MariaDBSource:
         if known is None or not types.items() <= known.types.items():
             # Another process may have run setup since.
             with connection.cursor() as cursor:
-                self._tables = read_registered(cursor, self._server.address.database) or {}
+                self._tables = read_registered(cursor, self._server.address) or {}
             known = self._tables.get(table.name)
         if known is None:
             raise NotSetUp(
@@ -277,12 +287,20 @@ class MariaDBSource:
             )
 
 
-def _options(name: str, options: Mapping[str, str]) -> tuple[int | None, float]:
+def _registry(name: str, options: Mapping[str, str]) -> str:
+    chosen = options.get("registry", "")
+    if chosen and not _REGISTRY.fullmatch(chosen):
+        hint = "up to 40 letters, digits and underscores"
+        raise OptionError(f"source {name}: {chosen} cannot name a registry", subject="registry", hint=hint)
+    return f"{REGISTRY}_{chosen}" if chosen else REGISTRY
+
+
+def _numbers(name: str, options: Mapping[str, str]) -> tuple[int | None, float]:
     for option in sorted(options.keys() - set(_OPTIONS)):
-        hint = f"the options are {' and '.join(f'`{known}`' for known in _OPTIONS)}"
+        hint = f"the options are {', '.join(f'`{known}`' for known in _OPTIONS)}"
         raise OptionError(f"source {name}: unknown option {option}", subject=option, hint=hint)
     numbers: list[float | None] = []
-    for option in _OPTIONS:
+    for option in ("server_id", "timeout"):
         text = options.get(option)
         try:
             numbers.append(None if text is None else int(text) if option == "server_id" else float(text))

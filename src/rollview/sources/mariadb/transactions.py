@@ -24,7 +24,7 @@ from rollview.sources.mariadb.events import Event, LoggedStatement
 from rollview.sources.mariadb.groups import Group, Prepared
 from rollview.sources.mariadb.logged_tables import LoggedTable, LoggedTables, UnreadableTable
 from rollview.sources.mariadb.position import LogPosition, Position
-from rollview.sources.mariadb.registered import CREATE, GLOBAL_TABLE, TABLES_TABLE, registered_damage
+from rollview.sources.mariadb.registered import GLOBAL_TABLE, registered_damage
 from rollview.sources.mariadb.row_image import UnknownImage, Values
 from rollview.sources.mariadb.statements import End, Meaning, meaning_of
 from rollview.sources.mariadb.table_map import table_id
@@ -164,11 +164,11 @@ class Transactions:
         try:
             images = table.images.read(data, at, event.kind in events.UPDATED)
         except UnknownImage as error:
-            if table.name in CREATE:
+            if table.name in (GLOBAL_TABLE, self._tables.registry):
                 raise self._lost(f"rows of {self._source}.{table.name} cannot be read: {error}") from error
             self._lose(group, table.name, Damage(f"its rows cannot be read: {error}"))
             return
-        if table.name == TABLES_TABLE:
+        if table.name == self._tables.registry:
             self.registered_anew = True
             self._register(event.kind, images, group)
         elif table.name == GLOBAL_TABLE:

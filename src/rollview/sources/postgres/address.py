@@ -18,7 +18,8 @@ from rollview.sources.postgres.embedded import PREFIX, EmbeddedPostgres
 
 _TIMEOUT_SECONDS = 30.0
 _MOST_NAME = 63
-_KNOWN = ("schema", "slot", "timeout")
+_KNOWN = ("publication", "schemas", "slot", "timeout")
+_DEFAULT_SCHEMA = "public"
 # Values travel as text, in the log as in answers, and a text must mean one value whatever the server's own
 # settings are. A commit of ours waits for the local disk, never for a standby.
 _SETTINGS = {
@@ -38,15 +39,29 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Address:
-    """A database with one schema of it. `slot` names the replication slot and the publication alike."""
+    """A database. `slot` names the replication slot, and the publication unless the owner's is named.
+
+    If `schemas` are given, views may read these and no others.
+    """
 
     source: str
     # Not shown: a password may be among them.
     parameters: Mapping[str, Any] = field(repr=False)
-    schema: str
+    schemas: tuple[str, ...]
     slot: str
+    owners_publication: str
     timeout: float
     embedded: EmbeddedPostgres | None = None
+
+    @property
+    def schema(self) -> str:
+        """The schema that `source.table` means."""
+        return self.schemas[0] if self.schemas else _DEFAULT_SCHEMA
+
+    @property
+    def publication(self) -> str:
+        """The name of the publication."""
+        return self.owners_publication or self.slot
 
     @property
     def secrets(self) -> Secrets:
@@ -104,7 +119,9 @@ def address_of(source: str, dsn: str, options: Mapping[str, str]) -> Address:
             subject="slot",
             hint=f"up to {_MOST_NAME} lowercase letters, digits and underscores",
         )
-    return Address(source, parameters, options.get("schema", "public"), slot, timeout, embedded)
+    schemas = tuple(name.strip() for name in options.get("schemas", "").split(",") if name.strip())
+    owners = options.get("publication", "")
+    return Address(source, parameters, schemas, slot, owners, timeout, embedded)
 
 
 def _check_ports(source: str, ports: str) -> None:

@@ -58,7 +58,7 @@ def damage(table: Registered, now: Fingerprint, place: str) -> Damage | None:
 
 
 def _damaged_identity(table: Registered, now: TableFingerprint, place: str) -> str:
-    if (table.schema, table.name) != (now.schema, now.name):
+    if (table.schema, table.relation) != (now.schema, now.name):
         return f"table {place} was renamed to {now.schema}.{now.name}"
     if now.kind != table.kind:
         return f"table {place} is not the kind of table any more that it was"

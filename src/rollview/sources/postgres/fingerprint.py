@@ -13,21 +13,22 @@ from typing import Any, NamedTuple
 
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection
+from rollview.sources.postgres.membership import member_sql
 from rollview.sources.postgres.partitions import BELOW, TREE, Partition, partitions_of
-from rollview.sources.postgres.registration import CatalogRow, Registered
+from rollview.sources.postgres.registration import CatalogRow, Registered, registration_id
 
 # Whoever alters a column, a comment, a partition or a member of a publication leaves another xmin.
 _GLANCE = f"""
     SELECT encode(sha256(convert_to(concat_ws('|', p.oid, p.xmin,
-        (SELECT d.xmin FROM pg_description d
-         WHERE d.classoid = 'pg_publication'::regclass AND d.objoid = p.oid AND d.objsubid = 0),
+        (SELECT d.xmin FROM pg_description d WHERE d.classoid = 'pg_largeobject'::regclass
+         AND d.objoid = %(registration)s::oid AND d.objsubid = 0),
         (SELECT string_agg(concat_ws(',', e.oid, e.xmin), ';' ORDER BY e.oid)
          FROM pg_enum e WHERE e.oid = ANY(%(labels)s::oid[])),
         (SELECT string_agg(concat_ws(',', c.oid, n.nspname, c.relname, c.relkind, c.relpersistence,
                 c.relreplident, c.relfilenode, c.reltoastrelid, row_security_active(c.oid), r.oid, r.xmin,
                 EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid)), ';' ORDER BY c.oid)
          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-         LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
+         LEFT JOIN LATERAL ({{member}}) r ON true
          WHERE c.oid = ANY(%(tables)s::oid[])),
         (SELECT string_agg(concat_ws(',', a.attrelid, a.attnum, a.xmin), ';' ORDER BY a.attrelid, a.attnum)
          FROM pg_attribute a WHERE a.attrelid = ANY(%(tables)s::oid[]) AND a.attnum > 0),
@@ -42,8 +43,9 @@ _GLANCE = f"""
 _LOOK = f"""
     SELECT p.oid::int8, p.xmin::text,
         p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AND NOT p.pubviaroot
-            AND coalesce(to_jsonb(p) ->> 'pubgencols', 's') = 's',
-        coalesce(obj_description(p.oid, 'pg_publication'), ''),
+            AND (coalesce(to_jsonb(p) ->> 'pubgencols', 's') = 's' OR NOT EXISTS (SELECT FROM pg_attribute a
+                WHERE a.attrelid = ANY(%(tables)s::oid[]) AND a.attgenerated = 's')),
+        coalesce(obj_description(%(registration)s::oid, 'pg_largeobject'), ''),
         (SELECT jsonb_object_agg(e.oid, e.xmin::text) FROM pg_enum e WHERE e.oid = ANY(%(labels)s::oid[])),
         (SELECT jsonb_agg(jsonb_build_object(
             'id', c.oid::int8, 'schema', n.nspname, 'name', c.relname,
@@ -52,8 +54,8 @@ _LOOK = f"""
             'has_children', EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
             'file', c.relfilenode::int8, 'toast', c.reltoastrelid::int8,
             'member', CASE WHEN r.oid IS NOT NULL THEN jsonb_build_array(r.oid::int8, r.xmin::text) END,
-            'has_row_filter', to_jsonb(r) ->> 'prqual' IS NOT NULL,
-            'has_column_list', to_jsonb(r) ->> 'prattrs' IS NOT NULL,
+            'has_row_filter', r.entry ->> 'prqual' IS NOT NULL,
+            'has_column_list', r.entry ->> 'prattrs' IS NOT NULL,
             'partitions', CASE WHEN c.relkind = 'p' THEN {TREE} END,
             'has_member_below', c.relkind = 'p' AND EXISTS ({BELOW.format(root="c.oid")}
                 SELECT FROM below JOIN pg_publication_rel m ON m.prpubid = p.oid AND m.prrelid = inhrelid),
@@ -63,7 +65,7 @@ _LOOK = f"""
                 FROM pg_attribute a LEFT JOIN pg_collation l ON l.oid = a.attcollation
                 WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)))
          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-         LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
+         LEFT JOIN LATERAL ({{member}}) r ON true
          WHERE c.oid = ANY(%(tables)s::oid[]))
     FROM pg_publication p WHERE p.pubname = %(publication)s
 """
@@ -106,7 +108,7 @@ class TableFingerprint:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """The publication with its comment, and tables by id. `labels` are rows of enum types' values."""
+    """The publication, the comment that registers, and tables by id. `labels` are rows of enums' values."""
 
     publication: CatalogRow
     publishes_all: bool
@@ -117,18 +119,29 @@ class Fingerprint:
 
 def glance(connection: Connection, address: Address, tables: Collection[Registered]) -> str:
     """A digest of what `look` would find: if it is the same, so is all else. Empty without a publication."""
-    row = connection.execute(_GLANCE, _sought(address, tables)).fetchone()
+    row = connection.execute(_of(_GLANCE, connection), _sought(address, tables)).fetchone()
     return str(row[0]) if row is not None else ""
 
 
 def _sought(address: Address, tables: Collection[Registered]) -> dict[str, Any]:
     labels = [label for table in tables for column in table.columns for label, _ in column.labels]
-    return {"publication": address.slot, "tables": [table.id for table in tables], "labels": labels}
+    return {
+        "publication": address.publication,
+        "registration": registration_id(address),
+        "tables": [table.id for table in tables],
+        "labels": labels,
+    }
+
+
+def _of(query: str, connection: Connection) -> bytes:
+    """The query as this server understands it."""
+    member = member_sql(connection.info.server_version, "c.oid", "c.relnamespace")
+    return query.replace("{member}", member).encode()
 
 
 def look(connection: Connection, address: Address, tables: Collection[Registered]) -> Fingerprint | None:
     """These tables as they are now; None if there is no publication."""
-    row = connection.execute(_LOOK, _sought(address, tables)).fetchone()
+    row = connection.execute(_of(_LOOK, connection), _sought(address, tables)).fetchone()
     if row is None:
         return None
     identity, xmin, publishes_all, comment, found_labels, found = row

@@ -1,4 +1,4 @@
-"""setup and remove: replica identity, publication, replication slot.
+"""setup and remove: replica identity, publication, what is registered, replication slot.
 
 Everything is checked first. What we may not do ourselves, or what needs a restart, is told as statements for
 an administrator, and then nothing is done at all.
@@ -7,7 +7,8 @@ an administrator, and then nothing is done at all.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 import psycopg
 
@@ -15,13 +16,26 @@ from rollview.errors import CaptureRefused, SourceFailed
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection, quote, transaction
 from rollview.sources.postgres.install_plan import InstallPlan
-from rollview.sources.postgres.plan_publication import (
-    plan_identity_back,
-    plan_publication,
+from rollview.sources.postgres.plan_publication import plan_publication
+from rollview.sources.postgres.publication import (
+    identities_elsewhere,
+    identities_to_give_back,
+    identity_statement,
+    logs_as_before,
     read_publication,
 )
+from rollview.sources.postgres.read_point import present
+from rollview.sources.postgres.registration import (
+    Beginning,
+    Registration,
+    read_registration,
+    registration_id,
+    registration_statement,
+)
+from rollview.sources.postgres.schema_function import drop_statement, schema_functions
 from rollview.sources.postgres.slot import create_slot, drop_slot, slot_changes, slot_obstacles, slot_of
 from rollview.sources.postgres.structure import Structure, structures
+from rollview.sources.postgres.writers import await_writers
 from rollview.sources.source import SetupResult, Table
 
 OLDEST_VERSION = 130000
@@ -40,30 +54,46 @@ def install(connection: Connection, address: Address, tables: Sequence[Table]) -
     if not plan.needed:
         if plan.statements:
             _run(connection, address, plan.statements)
+        if plan.registration is not None:
+            since = present(connection).position
+            beginning = Beginning(since, await_writers(connection, address, plan.fresh), None)
+            registration = _begun(plan.registration, plan.begun, beginning)
+            statement = registration_statement(address, registration, connection.info.server_version)
+            _run(connection, address, [statement])
         create_slot(connection, address, _readable_since(connection, address))
     return plan.result
+
+
+def _begun(registration: Registration, names: Collection[str], beginning: Beginning) -> Registration:
+    """The same with tables whose capture begins here."""
+    tables = {
+        name: replace(table, beginning=beginning) if name in names else table
+        for name, table in registration.tables.items()
+    }
+    return replace(registration, tables=tables)
 
 
 def _plan_install(connection: Connection, address: Address, tables: Sequence[Table]) -> InstallPlan:
     """Everything that can be known before; nothing is changed."""
     _check_server(connection, address)
-    known = structures(connection, address.schema)
+    known = structures(connection, address)
     wanted = {
         table: _capturable(address, table.name, known)
         for table in sorted(tables, key=lambda table: table.name)
     }
     plan = InstallPlan()
-    plan.needed += slot_obstacles(connection, address)
-    plan.needed += _reading_grants(connection, address, wanted.values())
     for table in wanted.values():
         plan.warnings += [
             f"column {address.source}.{table.name}.{name} cannot be used in views: its type is {kind}"
             for name, kind in table.unmapped
         ]
     plan_publication(connection, address, plan, wanted, known.values())
+    plan.needed += slot_obstacles(connection, address)
+    plan.needed += _reading_grants(connection, [t for t in wanted.values() if t.id not in plan.granted])
     if not plan.ours:
         plan.needed += ["BEGIN;", *(f"{statement};" for statement in plan.statements), "COMMIT;"]
     slot = slot_of(connection, address)
+    plan.is_first = slot is None and read_registration(connection, address) is None
     since = sys.maxsize if plan.has_new_publication else _readable_since(connection, address)
     plan.done += slot_changes(address, slot, since)
     if slot is not None and not slot.is_lost and slot.warning:
@@ -72,8 +102,7 @@ def _plan_install(connection: Connection, address: Address, tables: Sequence[Tab
 
 
 def _readable_since(connection: Connection, address: Address) -> int:
-    publication = read_publication(connection, address)
-    registration = publication.registration if publication is not None else None
+    registration = read_registration(connection, address)
     return registration.readable_since if registration is not None else 0
 
 
@@ -81,15 +110,23 @@ def uninstall(connection: Connection, address: Address) -> SetupResult:
     """Takes back all of it: first the slot, because of which the server keeps its log."""
     done = drop_slot(connection, address)
     publication = read_publication(connection, address)
-    if publication is None:
-        return SetupResult(done=tuple(done))
+    registration = read_registration(connection, address) or Registration()
     plan = InstallPlan()
-    known = {each.id: each for each in structures(connection, address.schema).values()}
-    for table in publication.tables.values():
-        plan_identity_back(plan, table, known.get(table.id))
-    plan.add(
-        f"DROP PUBLICATION {quote(address.slot)}", f"dropped publication {address.slot}", publication.is_ours
-    )
+    elsewhere = identities_elsewhere(connection, address)
+    known = {each.id: each for each in structures(connection, address).values() if each.id not in elsewhere}
+    for table in known.values():
+        for each, identity in identities_to_give_back(table, registration.identities):
+            plan.add(identity_statement(each, identity), logs_as_before(each), each.is_ours)
+    if publication is not None and not address.owners_publication:
+        sentence = f"dropped publication {address.publication}"
+        plan.add(f"DROP PUBLICATION {quote(address.publication)}", sentence, publication.is_ours)
+    for function in schema_functions(connection, address).values():
+        plan.add(drop_statement(function), f"dropped the function of {function.schema}", function.is_ours)
+    row = connection.execute(
+        "SELECT FROM pg_largeobject_metadata WHERE oid = %s::oid", (registration_id(address),)
+    ).fetchone()
+    if row is not None:
+        plan.add(f"SELECT lo_unlink({registration_id(address)}::oid)", "", True)
     if not plan.ours:
         return SetupResult(done=tuple(done), needed=tuple(f"{statement};" for statement in plan.statements))
     _run(connection, address, plan.statements)
@@ -120,9 +157,9 @@ def _capturable(address: Address, name: str, known: dict[str, Structure]) -> Str
     place = f"{address.source}.{name}"
     if name not in known:
         raise CaptureRefused(
-            f"source {address.source} has no table {name} in schema {address.schema}",
+            f"source {address.source} has no table {name}",
             subject=place,
-            hint="check the views' FROM; another schema is chosen by the option `schema`",
+            hint="check the views' FROM, and the option `schemas`",
         )
     if known[name].obstacles:
         raise CaptureRefused(
@@ -133,14 +170,25 @@ def _capturable(address: Address, name: str, known: dict[str, Structure]) -> Str
     return known[name]
 
 
-def _reading_grants(connection: Connection, address: Address, tables: Iterable[Structure]) -> list[str]:
-    row = connection.execute(
-        "SELECT current_user, has_schema_privilege(%s, 'USAGE')", (address.schema,)
-    ).fetchone()
+def _reading_grants(connection: Connection, tables: Sequence[Structure]) -> list[str]:
+    """What lets us read these tables."""
+    rows = connection.execute(
+        "SELECT n.nspname::text FROM pg_namespace n WHERE n.nspname = ANY(%s)"
+        " AND NOT has_schema_privilege(n.oid, 'USAGE') ORDER BY 1",
+        (sorted({table.schema for table in tables}),),
+    ).fetchall()
+    role = quote(role_of(connection))
+    needed = [f"GRANT USAGE ON SCHEMA {quote(schema)} TO {role};" for (schema,) in rows]
+    return needed + [
+        f"GRANT SELECT ON {table.qualified} TO {role};" for table in tables if not table.readable
+    ]
+
+
+def role_of(connection: Connection) -> str:
+    """Who we are at the server."""
+    row = connection.execute("SELECT current_user::text").fetchone()
     assert row is not None
-    role, usable = quote(row[0]), row[1]
-    needed = [] if usable else [f"GRANT USAGE ON SCHEMA {quote(address.schema)} TO {role};"]
-    return needed + [f"GRANT SELECT ON {t.qualified} TO {role};" for t in tables if not t.readable]
+    return str(row[0])
 
 
 def _run(connection: Connection, address: Address, statements: Iterable[str]) -> None:
@@ -155,8 +203,8 @@ def _run(connection: Connection, address: Address, statements: Iterable[str]) ->
         except psycopg.errors.LockNotAvailable:
             if attempt == _ATTEMPTS - 1:
                 raise SourceFailed(
-                    f"source {address.source}: a table stayed locked for {_ATTEMPTS * _LOCK_SECONDS} s by a"
-                    " transaction that has written to it and is still open",
+                    f"source {address.source}: a table stayed locked for {_ATTEMPTS * _LOCK_SECONDS} s by"
+                    " a transaction that uses it and is still open",
                     subject=address.source,
                     hint="end that transaction (see pg_stat_activity and pg_prepared_xacts), then try again",
                 ) from None

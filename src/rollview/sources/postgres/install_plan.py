@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rollview.sources.postgres.registration import Registration
 from rollview.sources.source import SetupResult
 
 
@@ -11,7 +12,9 @@ from rollview.sources.source import SetupResult
 class InstallPlan:
     """What is to be done. `needed` is for the administrator; `statements` make one transaction.
 
-    With `has_new_publication` the server cannot read what it has logged before.
+    Then the writers of `fresh` tables are waited for, and it is registered; `begun` are those of them that
+    were not captured before. `granted` are tables that the statements let us read. With
+    `has_new_publication` the server cannot read what it has logged before.
     """
 
     statements: list[str] = field(default_factory=list)
@@ -19,7 +22,12 @@ class InstallPlan:
     warnings: list[str] = field(default_factory=list)
     needed: list[str] = field(default_factory=list)
     ours: bool = True
+    granted: set[int] = field(default_factory=set)
+    fresh: tuple[int, ...] = ()
+    begun: frozenset[str] = frozenset()
+    registration: Registration | None = None
     has_new_publication: bool = False
+    is_first: bool = False
 
     def add(self, statement: str, sentence: str, ours: bool) -> None:
         """A statement, what it does, and whether we may run it."""
@@ -32,4 +40,4 @@ class InstallPlan:
     def result(self) -> SetupResult:
         """As the source tells it."""
         done = () if self.needed else tuple(self.done)
-        return SetupResult(done, tuple(self.warnings), tuple(self.needed))
+        return SetupResult(done, tuple(self.warnings), tuple(self.needed), self.is_first)

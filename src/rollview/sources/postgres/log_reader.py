@@ -54,7 +54,7 @@ class LogReader:
         self._hold_seconds = hold_seconds
         self._lock = threading.RLock()
         self._spill = SpillFiles()
-        self._identity = PartitionIdentity()
+        self._identity = PartitionIdentity(address)
         self._stream: LogStream | None = None
         self._place = ""
         self._confirmed = 0

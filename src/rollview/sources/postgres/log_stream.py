@@ -12,7 +12,7 @@ from rollview.errors import UnrepresentableValue
 from rollview.sources.postgres import pgoutput
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.collector import GLOBAL_PREFIX, Collector, Transaction, global_part
-from rollview.sources.postgres.logged_tables import LoggedRelation, LoggedTables
+from rollview.sources.postgres.logged_tables import LoggedRelation, LoggedTable, LoggedTables
 from rollview.sources.postgres.pgoutput import DELETE, INSERT, OLD, UPDATE, End, ValueNotLogged, tuple_at
 from rollview.sources.postgres.position import LogPosition
 from rollview.sources.postgres.read_point import MARKER_PREFIX
@@ -98,6 +98,8 @@ class LogStream:
         """Adds what happened to one row; how many changed rows that makes."""
         assert self._open is not None
         table = relation.table
+        if self._is_too_early(table):
+            return 0
         if self._open.lost and self._open.has_lost(table):
             self._open.fill(table)
             return 0
@@ -143,6 +145,13 @@ class LogStream:
         transaction.lose_rows(table, reason)
         return True
 
+    def _is_too_early(self, table: LoggedTable) -> bool:
+        """Whether the open transaction is from before the capture of a table began."""
+        assert self._open is not None
+        since, halves, before = table.registered.beginning
+        commit = self._open.commit
+        return commit < since or (bool(halves) and self._open.xid in halves and commit < (before or 0))
+
     def _control(self, kind: int, message: bytes) -> bool:
         """All other messages; whether a transaction has ended, or nothing is open."""
         if kind == pgoutput.BEGIN:
@@ -166,7 +175,8 @@ class LogStream:
                 if relation is not None and self._open is not None:
                     for table in relation.strays or (relation.table,):
                         is_whole = not relation.strays and not relation.partition
-                        self._open.lose_rows(table, f"{relation.shown} was truncated", is_whole)
+                        if not self._is_too_early(table):
+                            self._open.lose_rows(table, f"{relation.shown} was truncated", is_whole)
         else:
             return self._two_phase(kind, message)
         return False

@@ -109,8 +109,12 @@ class Stored(Protocol):
         """Tells it from any other."""
 
     @property
+    def schema(self) -> str:
+        """Where it is."""
+
+    @property
     def name(self) -> str:
-        """Without its schema."""
+        """As sentences name it."""
 
     @property
     def qualified(self) -> str:

@@ -1,7 +1,8 @@
-"""The statements that lead from the publication as it is to the one that is wanted, and register it.
+"""The statements that lead to the publication that is wanted, and what is registered when they are done.
 
-A table that is as it was registered is left alone. All others are registered anew: under a lock, as complete
-from here on. What others did to the publication, such as a row filter, is undone.
+A table that is as it was registered is left alone. All others are registered anew, as complete from here on.
+What others did to the publication, such as a row filter, is undone. A publication that its owner has named in
+the project file is never altered from here: what it lacks is told.
 """
 
 from __future__ import annotations
@@ -10,55 +11,35 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from rollview.errors import CaptureRefused
 from rollview.sources.postgres.address import Address
-from rollview.sources.postgres.connections import Connection, quote
+from rollview.sources.postgres.connections import Connection, quote, text_literal
 from rollview.sources.postgres.damage import Damage, combined, damage, damage_of_all
 from rollview.sources.postgres.fingerprint import Fingerprint, look
 from rollview.sources.postgres.install_plan import InstallPlan
-from rollview.sources.postgres.partitions import TABLE, to_alter
+from rollview.sources.postgres.partitions import Stored, to_alter
+from rollview.sources.postgres.publication import (
+    Publication,
+    identities_elsewhere,
+    identities_to_give_back,
+    identity_statement,
+    logs_as_before,
+    note_of,
+    publication_options,
+    read_publication,
+)
 from rollview.sources.postgres.registration import (
     Registered,
     Registration,
+    Released,
     Renewal,
-    decode,
+    read_registration,
     register,
-    registration_statement,
 )
+from rollview.sources.postgres.schema_function import SchemaFunction, schema_functions
 from rollview.sources.postgres.slot import slot_of
-from rollview.sources.postgres.structure import GENERATED_SINCE, Structure
+from rollview.sources.postgres.structure import Structure
 from rollview.sources.source import Table
-
-
-@dataclass(frozen=True)
-class Publication:
-    """The publication as it is now. `members` are the ids of its tables; `is_ours`: we may alter it.
-
-    `registration` is what its comment says, None if that is not what setup wrote.
-    """
-
-    registration: Registration | None
-    members: frozenset[int]
-    is_ours: bool
-    is_of_all_tables: bool
-
-    @property
-    def tables(self) -> Mapping[str, Registered]:
-        """The registered tables."""
-        return self.registration.tables if self.registration is not None else {}
-
-
-def read_publication(connection: Connection, address: Address) -> Publication | None:
-    """The publication with what its comment says; None if there is none."""
-    row = connection.execute(
-        "SELECT pg_has_role(p.pubowner, 'USAGE'), coalesce(obj_description(p.oid, 'pg_publication'), ''),"
-        " ARRAY(SELECT r.prrelid::int8 FROM pg_publication_rel r WHERE r.prpubid = p.oid), p.puballtables"
-        " FROM pg_publication p WHERE p.pubname = %s",
-        (address.slot,),
-    ).fetchone()
-    if row is None:
-        return None
-    is_ours, comment, members, is_of_all_tables = row
-    return Publication(decode(comment), frozenset(members), is_ours, is_of_all_tables)
 
 
 def plan_publication(
@@ -68,27 +49,12 @@ def plan_publication(
     wanted: Mapping[Table, Structure],
     known: Iterable[Structure],
 ) -> None:
-    """Adds the statements to a plan."""
-    planning = _Planning(connection, address, plan, wanted)
-    planning.lock()
-    planning.set_identities()
-    planning.alter(known)
+    """Adds the statements to a plan, and what is registered when they are done."""
+    planning = _Planning(connection, address, plan, wanted, {each.id: each for each in known})
+    planning.release()
+    planning.create()
+    planning.capture()
     planning.register()
-
-
-def plan_identity_back(plan: InstallPlan, table: Registered, now: Structure | None) -> None:
-    """Gives a table the replica identity that it had, if it is still the one that we gave it.
-
-    A partition that was not there when its table was registered had the one that all new tables have.
-    """
-    if now is None or now.id != table.id:
-        return
-    had = {table.id: table.identity} | {each.id: each.identity for each in table.partitions}
-    for each in now.stored:
-        before = had.get(each.id, "DEFAULT")
-        if each.kind == TABLE and each.identity == "FULL" and before != "FULL":
-            statement = f"ALTER TABLE {each.qualified} REPLICA IDENTITY {before}"
-            plan.add(statement, f"table {each.name} logs old rows as before", each.is_ours)
 
 
 def _as_asked(registered: Registered, table: Table) -> Registered:
@@ -105,12 +71,13 @@ def _as_asked(registered: Registered, table: Table) -> Registered:
 
 @dataclass(frozen=True)
 class _Planning:
-    """`wanted` are the tables to be captured, as views know them and as they are."""
+    """`wanted` are the tables to be captured, as views know them and as they are; `known` are all by id."""
 
     connection: Connection
     address: Address
     plan: InstallPlan
     wanted: Mapping[Table, Structure]
+    known: Mapping[int, Structure]
 
     @cached_property
     def before(self) -> Publication | None:
@@ -118,38 +85,51 @@ class _Planning:
         return read_publication(self.connection, self.address)
 
     @cached_property
-    def now(self) -> Fingerprint | None:
-        """How the wanted tables and the registered ones are: one may be another table by now."""
-        registered = self.before.tables if self.before is not None else {}
-        fresh = [register(structure, table.columns) for table, structure in self.wanted.items()]
-        return look(self.connection, self.address, [*registered.values(), *fresh])
+    def registration(self) -> Registration | None:
+        """What is registered."""
+        return read_registration(self.connection, self.address)
 
     @cached_property
-    def is_ours(self) -> bool:
-        """Whether the publication is the one that setup created."""
-        registration = self.before.registration if self.before is not None else None
-        was = registration.publication if registration is not None else None
+    def functions(self) -> Mapping[str, SchemaFunction]:
+        """What an administrator has left for us."""
+        return schema_functions(self.connection, self.address)
+
+    @property
+    def old(self) -> Mapping[str, Registered]:
+        """The registered tables."""
+        return self.registration.tables if self.registration is not None else {}
+
+    @cached_property
+    def now(self) -> Fingerprint | None:
+        """How the wanted tables and the registered ones are: one may be another table by now."""
+        fresh = [register(structure, table.columns) for table, structure in self.wanted.items()]
+        return look(self.connection, self.address, [*self.old.values(), *fresh])
+
+    @cached_property
+    def is_known(self) -> bool:
+        """Whether the publication is the one that was registered."""
+        was = self.registration.publication if self.registration is not None else None
         return was is not None and self.now is not None and was.id == self.now.publication.id
 
     @cached_property
     def of_all(self) -> str:
         """What happened to the publication."""
-        registration = self.before.registration if self.before is not None else None
-        if self.now is not None and registration is not None and self.is_ours:
-            return damage_of_all(registration, self.now, self.address.slot)
+        if self.now is not None and self.registration is not None and self.is_known:
+            return damage_of_all(self.registration, self.now, self.address.publication)
+        if self.registration is not None:
+            return f"publication {self.address.publication} was replaced by another one"
         # A slot is left of what setup once made.
-        is_known = slot_of(self.connection, self.address) is not None
-        return f"publication {self.address.slot}, or the comment on it, was replaced" if is_known else ""
+        is_left = slot_of(self.connection, self.address) is not None
+        return "what is captured is not registered any more" if is_left else ""
 
     @cached_property
     def registered(self) -> dict[str, Registered]:
         """All wanted tables as they will be registered; those that are intact as they are."""
-        before = self.before.tables if self.before is not None else {}
         found = {}
         for table, structure in self.wanted.items():
-            old = before.get(structure.name)
-            new = _as_asked(register(structure, table.columns, old), table)
-            damages = [*self._damages(table, old), *self._added(table, old, new)]
+            old = self.old.get(structure.name)
+            new = self._new(table, structure, old)
+            damages = [*self._damages(table, structure), *self._added(table, old, new)]
             reason = combined(damages)
             renewals: tuple[Renewal, ...]
             if old is None or (reason is not None and not reason.columns):
@@ -164,16 +144,32 @@ class _Planning:
                 found[structure.name] = old
         return found
 
-    def _damages(self, table: Table, old: Registered | None) -> list[Damage]:
+    def _new(self, table: Table, structure: Structure, old: Registered | None) -> Registered:
+        """A table as it is registered anew. The replica identities that there were once are not forgotten."""
+        new = _as_asked(register(structure, table.columns, old), table)
+        is_same = old is not None and old.id == structure.id
+        noted = self.before.identities if self.before is not None else {}
+        had = {**self._had_elsewhere, **noted, **self._had}
+        known = old.identities if old is not None and is_same else {}
+        partitions = tuple(
+            each if each.id in known else each._replace(identity=had.get(each.id, each.identity))
+            for each in new.partitions
+        )
+        if old is not None and is_same:
+            return replace(new, partitions=partitions, beginning=old.beginning)
+        return replace(new, partitions=partitions, identity=had.get(new.id, new.identity))
+
+    def _damages(self, table: Table, structure: Structure) -> list[Damage]:
         """Why a table is registered anew; nothing for one that is intact, or new."""
         if self.of_all:
             return [Damage(self.of_all)]
-        place = f"{self.address.source}.{table.name}"
+        old, place = self.old.get(structure.name), f"{self.address.source}.{table.name}"
         if old is not None and self.now is not None:
             found = damage(old, self.now, place)
+            if found is None and old.id != structure.id:
+                found = Damage(f"{place} is another table than before, in schema {structure.schema}")
             return [] if found is None else [found]
-        registration = self.before.registration if self.before is not None else None
-        is_back = registration is not None and table.name in registration.released
+        is_back = self.registration is not None and table.name in self.registration.released
         return [Damage(f"table {place} was not captured for a while")] if is_back else []
 
     def _added(self, table: Table, old: Registered | None, new: Registered) -> list[Damage]:
@@ -196,99 +192,186 @@ class _Planning:
     @cached_property
     def fresh(self) -> list[Structure]:
         """The tables that are registered anew, for more than another choice of columns."""
-        before = self.before.tables if self.before is not None else {}
         return [
             structure
             for table, structure in self.wanted.items()
-            if structure.name not in before or self._damages(table, before[structure.name])
+            if structure.name not in self.old or self._damages(table, structure)
         ]
 
-    def lock(self) -> None:
-        """A transaction that has written such a table and is still open would be captured by half.
+    def _function(self, table: Stored) -> SchemaFunction | None:
+        """What captures and releases a table for us that is not ours."""
+        function = self.functions.get(table.schema)
+        return function if function is not None and table.id in function.tables else None
 
-        So it is waited for. New writers wait with us, so the lock is given up soon and tried again.
+    def release(self) -> None:
+        """Lets go of tables that are not wanted any more, as far as we may.
+
+        What only its owner could take out stays in the publication, where it does no harm.
         """
-        if self.fresh:
-            tables = ", ".join(table.qualified for table in self.fresh)
-            ours = all(table.is_ours for table in self.fresh)
-            self.plan.add(f"LOCK TABLE {tables} IN SHARE ROW EXCLUSIVE MODE", "", ours)
+        for table in self.known.values():
+            if table.id in self._wanted or not self._may_drop(table):
+                continue
+            if self._is_member(table):
+                sentence = "" if table.id in self._had else f"table {table.name} is no longer published"
+                statement = (
+                    f"ALTER PUBLICATION {quote(self.address.publication)} DROP TABLE {table.qualified}"
+                )
+                function = self._function(table) if table.id in self._had else None
+                self.plan.add(statement if function is None else function.release(table, ""), sentence, True)
+            for each, identity in self._owed(table):
+                if (function := self._function(each)) is not None:
+                    self.plan.add(function.release(each, identity), logs_as_before(each), True)
+                elif each.is_ours:
+                    self.plan.add(identity_statement(each, identity), logs_as_before(each), True)
 
-    def set_identities(self) -> None:
+    @property
+    def _had(self) -> Mapping[int, str]:
+        """The replica identities that tables had before they were captured, by id."""
+        return self.registration.identities if self.registration is not None else {}
+
+    @cached_property
+    def _had_elsewhere(self) -> dict[int, str]:
+        """The same of tables that are captured by other slots."""
+        return identities_elsewhere(self.connection, self.address)
+
+    def _owed(self, table: Structure) -> list[tuple[Stored, str]]:
+        """The replica identities that are given back: none while another slot needs them as they are."""
+        return [] if table.id in self._had_elsewhere else identities_to_give_back(table, self._had)
+
+    @cached_property
+    def _wanted(self) -> set[int]:
+        return {table.id for table in self.wanted.values()}
+
+    def _is_member(self, table: Structure) -> bool:
+        """Whether a table is in our own publication by itself."""
+        is_own = self.before is not None and not self.address.owners_publication
+        return is_own and self.before is not None and table.id in self.before.members
+
+    def _may_drop(self, table: Structure) -> bool:
+        """Whether a table is out of our publication, or can be taken out."""
+        if not self._is_member(table) or (self.before is not None and self.before.is_ours):
+            return True
+        return table.id in self._had and self._function(table) is not None
+
+    def create(self) -> None:
+        """There is a publication, and it publishes all that happens."""
+        name, before = quote(self.address.publication), self.before
+        if self.address.owners_publication:
+            self._check_owners()
+            return
+        if before is not None and before.is_of_all_tables:
+            sentence = f"dropped publication {self.address.publication}"
+            self.plan.add(f"DROP PUBLICATION {name}", sentence, before.is_ours)
+        if before is None or before.is_of_all_tables:
+            row = self.connection.execute(
+                "SELECT has_database_privilege(current_database(), 'CREATE')"
+            ).fetchone()
+            assert row is not None
+            statement = f"CREATE PUBLICATION {name} WITH ({publication_options(self.connection)})"
+            sentence = f"created publication {self.address.publication} of {len(self.wanted)} tables"
+            self.plan.add(statement, sentence, bool(row[0]))
+        elif self.now is not None and not self.now.publishes_all:
+            statement = f"ALTER PUBLICATION {name} SET ({publication_options(self.connection)})"
+            self.plan.add(statement, "all changes are published again", before.is_ours)
+
+    def _check_owners(self) -> None:
+        """An owner's publication has to be there, and to publish all that happens."""
+        name = self.address.publication
+        if self.before is None or self.now is None:
+            raise CaptureRefused(
+                f"source {self.address.source}: there is no publication {name} in its database",
+                subject=name,
+                hint="check the option `publication`; without it, rollview has a publication of its own",
+            )
+        if not self.now.publishes_all:
+            options = publication_options(self.connection)
+            self.plan.add(f"ALTER PUBLICATION {quote(name)} SET ({options})", "", False)
+
+    def capture(self) -> None:
+        """Every wanted table can be read, logs old rows in full, and is published as a whole."""
+        for table in self.wanted.values():
+            self._set_identities(table)
+            is_partial, is_missing = self._lacks(table)
+            function = self._function(table)
+            if table.readable and not (is_partial or is_missing):
+                continue
+            if function is not None and not self._is_left_to_owner(is_partial or is_missing):
+                if is_partial:
+                    self.plan.add(function.release(table, ""), "", True)
+                self.plan.add(function.capture(table), "", True)
+                self.plan.granted.add(table.id)
+            else:
+                self._publish(table, is_partial, is_missing)
+        if not self.plan.ours and not self.address.owners_publication:
+            self._note_identities()
+
+    def _set_identities(self, table: Structure) -> None:
         """Old rows are logged in full.
 
         New partitions do not do that by themselves. Who may not see to it can wait until that matters.
         """
-        before = self.before.tables if self.before is not None else {}
-        for table in self.wanted.values():
-            is_known = table.name in before and before[table.name].id == table.id
-            for each in to_alter(table.stored):
-                statement = f"ALTER TABLE {each.qualified} REPLICA IDENTITY FULL"
-                if each.is_ours or each.id == table.id or not is_known:
-                    self.plan.add(statement, f"table {each.name} now logs old rows in full", each.is_ours)
-                    continue
+        old = self.old.get(table.name)
+        is_known = old is not None and old.id == table.id
+        for each in to_alter(table.stored):
+            statement, sentence = (
+                identity_statement(each, "FULL"),
+                f"table {each.name} now logs old rows in full",
+            )
+            if (function := self._function(each)) is not None:
+                self.plan.add(function.log(each), sentence, True)
+            elif each.is_ours or each.id == table.id or not is_known:
+                self.plan.add(statement, sentence, each.is_ours)
+            else:
                 self.plan.warnings.append(
                     f"partition {each.name} of table {self.address.source}.{table.name} does not log old rows"
                     f" in full: its views stop when rows there are updated or deleted, unless its owner runs"
                     f" `{statement}` before"
                 )
 
-    def alter(self, known: Iterable[Structure]) -> None:
-        """The publication has exactly these tables, with all that happens to them."""
-        name, before, now = quote(self.address.slot), self.before, self.now
-        if before is not None and before.is_of_all_tables:
-            self.plan.add(
-                f"DROP PUBLICATION {name}", f"dropped publication {self.address.slot}", before.is_ours
-            )
-            before = None
-        if before is None or now is None:
-            self._create(name)
-            return
-        if not now.publishes_all:
-            statement = f"ALTER PUBLICATION {name} SET ({self._options})"
-            self.plan.add(statement, "all changes are published again", before.is_ours)
-        wanted = {each.id for each in self.wanted.values()}
-        for table in known:
-            if table.id in before.members and table.id not in wanted:
-                statement = f"ALTER PUBLICATION {name} DROP TABLE {table.qualified}"
-                self.plan.add(statement, f"table {table.name} is no longer captured", before.is_ours)
-                if table.name in before.tables:
-                    plan_identity_back(self.plan, before.tables[table.name], table)
-        for table in self.wanted.values():
-            found = now.tables.get(table.id)
-            is_partial = found is not None and (found.has_row_filter or found.has_column_list)
-            if is_partial:
-                self.plan.add(f"ALTER PUBLICATION {name} DROP TABLE {table.qualified}", "", before.is_ours)
-            if table.id not in before.members or is_partial:
-                statement = f"ALTER PUBLICATION {name} ADD TABLE {table.qualified}"
-                self.plan.add(statement, "", before.is_ours and table.is_ours)
+    def _note_identities(self) -> None:
+        """An administrator runs the statements: we would not know afterwards what they have changed."""
+        noted = dict(self.before.identities) if self.before is not None else {}
+        tables = [each for table in self.wanted.values() for each in to_alter(table.stored)]
+        noted |= {table.id: table.identity for table in tables}
+        if tables:
+            name, text = quote(self.address.publication), text_literal(note_of(noted))
+            self.plan.add(f"COMMENT ON PUBLICATION {name} IS {text}", "", False)
 
-    def _create(self, name: str) -> None:
-        row = self.connection.execute(
-            "SELECT has_database_privilege(current_database(), 'CREATE')"
-        ).fetchone()
-        assert row is not None
-        wanted = list(self.wanted.values())
-        tables = f" FOR TABLE {', '.join(table.qualified for table in wanted)}" if wanted else ""
-        self.plan.add(
-            f"CREATE PUBLICATION {name}{tables} WITH ({self._options})",
-            f"created publication {self.address.slot} of {len(wanted)} tables",
-            all(table.is_ours for table in wanted) and bool(row[0]),
-        )
+    def _is_left_to_owner(self, is_lacking: bool) -> bool:
+        """Whether a table lacks a publication that no function alters for us."""
+        is_created = self.before is not None and not self.before.is_of_all_tables
+        return is_lacking and (bool(self.address.owners_publication) or not is_created)
 
-    @property
-    def _options(self) -> str:
-        options = "publish = 'insert, update, delete, truncate', publish_via_partition_root = false"
-        if self.connection.info.server_version >= GENERATED_SINCE:
-            # A table that logs old rows in full cannot be updated if not all of its columns are published.
-            options += ", publish_generated_columns = stored"
-        return options
+    def _lacks(self, table: Structure) -> tuple[bool, bool]:
+        """Whether a table is published in part only, and whether it is not published at all."""
+        found = self.now.tables.get(table.id) if self.now is not None else None
+        is_partial = found is not None and (found.has_row_filter or found.has_column_list)
+        if not self.address.owners_publication:
+            members = self.before.members if self.before is not None else frozenset()
+            is_created = self.before is not None and not self.before.is_of_all_tables
+            return is_partial and is_created, table.id not in members or not is_created
+        return is_partial, found is None or found.member is None
+
+    def _publish(self, table: Structure, is_partial: bool, is_missing: bool) -> None:
+        name = quote(self.address.publication)
+        # Whoever creates it may alter it.
+        ours = (self.before is None or self.before.is_ours) and not self.address.owners_publication
+        if is_partial:
+            self.plan.add(f"ALTER PUBLICATION {name} DROP TABLE {table.qualified}", "", ours)
+        if is_partial or is_missing:
+            statement = f"ALTER PUBLICATION {name} ADD TABLE {table.qualified}"
+            self.plan.add(statement, "", ours and table.is_ours)
 
     def register(self) -> None:
-        """The comment, and what became of tables that were registered before."""
-        before = self.before.registration if self.before is not None else None
-        old = before or Registration()
+        """What is registered, and what became of tables that were registered before."""
+        old = self.registration or Registration()
+        gone = {
+            name: Released(table.id, tuple(table.identities.items()))
+            for name, table in old.tables.items()
+            if name not in self.registered
+        }
         for name, table in self.registered.items():
-            if name not in old.tables and before is not None:
+            if name not in old.tables and self.registration is not None:
                 self.plan.done.append(f"table {name} is now captured")
             elif name in old.tables:
                 self.plan.done += [
@@ -296,13 +379,32 @@ class _Planning:
                     for each in table.renewals
                     if each.since is None
                 ]
+        self.plan.done += [f"table {name} is no longer captured" for name in gone]
+        released = {name: self._settled(each) for name, each in {**old.released, **gone}.items()}
         new = Registration(
             self.registered,
             None if self.of_all else old.publication,
-            (old.released | old.tables.keys()) - self.registered.keys(),
-            old.readable_since if self.is_ours else 0,
+            {name: each for name, each in released.items() if name not in self.registered},
+            old.readable_since if self.is_known else 0,
         )
-        if new != before:
-            self.plan.has_new_publication = not self.is_ours
-            is_ours = self.before is None or self.before.is_ours
-            self.plan.add(registration_statement(self.address, new), "", is_ours)
+        if new != self.registration:
+            self.plan.has_new_publication = not self.is_known
+            self.plan.registration = new
+            self.plan.fresh = tuple(table.id for table in self.fresh)
+            self.plan.begun = frozenset(
+                name
+                for name, table in self.registered.items()
+                if name not in old.tables or old.tables[name].id != table.id
+            )
+
+    def _settled(self, released: Released) -> Released:
+        """A table that is not captured any more, with the replica identities that are still owed to it."""
+        table = self.known.get(released.id)
+        if table is None or not released.identities:
+            return Released(released.id)
+        left = [
+            each
+            for each, _ in self._owed(table)
+            if not self._may_drop(table) or not (each.is_ours or self._function(each) is not None)
+        ]
+        return released if left else Released(released.id)

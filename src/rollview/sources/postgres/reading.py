@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -15,7 +15,6 @@ from rollview.sources.postgres.connections import (
     Connection,
     Connections,
     explained,
-    quote,
     text_literal,
     transaction,
 )
@@ -103,22 +102,28 @@ def reading(
     """
     outcome = ReadOutcome()
     with connections.connection() as connection:
-        with transaction(connection, _MODES):
-            _lock(connection, connections, watch, wanted)
-            now = present(connection)
-            tables = watch.expect_intact(connection, wanted)
-            yield Reading(connections, connection, tables, workers), outcome
+        # Setup may have another table registered by the time that they are locked; then those are.
+        locked = watch.registered(connection, wanted)
+        while True:
+            with transaction(connection, _MODES):
+                _lock(connection, connections, watch, [locked[name] for name in wanted if name in locked])
+                now = present(connection)
+                tables = watch.expect_intact(connection, wanted)
+                if all(name not in tables or tables[name] == locked.get(name) for name in wanted):
+                    yield Reading(connections, connection, tables, workers), outcome
+                    break
+            locked = tables
         outcome.read_point = read_point_of(now.snapshot, write_marker(connection), now.server)
 
 
 def _lock(
-    connection: Connection, connections: Connections, watch: Watch, wanted: Mapping[str, Collection[str]]
+    connection: Connection, connections: Connections, watch: Watch, tables: Sequence[Registered]
 ) -> None:
-    tables = ", ".join(f"{quote(connections.address.schema)}.{quote(name)}" for name in sorted(wanted))
+    named = ", ".join(sorted(table.qualified for table in tables))
     try:
-        if tables:
-            connection.execute(f"LOCK TABLE {tables} IN ACCESS SHARE MODE".encode())
+        if named:
+            connection.execute(f"LOCK TABLE {named} IN ACCESS SHARE MODE".encode())
     except psycopg.errors.UndefinedTable:
         with connections.connection() as other:
-            watch.expect_intact(other, wanted)
+            watch.expect_intact(other, {table.name: table.by_name for table in tables})
         raise

@@ -1,10 +1,11 @@
-"""What is captured, as the server itself knows it: the comment on the publication.
+"""What is captured, as the server itself knows it: the comment on a large object.
 
 It has the tables with their columns as they were at setup, the replica identity that each had before, and by
-what to tell whether anything that capture relies on was changed since. So nothing of ours is needed in the
-database but the publication and the slot, and whatever a process must know can be read again.
+what to tell whether anything that capture relies on was changed since. So whatever a process must know can be
+read again. A large object, which stays empty, is what every role may create for itself without an
+administrator: the publication, and with it the comment on it, may be somebody else's.
 
-`setup` writes it in the transaction that alters the publication. A table that is as it was registered keeps
+`setup` writes it when the publication has all that is needed. A table that is as it was registered keeps
 its registration as it is; one that is not is renewed, with the position since which its changes are complete
 again. Who captures from an earlier position misses some, and learns the reason.
 """
@@ -15,15 +16,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
+from hashlib import sha256
 from typing import Any, NamedTuple
 
+from rollview.errors import CaptureRefused
 from rollview.sources.postgres.address import Address
-from rollview.sources.postgres.connections import quote, text_literal
+from rollview.sources.postgres.connections import Connection, quote, text_literal
+from rollview.sources.postgres.membership import member_sql
 from rollview.sources.postgres.partitions import PARTITIONED, TABLE, Partition
 from rollview.sources.postgres.position import PartitionLink, position_of, position_text
 from rollview.sources.postgres.structure import PostgresColumn, Structure
 
 _HEADER = "rollview keeps here what it captures: "
+_OWN_IDS = 1 << 31
 
 
 class CatalogRow(NamedTuple):
@@ -55,17 +60,44 @@ class RegisteredPartition(NamedTuple):
     toast: int
 
 
+class Beginning(NamedTuple):
+    """Where the capture of a table began: a first reading sees all that was committed before `since`.
+
+    It also sees the transactions `halves`, by their ids in the log: they may have written the table before it
+    was published, so that the log has only the rest. These were committed before a position (None: now), for
+    ids are used again some day.
+    """
+
+    since: int = 0
+    halves: tuple[int, ...] = ()
+    before: int | None = 0
+
+
+FROM_THE_START = Beginning()
+
+
+class Released(NamedTuple):
+    """A table that was captured once, and the replica identities that are to be given back; mostly none.
+
+    Those of a partitioned table are those of its partitions, each by its id.
+    """
+
+    id: int
+    identities: tuple[tuple[int, str], ...] = ()
+
+
 @dataclass(frozen=True)
 class Registered:
     """A captured table as it was at setup, and the replica identity that it had before.
 
-    `file` and `toast` say where its rows are stored. `member` is its row in the publication, and None before
-    it is registered. `partitions` are all that was below a partitioned table then; which ones there are later
-    on is for log positions to tell.
+    `file` and `toast` say where its rows are stored. `member` is the row by which it is in the publication,
+    and None before it is registered. `partitions` are all that was below a partitioned table then; which ones
+    there are later on is for log positions to tell.
     """
 
     id: int
     schema: str
+    relation: str
     name: str
     columns: tuple[PostgresColumn, ...]
     identity: str
@@ -75,16 +107,22 @@ class Registered:
     member: CatalogRow | None = None
     kind: str = TABLE
     partitions: tuple[RegisteredPartition, ...] = ()
+    beginning: Beginning = FROM_THE_START
 
     @property
     def is_partitioned(self) -> bool:
         """Whether its rows are in partitions."""
         return self.kind == PARTITIONED
 
+    @property
+    def identities(self) -> dict[int, str]:
+        """The replica identities that it and its partitions had before, by id."""
+        return {self.id: self.identity} | {each.id: each.identity for each in self.partitions}
+
     @cached_property
     def qualified(self) -> str:
         """The name as SQL text."""
-        return f"{quote(self.schema)}.{quote(self.name)}"
+        return f"{quote(self.schema)}.{quote(self.relation)}"
 
     @cached_property
     def scanned(self) -> str:
@@ -107,13 +145,20 @@ class Registration:
     """All captured tables. `publication` is None where it is not known yet.
 
     `released` are tables that were captured once: whoever captures one of them again has missed changes.
-    `readable_since` is where the publication was created: with it, the server cannot read older log.
+    `readable_since` is from where on the publication is known: of older log it may have published less, and
+    from before it was created the server cannot read any.
     """
 
     tables: Mapping[str, Registered] = field(default_factory=dict)
     publication: CatalogRow | None = None
-    released: frozenset[str] = frozenset()
+    released: Mapping[str, Released] = field(default_factory=dict)
     readable_since: int = 0
+
+    @cached_property
+    def identities(self) -> dict[int, str]:
+        """The replica identities that tables had before they were captured, by id."""
+        released = dict(pair for each in self.released.values() for pair in each.identities)
+        return released | dict(pair for each in self.tables.values() for pair in each.identities.items())
 
 
 def register(structure: Structure, columns: Sequence[str], before: Registered | None = None) -> Registered:
@@ -126,6 +171,7 @@ def register(structure: Structure, columns: Sequence[str], before: Registered | 
     return Registered(
         structure.id,
         structure.schema,
+        structure.relation,
         structure.name,
         tuple(column for column in structure.columns if column.name in columns),
         identity,
@@ -155,28 +201,75 @@ BEGIN
                 'renewals', (SELECT coalesce(jsonb_agg(CASE WHEN w ->> 2 IS NOT NULL THEN w
                         ELSE jsonb_set(w, '{{2}}', to_jsonb(pg_current_wal_insert_lsn()::text)) END), '[]')
                     FROM jsonb_array_elements(t -> 'renewals') w),
+                'beginning', jsonb_set(t -> 'beginning', '{{2}}', to_jsonb(
+                    coalesce(t -> 'beginning' ->> 2, pg_current_wal_insert_lsn()::text))),
                 'member', coalesce(nullif(t -> 'member', 'null'),
-                    (SELECT jsonb_build_array(r.oid::int8, r.xmin::text) FROM pg_publication_rel r
-                     WHERE r.prpubid = p.oid AND r.prrelid = (t ->> 'id')::oid)))), '[]')
+                    (SELECT jsonb_build_array(m.oid::int8, m.xmin::text)
+                     FROM pg_class c, LATERAL ({member}) m WHERE c.oid = (t ->> 'id')::oid)))), '[]')
             FROM jsonb_array_elements(registration -> 'tables') t))
-    INTO STRICT registration FROM pg_publication p WHERE p.pubname = {name};
-    EXECUTE format('COMMENT ON PUBLICATION %I IS %L', {name}, {header} || registration::text);
+    INTO STRICT registration FROM pg_publication p WHERE p.pubname = {publication};
+    IF NOT EXISTS (SELECT FROM pg_largeobject_metadata WHERE oid = {id}) THEN
+        PERFORM lo_create({id});
+    END IF;
+    EXECUTE format('COMMENT ON LARGE OBJECT {id} IS %L', {header} || registration::text);
 END
 """
 
 
-def registration_statement(address: Address, registration: Registration) -> str:
-    """What writes the comment, with what only the server knows, as the present transaction leaves it."""
+def registration_id(address: Address) -> int:
+    """The large object of a slot. Those of others have small numbers: the server counts up from nothing."""
+    return _OWN_IDS | int.from_bytes(sha256(address.slot.encode()).digest()[:4], "big") >> 1
+
+
+def read_registration(connection: Connection, address: Address) -> Registration | None:
+    """What is registered; None if nothing is, or if it is not what setup wrote.
+
+    A large object that is not ours to write is refused.
+    """
+    row = connection.execute(
+        "SELECT pg_has_role(lomowner, 'USAGE'), coalesce(obj_description(oid, 'pg_largeobject'), '')"
+        " FROM pg_largeobject_metadata WHERE oid = %s::oid",
+        (registration_id(address),),
+    ).fetchone()
+    if row is None:
+        return None
+    is_ours, comment = row
+    if not is_ours or (comment and not comment.startswith(_HEADER)):
+        number = registration_id(address)
+        raise CaptureRefused(
+            f"source {address.source}: large object {number}, where rollview keeps what it captures, is used"
+            " for something else, or is another role's",
+            subject=address.source,
+            hint=f"if nobody needs it, its owner can remove it: `SELECT lo_unlink({number})`; if it is of"
+            " another role that rollview had, `ALTER LARGE OBJECT … OWNER TO …`",
+        )
+    return decode(comment)
+
+
+def other_registrations(connection: Connection, address: Address) -> list[Registration]:
+    """What is registered for other slots of this database: their tables may be ours, too."""
+    rows = connection.execute(
+        "SELECT coalesce(obj_description(oid, 'pg_largeobject'), '') FROM pg_largeobject_metadata"
+        " WHERE oid >= %s::oid AND oid <> %s::oid",
+        (_OWN_IDS, registration_id(address)),
+    )
+    return [found for (comment,) in rows if (found := decode(comment)) is not None]
+
+
+def registration_statement(address: Address, registration: Registration, version: int) -> str:
+    """What writes it, with what only the server knows, as the present transaction leaves it."""
     described = {
         "publication": registration.publication,
-        "released": sorted(registration.released),
+        "released": {name: registration.released[name] for name in sorted(registration.released)},
         "readable_since": position_text(registration.readable_since) if registration.readable_since else None,
         "tables": [_described(registration.tables[name]) for name in sorted(registration.tables)],
     }
     body = _FILL_IN.format(
         registration=text_literal(json.dumps(described, ensure_ascii=False)),
-        name=text_literal(address.slot),
+        publication=text_literal(address.publication),
         header=text_literal(_HEADER),
+        id=registration_id(address),
+        member=member_sql(version, "c.oid", "c.relnamespace"),
     )
     tag = "$rollview$"
     while tag in body:
@@ -189,7 +282,9 @@ def _described(table: Registered) -> dict[str, Any]:
         (reason, columns, position_text(since) if since is not None else None)
         for reason, columns, since in table.renewals
     ]
-    return asdict(table) | {"member": table.member, "renewals": renewals}
+    since, halves, before = table.beginning
+    beginning = (position_text(since), halves, position_text(before) if before is not None else None)
+    return asdict(table) | {"member": table.member, "renewals": renewals, "beginning": beginning}
 
 
 @lru_cache(maxsize=64)
@@ -203,7 +298,10 @@ def decode(comment: str) -> Registration | None:
         return Registration(
             {each.name: each for each in tables},
             CatalogRow(*told["publication"]),
-            frozenset(told["released"]),
+            {
+                name: Released(table, tuple((number, identity) for number, identity in identities))
+                for name, (table, identities) in told["released"].items()
+            },
             position_of(told["readable_since"]),
         )
     except (ValueError, TypeError, KeyError):
@@ -218,7 +316,15 @@ def _registered(told: dict[str, Any]) -> Registered:
     renewals = tuple(
         Renewal(reason, tuple(names), position_of(since)) for reason, names, since in told["renewals"]
     )
-    member = CatalogRow(*told["member"])
-    partitions = tuple(RegisteredPartition(*each) for each in told["partitions"])
-    read = {"columns": columns, "member": member, "renewals": renewals, "partitions": partitions}
-    return Registered(**told | read)
+    since, halves, before = told["beginning"]
+    return Registered(
+        **told
+        | {
+            "columns": columns,
+            "renewals": renewals,
+            # Somebody has taken it out of the publication while it was registered.
+            "member": CatalogRow(*told["member"]) if told["member"] is not None else None,
+            "partitions": tuple(RegisteredPartition(*each) for each in told["partitions"]),
+            "beginning": Beginning(position_of(since), tuple(halves), position_of(before)),
+        }
+    )

@@ -16,6 +16,7 @@ import psycopg
 from psycopg import pq
 
 from rollview.sources.postgres.address import Address
+from rollview.sources.postgres.connections import quote, text_literal
 from rollview.sources.postgres.position import position_text
 from rollview.sources.postgres.slot import GIDS_SINCE
 
@@ -48,7 +49,8 @@ class Replication:
         if self._connection.status != pq.ConnStatus.OK:
             raise psycopg.OperationalError(_error(self._connection))
         version = self.version = self._connection.server_version
-        options = f"publication_names '{address.slot}', proto_version '{3 if version >= GIDS_SINCE else 1}'"
+        publication = text_literal(quote(address.publication))
+        options = f"publication_names {publication}, proto_version '{3 if version >= GIDS_SINCE else 1}'"
         options += ", messages 'true'" if version >= MESSAGES_SINCE else ""
         options += ", two_phase 'on'" if version >= GIDS_SINCE else ""
         command = f'START_REPLICATION SLOT "{address.slot}" LOGICAL {position_text(start)} ({options})'

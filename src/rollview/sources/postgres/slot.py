@@ -174,7 +174,9 @@ def expect_log(connection: Connection, address: Address, start: int) -> None:
     """The server must still have all that was committed from a position on."""
     slot = slot_of(connection, address)
     if slot is None:
-        published = connection.execute("SELECT FROM pg_publication WHERE pubname = %s", (address.slot,))
+        published = connection.execute(
+            "SELECT FROM pg_publication WHERE pubname = %s", (address.publication,)
+        )
         if published.fetchone() is None:
             raise not_set_up(address)
         raise log_lost(address, f"its replication slot {address.slot} was dropped")

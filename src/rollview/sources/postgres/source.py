@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rollview.errors import InputError, SourceFailed, SourceUnavailable
+from rollview.errors import CaptureRefused, InputError, SourceFailed, SourceUnavailable
 from rollview.sources.postgres import read_point as read_points
 from rollview.sources.postgres.address import address_of
 from rollview.sources.postgres.conditions import can_push
@@ -22,9 +22,10 @@ from rollview.sources.postgres.load import load
 from rollview.sources.postgres.log_reader import LogReader
 from rollview.sources.postgres.lookup import columns_of, look_up_all
 from rollview.sources.postgres.partition_identity import lacking
-from rollview.sources.postgres.plan_publication import read_publication
 from rollview.sources.postgres.position import LogPosition
 from rollview.sources.postgres.reading import reading
+from rollview.sources.postgres.registration import read_registration
+from rollview.sources.postgres.schema_script import schema_script
 from rollview.sources.postgres.slot import expect_log, slot_of
 from rollview.sources.postgres.structure import structures
 from rollview.sources.postgres.watch import Watch
@@ -45,10 +46,11 @@ _ORIGIN_SECONDS = 1.0
 
 
 class PostgresSource:
-    """The tables of one schema of a PostgreSQL database.
+    """The tables of a PostgreSQL database.
 
-    Options: `schema` (public unless given), `slot` (names the replication slot and the publication; two
-    projects that capture one database need two), `timeout` in seconds.
+    Options: `schemas` (those that views may read, the first without naming it; public and all others unless
+    given), `slot` (names the replication slot and the publication; two projects that capture one database
+    need two), `publication` (one that its owner looks after), `timeout` in seconds.
     """
 
     kind = "postgres"
@@ -73,9 +75,9 @@ class PostgresSource:
         return cls(settings.name, dsn, settings.without("dsn"), settings.workers)
 
     def tables(self) -> tuple[Table, ...]:
-        """Every table of the schema, also those that setup would refuse."""
+        """Every table of the schemas, also those that setup would refuse."""
         with self._connections.connection() as connection:
-            found = structures(connection, self._address.schema)
+            found = structures(connection, self._address)
         return tuple(structure.as_table(self.name) for structure in found.values())
 
     def check(self, tables: Sequence[Table]) -> SetupResult:
@@ -89,6 +91,11 @@ class PostgresSource:
         with self._connections.connection() as connection:
             return install(connection, self._address, tables)
 
+    def schema_statements(self, schema: str) -> tuple[str, ...]:
+        """A script that leaves a function in the schema, which captures and releases its tables for us."""
+        with self._connections.connection() as connection:
+            return schema_script(connection, self._address, schema)
+
     def remove(self) -> SetupResult:
         """Drops the slot and the publication, and gives tables the replica identity that they had."""
         self._log.release()
@@ -100,13 +107,12 @@ class PostgresSource:
         how = {"capture": f"logical replication (pgoutput), slot {self._address.slot}"}
         try:
             with self._connections.connection() as connection:
-                publication = read_publication(connection, self._address)
+                registration = read_registration(connection, self._address)
                 slot = slot_of(connection, self._address)
-                registered = publication is not None and publication.registration is not None
-                observed = self._watch.observe(connection) if registered else None
+                observed = self._watch.observe(connection) if registration is not None else None
                 partial = [each.shown for each in lacking(observed)] if observed is not None else []
                 version = connection.info.parameter_status("server_version") or "unknown"
-        except (SourceUnavailable, SourceFailed) as error:
+        except (SourceUnavailable, SourceFailed, CaptureRefused) as error:
             return {**how, "server": f"unavailable: {error.message}"}
         kept = "not set up"
         if slot is not None:
@@ -115,7 +121,7 @@ class PostgresSource:
             **how,
             "server": f"PostgreSQL {version}",
             "kept log": kept,
-            "tables": ", ".join(publication.tables if publication is not None else ()) or "not set up",
+            "tables": ", ".join(registration.tables if registration is not None else ()) or "not set up",
             **({"replica identity": f"not FULL: {', '.join(partial)}"} if partial else {}),
         }
 

@@ -1,4 +1,4 @@
-"""What the tables of a schema are, as far as capture must know: columns, keys, and what stands in the way."""
+"""What tables are, as far as capture must know: columns, keys, and what stands in the way."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
+from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection, quote
 from rollview.sources.postgres.partitions import (
     FOREIGN,
@@ -17,6 +18,7 @@ from rollview.sources.postgres.partitions import (
     Stored,
     partitions_of,
 )
+from rollview.sources.postgres.schemas import schema_names, table_name
 from rollview.sources.postgres.types import ARRAY, spark_type_of
 from rollview.sources.source import COUNT, CSN, ForeignKey, Table
 
@@ -48,8 +50,9 @@ class PostgresColumn:
 
 @dataclass(frozen=True)
 class Structure:
-    """A table as it is now. `identity` is its replica identity, as the words of ALTER TABLE.
+    """A table as it is now. Views call it `name`; at the server it is `relation`, in a schema.
 
+    `identity` is its replica identity, as the words of ALTER TABLE.
     `unmapped` are columns without an equal, with their types. `obstacles` are the reasons why the table
     cannot be captured; `is_ours` says whether we may alter it, `readable` whether we may read it. `file` and
     `toast` tell where its rows are stored; those of a partitioned table are stored in its `partitions`.
@@ -57,6 +60,7 @@ class Structure:
 
     id: int
     schema: str
+    relation: str
     name: str
     columns: tuple[PostgresColumn, ...]
     unmapped: tuple[tuple[str, str], ...]
@@ -74,7 +78,7 @@ class Structure:
     @cached_property
     def qualified(self) -> str:
         """The name as SQL text."""
-        return f"{quote(self.schema)}.{quote(self.name)}"
+        return f"{quote(self.schema)}.{quote(self.relation)}"
 
     @property
     def stored(self) -> tuple[Stored, ...]:
@@ -99,10 +103,10 @@ _TABLES = f"""
            EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
            EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated = 'v'),
            {IDENTITY.format(c="c")},
-           c.relfilenode, c.reltoastrelid, CASE WHEN c.relkind = 'p' THEN {TREE} END
+           c.relfilenode, c.reltoastrelid, CASE WHEN c.relkind = 'p' THEN {TREE} END, n.nspname
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = %s AND c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition
-    ORDER BY c.relname
+    WHERE n.nspname = ANY(%s) AND c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition
+    ORDER BY n.nspname, c.relname
 """
 # A domain stands for the type that it is over, also by way of other domains; the last of them has a modifier.
 _COLUMNS = """
@@ -127,13 +131,13 @@ _COLUMNS = """
                FROM over JOIN pg_type y ON y.oid = over.type AND y.typtype <> 'd') b ON b.domain = t.oid
     LEFT JOIN pg_type m ON t.typcategory = 'A' AND m.oid = coalesce(b.typelem, t.typelem)
     LEFT JOIN pg_collation l ON l.oid = a.attcollation
-    WHERE n.nspname = %s AND c.relkind IN ('r', 'p', 'f') AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE n.nspname = ANY(%s) AND c.relkind IN ('r', 'p', 'f') AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attrelid, a.attnum
 """
 _UNIQUE = """
     SELECT i.indrelid, i.indkey::int2[], i.indnkeyatts
     FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+    WHERE n.nspname = ANY(%s) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
     ORDER BY i.indrelid, NOT i.indisprimary, i.indnkeyatts, i.indexrelid
 """
 # One whose triggers are switched off is not enforced, whatever was checked when it was made. Each partition
@@ -142,25 +146,28 @@ _FOREIGN = """
     SELECT f.conrelid, f.conkey, f.confrelid, f.confkey
     FROM pg_constraint f JOIN pg_class c ON c.oid = f.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
     JOIN pg_class d ON d.oid = f.confrelid
-    WHERE n.nspname = %s AND f.contype = 'f' AND f.convalidated AND c.relkind = 'r' AND d.relkind = 'r'
+    WHERE n.nspname = ANY(%s) AND f.contype = 'f' AND f.convalidated AND c.relkind = 'r' AND d.relkind = 'r'
       AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgconstraint = f.oid AND g.tgenabled NOT IN ('O', 'A'))
     ORDER BY f.conname
 """
 
 
-def structures(connection: Connection, schema: str) -> dict[str, Structure]:
-    """All tables of a schema by name, those that cannot be captured included."""
-    columns, unmapped, required = _columns(connection, schema)
-    keys = _keys(connection, schema, columns, required)
-    rows = connection.execute(_TABLES, (schema,)).fetchall()
-    names = {row[0]: row[1] for row in rows}
-    foreign = _foreign_keys(connection, schema, columns, keys, names)
-    found = {}
+def structures(connection: Connection, address: Address) -> dict[str, Structure]:
+    """All tables by name, those that cannot be captured included."""
+    schemas = schema_names(connection, address)
+    columns, unmapped, required = _columns(connection, schemas)
+    keys = _keys(connection, schemas, columns, required)
+    rows = connection.execute(_TABLES, (schemas,)).fetchall()
+    names = {row[0]: table_name(address, row[-1], row[1]) for row in rows}
+    foreign = _foreign_keys(connection, schemas, columns, keys, names)
+    found: dict[str, Structure] = {}
     for row in rows:
-        oid, name, kind, persistence, secured, is_ours, readable, has_children, has_virtual, *others = row
-        identity, file, toast, below = others
-        own, partitions = columns[oid], partitions_of(below)
+        oid, relation, kind, persistence, secured, is_ours, readable, has_children, has_virtual, *others = row
+        identity, file, toast, below, schema = others
+        own, partitions, name = columns[oid], partitions_of(below), names[oid]
         obstacles = ["it is a foreign table"] if kind == FOREIGN else []
+        if name in found:
+            obstacles.append(f"{found[name].qualified} has the same name in views")
         if persistence != "p":
             obstacles.append("it is unlogged, so its changes are not in the log")
         if has_children and kind == TABLE:
@@ -178,6 +185,7 @@ def structures(connection: Connection, schema: str) -> dict[str, Structure]:
         found[name] = Structure(
             oid,
             schema,
+            relation,
             name,
             tuple(own),
             tuple(unmapped[oid]),
@@ -208,14 +216,14 @@ _Columns = dict[int, list[PostgresColumn]]
 
 
 def _columns(
-    connection: Connection, schema: str
+    connection: Connection, schemas: list[str]
 ) -> tuple[_Columns, dict[int, list[tuple[str, str]]], set[tuple[int, str]]]:
     """By table: the columns that have an equal, the others, and which of the former are never NULL."""
     mapped: _Columns = defaultdict(list)
     unmapped: dict[int, list[tuple[str, str]]] = defaultdict(list)
     required = set()
     is_generated_logged = connection.info.server_version >= GENERATED_SINCE
-    for row in connection.execute(_COLUMNS, (schema,)):
+    for row in connection.execute(_COLUMNS, (schemas,)):
         table, name, number, type_id, modifier, not_null, generated, kind, element, *others = row
         base_modifier, is_exact, shown, version, labels = others
         if element is not None and spark_type_of(element, -1) is not None:
@@ -235,11 +243,11 @@ def _columns(
 
 
 def _keys(
-    connection: Connection, schema: str, columns: _Columns, required: set[tuple[int, str]]
+    connection: Connection, schemas: list[str], columns: _Columns, required: set[tuple[int, str]]
 ) -> dict[int, tuple[str, ...]]:
     """By table: its primary key, else the shortest unique key of columns that are never NULL."""
     found: dict[int, tuple[str, ...]] = {}
-    for table, numbers, width in connection.execute(_UNIQUE, (schema,)):
+    for table, numbers, width in connection.execute(_UNIQUE, (schemas,)):
         names = {column.number: column.name for column in columns[table]}
         key = tuple(names.get(number, "") for number in numbers[:width])
         if table not in found and all((table, name) in required for name in key):
@@ -249,14 +257,14 @@ def _keys(
 
 def _foreign_keys(
     connection: Connection,
-    schema: str,
+    schemas: list[str],
     columns: _Columns,
     keys: dict[int, tuple[str, ...]],
     names: dict[int, str],
 ) -> dict[int, tuple[ForeignKey, ...]]:
     """By table: the constraints that refer to another table's key, of columns that Spark compares alike."""
     found: dict[int, list[ForeignKey]] = defaultdict(list)
-    for table, own_numbers, parent, parent_numbers in connection.execute(_FOREIGN, (schema,)):
+    for table, own_numbers, parent, parent_numbers in connection.execute(_FOREIGN, (schemas,)):
         own = {column.number: column for column in columns[table]}
         theirs = {column.number: column for column in columns[parent]}
         pairs = [(own.get(a), theirs.get(b)) for a, b in zip(own_numbers, parent_numbers, strict=True)]

@@ -12,7 +12,7 @@ from rollview.sources.postgres.damage import Damage, damage, damage_of_all
 from rollview.sources.postgres.fingerprint import Fingerprint, glance, look
 from rollview.sources.postgres.partitions import links_of
 from rollview.sources.postgres.position import Partitions
-from rollview.sources.postgres.registration import Registered, Registration, decode
+from rollview.sources.postgres.registration import Registered, Registration, decode, registration_id
 from rollview.sources.postgres.slot import not_set_up
 from rollview.sources.reload_hint import reload_hint, setup_hint
 
@@ -77,6 +77,12 @@ class Watch:
                 self._seen[key] = digest, observed
             return observed
 
+    def registered(self, connection: Connection, names: Collection[str]) -> Mapping[str, Registered]:
+        """The captured tables as they were last seen, looked at again if one of these is not among them."""
+        if not self._known.tables.keys() >= set(names):
+            return self.observe(connection, names).registration.tables
+        return self._known.tables
+
     def expect_intact(
         self, connection: Connection, wanted: Mapping[str, Collection[str]] | None = None
     ) -> Mapping[str, Registered]:
@@ -90,11 +96,12 @@ class Watch:
             place = f"{source}.{name}"
             if wanted is None or not damaged.columns or not set(damaged.columns).isdisjoint(wanted[name]):
                 raise SourceChanged(damaged.reason, subject=place, hint=setup_hint(place))
-        for table in observed.fingerprint.tables.values():
-            if table.is_secured:
+        for name, registered in observed.registration.tables.items():
+            table = observed.fingerprint.tables.get(registered.id)
+            if table is not None and table.is_secured:
                 raise SourceFailed(
-                    f"row security hides rows of table {source}.{table.name} from us",
-                    subject=f"{source}.{table.name}",
+                    f"row security hides rows of table {source}.{name} from us",
+                    subject=f"{source}.{name}",
                     hint="its owner can switch it off, or give our role BYPASSRLS",
                 )
         return observed.registration.tables
@@ -102,7 +109,7 @@ class Watch:
     def _damaged(
         self, known: Registration, fingerprint: Fingerprint, tables: Collection[Registered]
     ) -> dict[str, Damage]:
-        if of_all := damage_of_all(known, fingerprint, self._address.slot):
+        if of_all := damage_of_all(known, fingerprint, self._address.publication):
             return {table.name: Damage(of_all) for table in tables}
         source = self._address.source
         found = {table.name: damage(table, fingerprint, f"{source}.{table.name}") for table in tables}
@@ -110,8 +117,8 @@ class Watch:
 
     def _unknown(self) -> SourceChanged:
         return SourceChanged(
-            f"source {self._address.source}: the comment on publication {self._address.slot}, which says what"
-            " is captured, is not the one that `rollview setup` wrote",
+            f"source {self._address.source}: the comment on large object {registration_id(self._address)},"
+            " which says what is captured, is not the one that `rollview setup` wrote",
             subject=self._address.source,
             hint=reload_hint(self._address.source),
         )
