@@ -27,7 +27,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
-from tpch_data import TABLES, Refresh, as_delta, generate
+from tpch_data import Refresh, as_delta, files_of, generate
 
 from rollview import Project
 from rollview.lake import LakeTable
@@ -57,6 +57,7 @@ VIEWS = {
         FROM tpch.lineitem l WHERE l.l_shipdate <= DATE '1998-09-02'
         GROUP BY l.l_returnflag, l.l_linestatus""",
 }
+TABLES = ("customer", "nation", "orders", "lineitem")
 SHARES = (0.0001, 0.001, 0.01)
 REPEATS = 3
 PROFILE: dict[str, float] = {}
@@ -91,10 +92,10 @@ class Bench:
         self.folder = folder / f"work-{scale:g}"
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        self.tables = as_delta(generate(folder, scale), self.folder / "tables")
+        self.tables = as_delta(generate(folder, scale, TABLES), self.folder / "tables", {"tpch": TABLES})
         self.seconds: dict[str, float] = {}
         lines = ["name: tpch", "spark: {master: 'local[2]', spark.driver.memory: 8g}"]
-        lines += ["sources:", "  tpch: {type: delta, path: ./tables}", "views: ['views/*.sql']"]
+        lines += ["sources:", "  tpch: {type: delta, path: ./tables/tpch}", "views: ['views/*.sql']"]
         (self.folder / "rollview.yml").write_text("\n".join(lines) + "\n")
         (self.folder / "views").mkdir()
         for name, sql in VIEWS.items():
@@ -194,13 +195,11 @@ class Bench:
             "profile": profile,
         }
 
-    def _files(self, table: str) -> list[str]:
-        return DeltaTable(str(self.tables / table)).file_uris()
-
     def _recompute_with_spark(self, project: Project) -> float:
         started = time.perf_counter()
         for table in TABLES:
-            project.spark.read.parquet(*self._files(table)).createOrReplaceTempView(table)
+            files = DeltaTable(str(self.tables[table])).file_uris()
+            project.spark.read.parquet(*files).createOrReplaceTempView(table)
         for name, sql in VIEWS.items():
             target = str(self.folder / "recomputed" / name)
             project.spark.sql(sql.replace("tpch.", "")).write.mode("overwrite").parquet(target)
@@ -211,8 +210,7 @@ class Bench:
             database.execute(f"SET threads TO {os.cpu_count()}")
             database.execute("CREATE SCHEMA tpch")
             for table in TABLES:
-                files = ",".join(f"'{uri}'" for uri in self._files(table))
-                database.execute(f"CREATE VIEW tpch.{table} AS SELECT * FROM read_parquet([{files}])")
+                database.execute(f"CREATE VIEW tpch.{table} AS SELECT * FROM {files_of(self.tables[table])}")
             started = time.perf_counter()
             results = {}
             for name, sql in VIEWS.items():

@@ -11,6 +11,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import duckdb
@@ -19,43 +20,53 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
-TABLES = ("customer", "nation", "orders", "lineitem")
-KEYS = {"customer": "c_custkey", "nation": "n_nationkey", "orders": "o_orderkey", "lineitem": "l_orderkey"}
+KEYS = {
+    "customer": ("c_custkey",),
+    "nation": ("n_nationkey",),
+    "orders": ("o_orderkey",),
+    "lineitem": ("l_orderkey", "l_linenumber"),
+    "region": ("r_regionkey",),
+    "part": ("p_partkey",),
+    "supplier": ("s_suppkey",),
+    "partsupp": ("ps_partkey", "ps_suppkey"),
+}
+"""The primary keys; files are sorted by them."""
 
 
-def generate(folder: Path, scale: float) -> Path:
+def generate(folder: Path, scale: float, tables: Sequence[str]) -> Path:
     """The generated Parquet files of a scale; made once."""
     target = folder / f"scale-{scale:g}"
-    if (target / "complete").exists():
-        return target
-    shutil.rmtree(target, ignore_errors=True)
     program = Path(sys.executable).parent / "tpchgen-cli"
     parts = {"lineitem": max(1, round(6 * scale)), "orders": max(1, round(1.5 * scale))}
-    for table in TABLES:
+    for table in tables:
+        if (target / f"{table}.complete").exists():
+            continue
+        shutil.rmtree(target / table, ignore_errors=True)
         arguments = ["parquet", "-s", f"{scale:g}", f"--tables={table}", f"--parts={parts.get(table, 1)}"]
         subprocess.run([program, *arguments, "-o", target], check=True, capture_output=True)
-    (target / "complete").touch()
+        (target / f"{table}.complete").touch()
     return target
 
 
-def as_delta(generated: Path, folder: Path) -> Path:
-    """Fresh Delta tables over copies (hard links) of the generated files."""
+def as_delta(generated: Path, folder: Path, sources: Mapping[str, Sequence[str]]) -> dict[str, Path]:
+    """Fresh Delta tables over copies (hard links) of the generated files, a folder for each source."""
     shutil.rmtree(folder, ignore_errors=True)
-    for table in TABLES:
-        target = folder / table
+    places = {table: folder / source / table for source, tables in sources.items() for table in tables}
+    for table, target in places.items():
         target.mkdir(parents=True)
+        key = KEYS[table][0]
         actions, schema = [], None
         found = sorted((generated / table).glob("*.parquet")) if (generated / table).is_dir() else []
         for file in found or [generated / f"{table}.parquet"]:
             (target / file.name).hardlink_to(file)
             metadata = pq.ParquetFile(file).metadata
             schema = pq.ParquetFile(file).schema_arrow
-            low, high = _range(metadata, KEYS[table])
+            low, high = _range(metadata, key)
             statistics = {
                 "numRecords": metadata.num_rows,
-                "minValues": {KEYS[table]: low},
-                "maxValues": {KEYS[table]: high},
-                "nullCount": {KEYS[table]: 0},
+                "minValues": {key: low},
+                "maxValues": {key: high},
+                "nullCount": {key: 0},
             }
             size = file.stat().st_size
             actions.append(AddAction(file.name, size, {}, 0, True, json.dumps(statistics)))
@@ -67,7 +78,13 @@ def as_delta(generated: Path, folder: Path) -> Path:
             mode="error",
             configuration={"delta.enableChangeDataFeed": "true"},
         )
-    return folder
+    return places
+
+
+def files_of(place: Path) -> str:
+    """The files of a Delta table as it is now, as DuckDB reads them."""
+    files = ",".join(f"'{uri}'" for uri in DeltaTable(str(place)).file_uris())
+    return f"read_parquet([{files}])"
 
 
 def _range(metadata: pq.FileMetaData, column: str) -> tuple[int, int]:
@@ -83,10 +100,10 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 
 class Refresh:
-    """The refresh functions over the Delta tables of a folder."""
+    """The refresh functions over Delta tables."""
 
-    def __init__(self, folder: Path, scale: float) -> None:
-        self.folder = folder
+    def __init__(self, places: Mapping[str, Path], scale: float) -> None:
+        self.places = places
         self.orders = round(1_500_000 * scale)
         self._used = 0
 
@@ -94,9 +111,11 @@ class Refresh:
         """Changes about `share` of orders and line items, half new and half gone; returns changed orders."""
         each = max(1, round(self.orders * share / 2))
         first, last = self._keys(each)
-        self._insert(first, last)
+        for name in ("orders", "lineitem"):
+            self.insert(name, first, last)
         first, last = self._keys(each)
-        self._delete(first, last)
+        for name in ("lineitem", "orders"):
+            self.delete(name, first, last)
         self._move_customers()
         return 2 * each
 
@@ -106,27 +125,26 @@ class Refresh:
         self._used += orders + 8
         return first, (first - 1) + orders * 4
 
-    def _table(self, name: str) -> DeltaTable:
-        return DeltaTable(str(self.folder / name))
+    def insert(self, name: str, first: int, last: int) -> None:
+        """Adds copies of the rows of a range of keys, with keys that are free."""
+        key, table = KEYS[name][0], DeltaTable(str(self.places[name]))
+        query = f"SELECT * REPLACE ({key} + 8 AS {key}) FROM {files_of(self.places[name])}"
+        rows = duckdb.sql(f"{query} WHERE {key} BETWEEN {first} AND {last}").to_arrow_table()
+        schema = pa.schema(table.schema().to_arrow())
+        write_deltalake(table, rows.cast(schema), mode="append")
 
-    def _insert(self, first: int, last: int) -> None:
-        for name in ("orders", "lineitem"):
-            key, table = KEYS[name], self._table(name)
-            files = [f"'{uri}'" for uri in table.file_uris()]
-            query = f"SELECT * REPLACE ({key} + 8 AS {key}) FROM read_parquet([{','.join(files)}])"
-            rows = duckdb.sql(f"{query} WHERE {key} BETWEEN {first} AND {last}").to_arrow_table()
-            schema = pa.schema(table.schema().to_arrow())
-            write_deltalake(table, rows.cast(schema), mode="append")
+    def delete(self, name: str, first: int, last: int) -> None:
+        """Takes the rows of a range of keys away."""
+        DeltaTable(str(self.places[name])).delete(f"{KEYS[name][0]} BETWEEN {first} AND {last}")
 
-    def _delete(self, first: int, last: int) -> None:
-        for name in ("lineitem", "orders"):
-            self._table(name).delete(f"{KEYS[name]} BETWEEN {first} AND {last}")
+    def update(self, name: str, where: str, **updates: str) -> None:
+        """Gives columns of some rows other values, both as SQL."""
+        DeltaTable(str(self.places[name])).update(predicate=where, updates=updates)
 
     def _move_customers(self, number: int = 5) -> None:
         first = 1 + self._used % 1000
-        self._table("customer").update(
-            predicate=f"c_custkey BETWEEN {first} AND {first + number - 1}",
-            updates={
-                "c_mktsegment": "CASE WHEN c_mktsegment = 'BUILDING' THEN 'MACHINERY' ELSE 'BUILDING' END"
-            },
+        self.update(
+            "customer",
+            f"c_custkey BETWEEN {first} AND {first + number - 1}",
+            c_mktsegment="CASE WHEN c_mktsegment = 'BUILDING' THEN 'MACHINERY' ELSE 'BUILDING' END",
         )

@@ -212,7 +212,7 @@ class Translation:
 
     def _derived(self, subquery: exp.Subquery) -> Joined:
         """A query in FROM that stores nothing: what stands above it is put into it."""
-        drafts = self.drafts(subquery.this)
+        drafts = self.drafts(subquery.this, named=not has_column_aliases(subquery))
         names = renamed(subquery, [name for name, _ in drafts[0].outputs])
         item = Item(subquery.alias or self._unnamed(), tuple(names), types=self._types_of(drafts))
         inside = tuple(draft.renamed(map(item.column, names)) for draft in drafts)
