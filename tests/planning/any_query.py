@@ -27,6 +27,7 @@ class AnyQuery:
             self.joined,
             self.joined,
             self.joined_using,
+            self.chained,
             self.existing,
             self.contained,
             self.scalar,
@@ -86,6 +87,15 @@ class AnyQuery:
         kind = self.pick("", "LEFT", "RIGHT", "FULL")
         return (
             f"SELECT k, a.x, b.w FROM ({self.below(depth)}) a {kind} JOIN ({self.below(depth)}) b USING (k)"
+        )
+
+    def chained(self, depth: int) -> str:
+        joins = [
+            f"{self.pick('LEFT', 'LEFT', 'FULL', '')} JOIN ({self.query(0)}) {own} ON {own}.k = {other}"
+            for own, other in (("b", self.pick("a.k", "a.x")), ("c", "b.x"), ("d", self.pick("a.k", "c.x")))
+        ]
+        return (
+            f"SELECT a.k, {self.pick('b.x, c.w', 'd.x, b.w')} FROM ({self.below(depth)}) a {' '.join(joins)}"
         )
 
     def existing(self, depth: int) -> str:

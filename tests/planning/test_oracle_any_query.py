@@ -183,6 +183,14 @@ WRITTEN = {
         WHERE a.x = (SELECT max(b.x) FROM north.t b WHERE b.k = a.k)""",
     "more than its share": """SELECT k, sum(x) AS s FROM north.t GROUP BY k
         HAVING sum(x) > (SELECT sum(x) / 2.0 FROM north.t)""",
+    "many outer joins": """SELECT a.x, b.y, c.z, d.word, e.y AS more FROM north.t a
+        LEFT JOIN north.u b ON b.k = a.x LEFT JOIN south.v c ON c.k = b.y
+        LEFT JOIN north.t d ON d.k = c.z LEFT JOIN north.u e ON e.k = a.k AND e.word = d.word""",
+    "a sum of queries, joined with itself": """WITH c AS (SELECT k, x AS n FROM north.t
+          UNION ALL SELECT k, count(*) FROM north.u GROUP BY k UNION ALL SELECT k, z FROM south.v)
+        SELECT p.k, p.n, q.n AS m, r.n AS o FROM c p, c q, c r WHERE p.k = q.k AND q.n = r.k""",
+    "what all sides of OR have in common, in a subquery": """SELECT DISTINCT k FROM north.t a WHERE
+        (SELECT count(*) FROM north.u b WHERE (b.k = a.k AND b.y > 0) OR (b.k = a.k AND b.word = 'a')) > 0""",
     "a subquery inside of one": """SELECT k FROM north.t WHERE k IN (
         SELECT k FROM north.u WHERE y > (SELECT min(z) FROM south.v WHERE v.k = u.k))""",
 }

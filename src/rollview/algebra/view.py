@@ -74,7 +74,8 @@ class View:
     @cached_property
     def parts(self) -> tuple[View, ...]:
         """All stages, however deep, each after those that it reads; the view itself is the last."""
-        return (*(part for stage in self.stages for part in stage.parts), self)
+        below = {part.name: part for stage in self.stages for part in stage.parts}
+        return (*below.values(), self)
 
     @property
     def stored_parts(self) -> tuple[View, ...]:

@@ -12,6 +12,9 @@ All of it is linear in L, R and D: sums of blocks, which every algorithm maintai
 stored, as a stage that counts; neither L nor R is copied. Where R has no key twice, D is R itself. Where the
 condition is more than equalities, D has the distinct values of the columns of L in it, of those pairs that
 match.
+
+Each join multiplies the number of blocks. Where that becomes too much, one side is stored as a stage of its
+own, with the columns that somebody uses, and is one relation from then on.
 """
 
 from __future__ import annotations
@@ -28,9 +31,12 @@ from rollview.algebra.functions.casts import cast_to
 from rollview.algebra.relation import Relation
 from rollview.operators.draft import Draft, substitute
 from rollview.operators.folding import rejects_null
+from rollview.sql.conjuncts import written_conjuncts
 from rollview.sql.scalar import condition
 from rollview.sql.scope import Scope
-from rollview.sql.subqueries import written_conjuncts
+
+MOST_DRAFTS = 9
+"""So many blocks a join may come to, before one of its sides is stored."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +47,16 @@ class FromSyntax:
     joins: tuple[exp.Join, ...] = ()
 
     def select(self, columns: Iterable[exp.Expr]) -> exp.Select:
-        """The distinct values of expressions over the items, called `key_1`, `key_2` …"""
+        """Expressions over the items, called `key_1`, `key_2` …"""
         named = [exp.alias_(column.copy(), f"key_{n}") for n, column in enumerate(columns, start=1)]
-        query = exp.Select(expressions=named, from_=exp.From(this=self.item.copy()), distinct=exp.Distinct())
+        query = exp.Select(expressions=named, from_=exp.From(this=self.item.copy()))
         query.set("joins", [join.copy() for join in self.joins])
+        return query
+
+    def distinct(self, columns: Iterable[exp.Expr]) -> exp.Select:
+        """The distinct values of expressions over the items."""
+        query = self.select(columns)
+        query.set("distinct", exp.Distinct())
         return query
 
     def narrowed(self, alias: str) -> FromSyntax:
@@ -91,6 +103,9 @@ class Staging(Protocol):
     def stage(self, query: exp.Expr) -> Relation:
         """Cuts a query off; it becomes a relation."""
 
+    def is_used(self, column: str) -> bool:
+        """Whether the query names a column somewhere."""
+
     def type_of(self, expression: Expression, columns: Mapping[str, str]) -> str:
         """The type of an expression over columns of these types; empty if it is not known."""
 
@@ -98,6 +113,7 @@ class Staging(Protocol):
 def joined(translation: Staging, left: Joined, right: Joined, join: exp.Join) -> Joined:
     """Two FROM items, or what has been joined of them, with one more join."""
     side, kind = str(join.args.get("side") or ""), str(join.args.get("kind") or "")
+    left, right = _few(translation, left, right, 3 if side else 1)
     scope, on = _scope_and_conditions(left, right, join, side)
     both = _Both(translation, left, right, join, on)
     syntax = FromSyntax(left.syntax.item, (*left.syntax.joins, join))
@@ -114,6 +130,29 @@ def joined(translation: Staging, left: Joined, right: Joined, join: exp.Join) ->
     if side == "FULL" and join.args.get("using"):
         scope, drafts = _merged(scope, drafts, on)
     return Joined(scope, drafts, syntax)
+
+
+def _few(translation: Staging, left: Joined, right: Joined, times: int) -> tuple[Joined, Joined]:
+    """Both sides, with the one that has more drafts as a single relation where there would be too many."""
+    if len(left.drafts) * len(right.drafts) * times > MOST_DRAFTS:
+        if len(right.drafts) >= len(left.drafts):
+            right = _stored(translation, right)
+        if len(left.drafts) * len(right.drafts) * times > MOST_DRAFTS:
+            left = _stored(translation, left)
+    return left, right
+
+
+def _stored(translation: Staging, side: Joined) -> Joined:
+    """What has been joined so far as a stage, if SQL can name all that is used of it."""
+    if len(side.drafts) == 1 or any(item.alias.startswith("[") for item in side.scope.items):
+        return side
+    used = [
+        item.column(name) for item in side.scope.items for name in item.columns if translation.is_used(name)
+    ]
+    stage = translation.stage(side.syntax.select(map(side.scope.syntax, used)))
+    known = dict(zip(used, map(Column, stage.columns), strict=True))
+    outputs = tuple((name, known.get(name, Literal(None))) for name, _ in side.drafts[0].outputs)
+    return replace(side, drafts=(Draft((stage,), (), outputs),))
 
 
 def _merged(
@@ -250,7 +289,7 @@ class _Both:
     def _key_values(self, other: Joined, keys: _Keys) -> tuple[exp.Select, _Conditions]:
         """The distinct keys of the other side, and how a row finds its own."""
         values = [value for _, value in keys.pairs] or [exp.Literal.number(1)]
-        query = other.syntax.select(values)
+        query = other.syntax.distinct(values)
         if keys.theirs:
             query.set("where", exp.Where(this=exp.and_(*(each.copy() for each in keys.theirs))))
 
@@ -272,7 +311,7 @@ class _Both:
         if side is self.left and len(owners) == 1:
             before = before.narrowed(owners.pop())
         syntax = FromSyntax(before.item, (*before.joins, inner))
-        query = syntax.select([side.scope.syntax(name) for name in names] or [exp.Literal.number(1)])
+        query = syntax.distinct([side.scope.syntax(name) for name in names] or [exp.Literal.number(1)])
 
         def conditions(stage: Relation) -> tuple[Expression, ...]:
             return tuple(

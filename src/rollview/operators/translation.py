@@ -9,7 +9,7 @@ operator below another one becomes a stage, which the draft above it reads like 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Protocol
 
@@ -91,12 +91,32 @@ class SelectItem:
     column: Column | None = None
 
 
+@dataclass
+class Stages:
+    """What was cut off of a view, whichever part reads it: the same text is the same stage."""
+
+    view: str
+    views: dict[str, View] = field(default_factory=dict)
+    relations: dict[tuple[str, bool], Relation] = field(default_factory=dict)
+    _number: int = 0
+
+    def new_name(self) -> str:
+        """The name of one more."""
+        self._number += 1
+        return f"{self.view}{STAGE_MARK}{self._number}"
+
+    def keep(self, stage: View, relation: Relation, named: bool) -> Relation:
+        """A stage, which is known from now on."""
+        self.views[stage.name] = stage
+        self.relations[stage.sql, named] = relation
+        return relation
+
+
 class Translation:
     """From the syntax tree of a supported query to a view's tree, over these base tables.
 
-    `stages` has what was cut off below, in the order in which it was met; `types` has those of expressions
-    that mattered. Outputs that nobody reads by name need none (`named`): those of all but the first in a
-    UNION ALL.
+    `stages` are those of the whole view; `types` has those of expressions that mattered. Outputs that nobody
+    reads by name need none (`named`): those of all but the first in a UNION ALL.
     """
 
     def __init__(
@@ -106,6 +126,7 @@ class Translation:
         operators: Iterable[Operator],
         types: Types,
         named: bool = True,
+        stages: Stages | None = None,
     ) -> None:
         self._name = name
         self._tables = tuple(tables)
@@ -113,9 +134,9 @@ class Translation:
         self._known_types = types
         self.types: dict[str, str] = {}
         self._named = named
-        self.stages: list[View] = []
+        self._stages = Stages(name) if stages is None else stages
         self._aliases = 0
-        self._relations: dict[str, Relation] = {}
+        self._used: set[str] | None = None
 
     def node(self, query: exp.Expr) -> Node:
         """The tree of a whole query."""
@@ -164,22 +185,20 @@ class Translation:
     def stage(self, query: exp.Expr, named: bool = True) -> Relation:
         """Cuts a query off: it becomes a stage, and a relation of what stands above."""
         sql = query.sql(dialect=DIALECT)
-        if known := self._relations.get(sql):
+        if known := self._stages.relations.get((sql, named)):
             return known
-        name = f"{self._name}{STAGE_MARK}{len(self.stages) + 1}"
-        below = Translation(name, self._tables, self._operators, self._known_types, named)
+        name = self._stages.new_name()
+        below = Translation(name, self._tables, self._operators, self._known_types, named, self._stages)
         root = below.node(query)
         stage = View(name, root, sql, stages=below.used_stages(root), types=below.types)
-        self.stages.append(stage)
         types = self._known_types.of_stage(stage)
         table = Table("", name, root.output_columns, root.table_key or (), types=types, own_log=True)
-        self._relations[sql] = Relation(name, table)
-        return self._relations[sql]
+        return self._stages.keep(stage, Relation(name, table), named)
 
     def used_stages(self, root: Node) -> tuple[View, ...]:
         """The stages that a tree reads: of an outer join that turns out to be an inner one, some are not."""
         used = {relation.table.name for block in root.blocks for relation in block.relations}
-        return tuple(stage for stage in self.stages if stage.name in used)
+        return tuple(stage for name, stage in self._stages.views.items() if name in used)
 
     def _union(self, union: exp.SetOperation, named: bool) -> tuple[Draft, ...]:
         # Long chains lean to the left, so that side is walked in a loop.
@@ -204,7 +223,9 @@ class Translation:
         clause = select.args.get("from_")
         if clause is None:
             raise refusal(select, "SELECT without FROM")
+        outside, self._used = self._used, _names_in(select)
         joined = self._joined(self._item(clause.this), select.args.get("joins") or [])
+        self._used = outside
         where = select.args.get("where")
         conditions = (condition(where.this, joined.scope),) if where else ()
         possible = [draft for draft in joined.drafts if not draft.where(conditions).is_empty]
@@ -222,6 +243,10 @@ class Translation:
         """An alias for a query in FROM that has none, so that nobody can name it."""
         self._aliases += 1
         return f"[{self._aliases}]"
+
+    def is_used(self, column: str) -> bool:
+        """Whether the SELECT that is translated names a column somewhere, or shows all of them."""
+        return self._used is None or column.lower() in self._used
 
     def _types_of(self, drafts: Sequence[Draft]) -> tuple[str, ...]:
         """The types of the drafts' sum: where they differ, the one that holds both."""
@@ -301,6 +326,14 @@ class Translation:
         names = [item.name.lower() for item in items]
         own = [bool(name) and names.index(name) == i for i, name in enumerate(names)]
         return [item if own[i] else replace(item, name=f"column_{i + 1}") for i, item in enumerate(items)]
+
+
+def _names_in(select: exp.Select) -> set[str] | None:
+    """All names in a SELECT; None where it shows all columns, or joins by those that have one name."""
+    joins = select.args.get("joins") or []
+    if any(item.is_star for item in select.expressions) or any(join.args.get("method") for join in joins):
+        return None
+    return {each.name.lower() for each in select.find_all(exp.Identifier)}
 
 
 def _whole(relation: Relation) -> Draft:

@@ -3,6 +3,7 @@
 from rollview.operators.translation import Types
 from rollview.planning.parse import (
     has_idle_order,
+    names_given,
     parse_view,
     referenced_names,
     starred_names,
@@ -13,6 +14,7 @@ from rollview.planning.render import render
 __all__ = [
     "Types",
     "has_idle_order",
+    "names_given",
     "parse_view",
     "referenced_names",
     "render",

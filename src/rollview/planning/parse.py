@@ -26,6 +26,7 @@ from rollview.sql.ctes import without_ctes
 from rollview.sql.grammar import check_supported, whole_syntax
 from rollview.sql.place import DIALECT, NodeError, Text, line_at, mistake, place_at, refusal
 from rollview.sql.splice import start_of_query
+from rollview.sql.unnamed import given_names, with_names
 
 _CREATE_ARGUMENTS = {"this", "kind", "expression", "properties", "replace", "refresh", "exists"}
 """What CREATE may carry. All of OR REPLACE, OR REFRESH and IF NOT EXISTS define the same view."""
@@ -54,7 +55,7 @@ def parse_view(sql: str, tables: Iterable[Table], name: str = "", types: Types =
     """
     statement = _statement(sql)
     try:
-        query = without_ctes(_query(statement))
+        query = without_ctes(with_names(_query(statement)))
         _check(query)
         created = isinstance(statement, exp.Create)
         name = statement.this.name if created else name or "view"
@@ -110,6 +111,11 @@ def has_idle_order(sql: str) -> bool:
     query = _query(_statement(sql))
     arguments = query.args
     return bool(arguments.get("order")) and not (arguments.get("limit") or arguments.get("offset"))
+
+
+def names_given(sql: str) -> dict[str, str]:
+    """The outputs of the view that have no name, as they are written, and what they are called."""
+    return given_names(_query(_statement(sql)))
 
 
 def view_name(sql: str) -> str | None:

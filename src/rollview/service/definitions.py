@@ -18,7 +18,7 @@ from rollview.algebra.view import STAGE_MARK, View, is_stage
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.errors import InputError, ProjectError, UnsupportedError, ViewError
-from rollview.planning import Types, has_idle_order, parse_view, referenced_names, view_name
+from rollview.planning import Types, has_idle_order, names_given, parse_view, referenced_names, view_name
 from rollview.service.durations import seconds_of
 from rollview.service.mistakes import Mistakes
 from rollview.service.text_files import read_text
@@ -157,6 +157,9 @@ def notices(view: View) -> list[str]:
         found.append(f"{setting} has no effect yet; the view is complete, which includes it")
     if not is_stage(view.name) and has_idle_order(view.sql):
         found.append(f"view {view.name}: ORDER BY has no effect without LIMIT: a view is a bag of rows")
+    if not is_stage(view.name):
+        for text, name in names_given(view.sql).items():
+            found.append(f"view {view.name}: the column {text} has no name, and is called {name}")
     return found
 
 

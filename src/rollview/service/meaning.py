@@ -45,7 +45,7 @@ def check_meaning(spark: SparkSession, view: View, layout: Layout, tables: Mappi
     typed = ours.frame.select(*[named(name).cast(kind).alias(name) for name, kind in layout.columns], COUNT)
     relations = {table.qualified: tables[table.qualified].expanded_frame() for table in view.named_tables}
     with view_sql(spark, view.sql, relations) as theirs:
-        found, number = differences(counted(typed, theirs, columns), columns)
+        found, number = differences(counted(typed, theirs.toDF(*columns), columns), columns)
         if found:
             raise _misunderstood(view, columns, found[0], number, theirs)
 

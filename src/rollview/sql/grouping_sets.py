@@ -26,6 +26,16 @@ def has_grouping_sets(select: exp.Select) -> bool:
     return group is not None and any(isinstance(each, _MANY) for each in _elements(group))
 
 
+def keys_of_sets(select: exp.Select) -> set[str]:
+    """The keys of all sets as SQL text."""
+    return {each.sql(dialect=DIALECT) for each in _keys_and_sets(select)[0]}
+
+
+def is_grouping(node: exp.Expr) -> bool:
+    """Whether an expression tells of which set a group is."""
+    return isinstance(node, exp.Grouping | exp.GroupingId) or _name(node) in ("GROUPING", "GROUPING_ID")
+
+
 def _elements(group: exp.Group) -> list[exp.Expr]:
     """What stands in GROUP BY; `WITH ROLLUP` and `WITH CUBE` are kept apart by the parser."""
     behind = [each for kind in ("rollup", "cube", "grouping_sets") for each in group.args.get(kind) or []]
@@ -95,7 +105,7 @@ def _of_set(select: exp.Select, keys: list[exp.Expr], chosen: _Set, names: tuple
     parts: dict[str, tuple[exp.Expr, str]] = {}
 
     def placed(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Grouping | exp.GroupingId) or _name(node) in ("GROUPING", "GROUPING_ID"):
+        if is_grouping(node):
             return exp.Literal.number(_bits(node, keys, chosen))
         if isinstance(node, exp.Query):
             return node

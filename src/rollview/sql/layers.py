@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from sqlglot import exp
 
 from rollview.sql.functions import is_aggregate
-from rollview.sql.grouping_sets import by_set, has_grouping_sets
+from rollview.sql.grouping_sets import by_set, has_grouping_sets, is_grouping, keys_of_sets
 from rollview.sql.place import DIALECT, mistake, refusal
 
 OutputNames = Callable[[exp.Expr], tuple[str, ...]]
@@ -152,13 +152,14 @@ def _over_groups(select: exp.Select) -> exp.Select:
     """The groups first, with every aggregate and key as an output; what is more over these."""
     inner = select.copy()
     parts: dict[str, tuple[exp.Expr, str]] = {}
-    keys = group_keys(select)
+    keys = keys_of_sets(select) if has_grouping_sets(select) else group_keys(select)
 
     def taken(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Query):
             return node
         sql = node.sql(dialect=DIALECT)
-        if sql in keys or (is_aggregate(node) and not isinstance(node.parent, exp.Window | exp.Filter)):
+        is_value = is_aggregate(node) and not isinstance(node.parent, exp.Window | exp.Filter)
+        if sql in keys or is_value or is_grouping(node):
             parts.setdefault(sql, (node.copy(), f"_part_{len(parts) + 1}"))
             return column(parts[sql][1])
         return node

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from rollview.algebra.relation import Table
+from rollview.sql.conjuncts import written_conjuncts
 from rollview.sql.layers import column, is_grouped, own
 from rollview.sql.one_row import has_one_row, of_nothing, of_one_row, only_row
 from rollview.sql.outputs import bare, output_names, scope_of
@@ -26,17 +27,6 @@ from rollview.sql.place import NodeError, mistake, refusal
 from rollview.sql.scope import Scope
 
 _VALUE, _MARK, _ROWS, _VALUES = "_value", "_mark", "_rows", "_values"
-
-
-def written_conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The parts of a condition that must all hold, as they are written, without their parentheses."""
-    waiting = [node]
-    while waiting:
-        part = waiting.pop().unnest()
-        if isinstance(part, exp.And):
-            waiting += [part.expression, part.this]
-        else:
-            yield part
 
 
 def has_subquery(node: exp.Expr) -> bool:

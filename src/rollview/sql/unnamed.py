@@ -1,0 +1,75 @@
+"""Outputs without a name get one, made of their expression: a stored table needs it.
+
+Spark calls them by their text, such as `sum(amount)`, which is no name that a lake table can have.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sqlglot import exp
+
+from rollview.sql.place import DIALECT
+
+_LONGEST = 60
+
+
+def with_names(query: exp.Expr) -> exp.Expr:
+    """The query itself, with an alias for every output that has no name.
+
+    The alias is no name that the query uses for something else, so that nothing gets another meaning.
+    """
+    known = {each.name.lower() for each in query.find_all(exp.Identifier)}
+    for select in query.find_all(exp.Select):
+        taken = set(known)
+        items = []
+        for place, item in enumerate(select.expressions, 1):
+            if _has_name(item):
+                items.append(item)
+                continue
+            name = _spark_name(item) or _free(_name_of(item, place), taken)
+            taken.add(name)
+            items.append(exp.alias_(item, name, quoted=True, copy=False))
+        select.set("expressions", items)
+    return query
+
+
+def given_names(query: exp.Expr) -> dict[str, str]:
+    """The outputs of a query that have no name, as they are written, and what they are called."""
+    top = query
+    while isinstance(top, exp.SetOperation | exp.Subquery):
+        top = top.this
+    if not isinstance(top, exp.Select):
+        return {}
+    written = [
+        "" if _has_name(item) or _spark_name(item) else item.sql(dialect=DIALECT) for item in top.expressions
+    ]
+    with_names(query)
+    return {text: item.alias for text, item in zip(written, top.expressions, strict=True) if text}
+
+
+def _has_name(item: exp.Expr) -> bool:
+    """Whether it has an alias, or is a column, also in parentheses."""
+    inner = item.unnest()
+    return isinstance(item, exp.Alias | exp.Aliases) or inner.is_star or isinstance(inner, exp.Column)
+
+
+def _spark_name(item: exp.Expr) -> str:
+    """What Spark calls a field, and a column as another type; nothing for all else."""
+    inner = item.unnest()
+    if isinstance(inner, exp.Cast) and isinstance(inner.this, exp.Column):
+        return inner.this.name
+    return inner.name if isinstance(inner, exp.Dot) else ""
+
+
+def _name_of(item: exp.Expr, place: int) -> str:
+    words = re.sub(r"\W+", "_", item.sql(dialect=DIALECT).lower())[:_LONGEST].strip("_")
+    return words if re.match(r"[^\W\d]", words) else f"column_{place}"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    number, free = 1, name
+    while free.lower() in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free
