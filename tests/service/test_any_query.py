@@ -54,7 +54,8 @@ GROUPS = {
     "levels": """SELECT c.state, c.segment, count(*) AS n, sum(s.amount) AS total,
             rank() OVER (PARTITION BY grouping(c.state) + grouping(c.segment),
                 CASE WHEN grouping(c.segment) = 0 THEN c.state END ORDER BY sum(s.amount) DESC) AS place
-        FROM shop.sales s JOIN crm.customer c ON s.cust_id = c.cust_id GROUP BY ROLLUP (c.state, c.segment)""",
+        FROM shop.sales s JOIN crm.customer c ON s.cust_id = c.cust_id
+        GROUP BY ROLLUP (c.state, c.segment)""",
     "quarters": """SELECT cust_id, max(cast(amount AS double) / 4) AS hi,
             sum(cast(amount AS double) / 4) AS total FROM shop.sales GROUP BY cust_id""",
 }
