@@ -21,7 +21,7 @@ from rollview.errors import CatalogError, CatalogUnavailable, LeaseHeld, LeaseLo
 SECONDS = 0.6
 """A lease's time where its holder is silent."""
 
-LIVE_SECONDS = 3.0
+LIVE_SECONDS = 5.0
 """A lease's time where its holder must stay ahead of a watcher, on a machine that may be busy."""
 
 

@@ -1,8 +1,10 @@
 """How every JVM of the tests starts: here, and in the processes that tests start.
 
 What Spark compiles in a test runs a few times and is thrown away. The JVM's optimizing compiler takes half
-of all processor time of such a run and never earns it back, so it is left out. Spark's classes are mapped
-from an archive, if there is one, instead of being read and verified at every start:
+of all processor time of such a run and never earns it back, so it is left out. For the same reason Spark
+interprets its plans instead of generating code for each; the demo and the benchmarks let it generate code, as
+users do. Spark's classes are mapped from an archive, if there is one, instead of being read and verified at
+every start:
 
     python tests/servers/jvm.py
 
@@ -17,6 +19,7 @@ import sys
 from pathlib import Path
 
 _OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
+_INTERPRETED = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 _ARCHIVE = Path(sys.prefix) / "spark.jsa"
 
 
@@ -24,7 +27,7 @@ def start_quickly() -> None:
     """Sets what Spark's launcher and Spark itself read when they start."""
     archive = f" -XX:SharedArchiveFile={_ARCHIVE}" if _ARCHIVE.exists() else ""
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", _OPTIONS)
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", _OPTIONS + archive)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{_OPTIONS} {_INTERPRETED}{archive}")
 
 
 def make_archive() -> None:

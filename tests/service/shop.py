@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -141,11 +142,14 @@ class Shop:
 
     def expected(self, project: Project, view: str, csn: int) -> Counter[tuple[Any, ...]]:
         """What the view must show at a csn."""
+        return self.answer(view, self.states_at(project, csn))
+
+    def states_at(self, project: Project, csn: int) -> dict[str, dict[str, Rows]]:
+        """The tables at a csn."""
         catalog = project._warehouse.catalog
         sites = catalog.sites()
         versions = {name: catalog.version_at(name, csn) if name in sites else -1 for name in SCHEMAS}
-        states = {name: self.states[name][self.first[name] + at] for name, at in versions.items()}
-        return self.answer(view, states)
+        return {name: self.states[name][self.first[name] + at] for name, at in versions.items()}
 
     def expected_now(self, view: str) -> Counter[tuple[Any, ...]]:
         """What the view must show when everything has been captured."""
@@ -153,13 +157,19 @@ class Shop:
 
     def answer(self, view: str, states: dict[str, dict[str, Rows]]) -> Counter[tuple[Any, ...]]:
         """What DuckDB says to the view's own text over these states."""
+        return self.answers([view], states)[view]
+
+    def answers(
+        self, views: Iterable[str], states: dict[str, dict[str, Rows]]
+    ) -> dict[str, Counter[tuple[Any, ...]]]:
+        """The same for several views."""
         with duckdb.connect() as database:
             self.fill(database, states)
             for other, sql in self.views.items():
                 statement = sqlglot.parse_one(sql, dialect="spark")
                 query = statement.expression if isinstance(statement, exp.Create) else statement
                 database.execute(f"CREATE VIEW {other} AS {query.sql(dialect='duckdb')}")
-            return Counter(database.execute(f"SELECT * FROM {view}").fetchall())
+            return {view: Counter(database.execute(f"SELECT * FROM {view}").fetchall()) for view in views}
 
     def fill(self, database: duckdb.DuckDBPyConnection, states: dict[str, dict[str, Rows]]) -> None:
         """Makes the tables in DuckDB, with these rows."""
@@ -238,6 +248,39 @@ def check_all(shop: Shop, project: Project) -> None:
         assert shown(project, view.name) == shop.expected_now(view.name), view.name
         for csn in {view.oldest, (view.oldest + view.high_water) // 2}:
             assert shown(project, view.name, csn) == shop.expected(project, view.name, csn), (view.name, csn)
+
+
+def states_of(project: Project, view: str) -> dict[int, Counter[tuple[Any, ...]]]:
+    """A view at every csn that it covers: its oldest state, and what its deltas make of it."""
+    (found,) = [each for each in project.status().views if each.name == view]
+    state, states = shown(project, view, found.oldest), {}
+    changes = iter(project.deltas(view).collect())
+    change = next(changes, None)
+    for csn in range(found.oldest, found.high_water + 1):
+        while change is not None and change["_csn"] == csn:
+            state[tuple(change)[:-2]] += change["_count"]
+            change = next(changes, None)
+        states[csn] = +state
+        assert len(states[csn]) == sum(1 for count in state.values() if count), (
+            "a row is there less than never"
+        )
+    assert change is None, change
+    return states
+
+
+def check_every_csn(shop: Shop, project: Project) -> None:
+    """Every view is right at every csn, as its deltas say and as it is read; and it is verified."""
+    last = project.status().last_csn
+    found = {view: states_of(project, view) for view in project.views}
+    for csn in range(last + 1):
+        expected = shop.answers(project.views, shop.states_at(project, csn))
+        for view, states in found.items():
+            assert states[csn] == expected[view], (view, csn)
+    for view, states in found.items():
+        assert shown(project, view) == states[last] == shop.expected_now(view), view
+        for csn in (0, last // 3, last - 1):
+            assert shown(project, view, csn) == states[csn], (view, csn)
+    assert [verdict.view for verdict in project.verify() if not verdict.is_right] == []
 
 
 def check_unharmed(shop: Shop, project: Project) -> None:

@@ -9,7 +9,7 @@ import random
 
 import pytest
 from pyspark.sql import SparkSession
-from shop import Shop, shown, transact
+from shop import Shop, check_every_csn, transact
 
 from rollview.service.project import Project
 
@@ -75,9 +75,4 @@ def test_oracle_every_csn(shop: Shop, spark: SparkSession, views: dict[str, str]
             if chance.random() < 0.15:
                 project.run(once=True)
         project.run(once=True)
-        last = project.status().last_csn
-        for view in project.views:
-            for csn in range(0, last + 1, 4):
-                assert shown(project, view, csn) == shop.expected(project, view, csn), (view, csn)
-            assert shown(project, view) == shop.expected_now(view), view
-        assert [verdict.view for verdict in project.verify() if not verdict.is_right] == []
+        check_every_csn(shop, project)

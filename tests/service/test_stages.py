@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 from pyspark.sql import SparkSession
-from shop import DEEP_VIEWS, Shop, check_all, shown, transact
+from shop import DEEP_VIEWS, Shop, check_all, check_every_csn, shown, transact
 
+from rollview.algebra.view import owner
 from rollview.errors import InputError, ViewError
 from rollview.service.project import Project
 
@@ -40,13 +42,7 @@ def test_oracle_every_csn_of_deep_views(deep: Shop, spark: SparkSession) -> None
         project.run(once=True)
         last = project.status().last_csn
         assert last == deep.commits()
-        for view in project.views:
-            for csn in range(0, last + 1, 3):
-                assert shown(project, view, csn) == deep.expected(project, view, csn), (view, csn)
-            assert shown(project, view) == deep.expected_now(view), view
-            rows = project.deltas(view).collect()
-            assert {row["_csn"] for row in rows} <= set(range(1, last + 1))
-        assert [verdict.view for verdict in project.verify() if not verdict.is_right] == []
+        check_every_csn(deep, project)
 
 
 def test_stages_are_nobodys_views(deep: Shop, spark: SparkSession) -> None:
@@ -60,13 +56,7 @@ def test_stages_are_nobodys_views(deep: Shop, spark: SparkSession) -> None:
         assert {each.relation for each in three.relations} >= {"sales", "customer", "product", "t"}
         assert {path.name for path in (deep.folder / "lake" / "views").iterdir()} == set(deep.views)
         stages = {path.name for path in (deep.folder / "lake" / "state").iterdir() if "$" in path.name}
-        assert stages == {
-            "days_of_size$1",
-            "above_the_sum$1",
-            "three_deep$1",
-            "three_deep$1$1",
-            "three_deep$2",
-        }
+        assert Counter(map(owner, stages)) == {"days_of_size": 1, "above_the_sum": 1, "three_deep": 3}
         explained = project.explain("days_of_size")
         assert [name for name, _ in explained.operators] == ["aggregate", "block", "aggregate", "block"]
         assert "stage days_of_size$1" in explained.normal_form
@@ -78,6 +68,8 @@ def test_stages_are_nobodys_views(deep: Shop, spark: SparkSession) -> None:
 def test_definitions_change_and_views_go(deep: Shop, spark: SparkSession) -> None:
     with Project.open(deep.folder, spark) as project:
         project.setup()
+        state = deep.folder / "lake" / "state"
+        before = {path.name for path in state.iterdir()}
         transact(deep)
         # Another inner query, one stage less, and a view that is gone.
         deep.views["days_of_size"] = deep.views["days_of_size"].replace("count(*) AS n,", "sum(1) AS n,")
@@ -92,9 +84,9 @@ def test_definitions_change_and_views_go(deep: Shop, spark: SparkSession) -> Non
             "three_deep": "the definition changed",
             "shares": "three_deep was loaded",
         }
-        stages = {path.name for path in (deep.folder / "lake" / "state").iterdir() if "$" in path.name}
+        stages = {path.name for path in state.iterdir() if "$" in path.name}
         # What was loaded before stays for a while: somebody may read it.
-        assert {"days_of_size$1.2", "three_deep$1.2"} <= stages
+        assert Counter(map(owner, stages - before)) == {"days_of_size": 1}
         assert not any(name.startswith("above_the_sum") for name in stages)
         transact(deep)
         check_all(deep, project)

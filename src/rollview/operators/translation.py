@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from hashlib import sha256
 from typing import Protocol
 
 from sqlglot import exp
@@ -22,7 +23,7 @@ from rollview.algebra.functions.casts import cast_to, cast_type
 from rollview.algebra.history import CSN
 from rollview.algebra.node import Node
 from rollview.algebra.relation import Relation, Table
-from rollview.algebra.view import STAGE_MARK, View
+from rollview.algebra.view import STAGE_MARK, View, owner
 from rollview.operators.draft import Draft
 from rollview.operators.matching import FromSyntax, Joined, joined
 from rollview.sql.grammar import Syntax, is_parenthesised
@@ -35,6 +36,7 @@ from rollview.sql.shorthands import with_aliases_written_out, with_windows_writt
 from rollview.sql.subqueries import without_subqueries
 
 _RESERVED = (CSN, COUNT)
+_DIGITS = 10
 """Columns that change logs and view deltas add to a view's own."""
 
 
@@ -91,24 +93,26 @@ class SelectItem:
     column: Column | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Stages:
-    """What was cut off of a view, whichever part reads it: the same text is the same stage."""
+    """What was cut off of a view, whichever part reads it: the same text is the same stage.
+
+    A stage is called after its text, so that it keeps its name in whatever part of the view it stands.
+    """
 
     view: str
     views: dict[str, View] = field(default_factory=dict)
-    relations: dict[tuple[str, bool], Relation] = field(default_factory=dict)
-    _number: int = 0
+    relations: dict[str, Relation] = field(default_factory=dict)
 
-    def new_name(self) -> str:
-        """The name of one more."""
-        self._number += 1
-        return f"{self.view}{STAGE_MARK}{self._number}"
+    def name_of(self, sql: str, named: bool) -> str:
+        """The name of the stage that a query is."""
+        told = sha256(f"{named}{sql}".encode()).hexdigest()[:_DIGITS]
+        return f"{owner(self.view)}{STAGE_MARK}{told}"
 
-    def keep(self, stage: View, relation: Relation, named: bool) -> Relation:
+    def keep(self, stage: View, relation: Relation) -> Relation:
         """A stage, which is known from now on."""
         self.views[stage.name] = stage
-        self.relations[stage.sql, named] = relation
+        self.relations[stage.name] = relation
         return relation
 
 
@@ -185,15 +189,15 @@ class Translation:
     def stage(self, query: exp.Expr, named: bool = True) -> Relation:
         """Cuts a query off: it becomes a stage, and a relation of what stands above."""
         sql = query.sql(dialect=DIALECT)
-        if known := self._stages.relations.get((sql, named)):
+        name = self._stages.name_of(sql, named)
+        if known := self._stages.relations.get(name):
             return known
-        name = self._stages.new_name()
         below = Translation(name, self._tables, self._operators, self._known_types, named, self._stages)
         root = below.node(query)
         stage = View(name, root, sql, stages=below.used_stages(root), types=below.types)
         types = self._known_types.of_stage(stage)
         table = Table("", name, root.output_columns, root.table_key or (), types=types, own_log=True)
-        return self._stages.keep(stage, Relation(name, table), named)
+        return self._stages.keep(stage, Relation(name, table))
 
     def used_stages(self, root: Node) -> tuple[View, ...]:
         """The stages that a tree reads: of an outer join that turns out to be an inner one, some are not."""

@@ -7,7 +7,7 @@ nor recomputed, until `setup` loads them.
 
 from __future__ import annotations
 
-from rollview.algebra.view import View, owner
+from rollview.algebra.view import View, is_stage, owner
 from rollview.catalog import GIVEN_UP, Catalog
 from rollview.errors import HistoryBroken
 from rollview.service.definitions import is_full
@@ -39,8 +39,10 @@ def detached(catalog: Catalog, view: View) -> str:
     # Before each table had a history of its own, it had that of its site.
     sites = {table.qualified: table.site for table in view.tables if table.source}
     for name, history in histories_of(view, catalog).items():
+        if not history and is_stage(name):
+            return "another release of rollview has stored it in other parts"
         if not history:
-            return f"{owner(name)} is not captured any more"
+            return f"{name} is not captured any more"
         if known.get(name, known.get(sites.get(name, ""), history)) != history:
             return f"the history of {name} began again" if name in sites else f"{owner(name)} was loaded anew"
     return ""

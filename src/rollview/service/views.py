@@ -109,11 +109,11 @@ def _parse(records: Mapping[str, ViewRecord], tables: Mapping[str, Table]) -> di
         views |= {part.name: part for part in view.stored_parts if part is view or _is_stored(part, records)}
         known[view.name] = as_table(view, types.of_stage(view))
     # While a view is loaded anew, or after a setup that died, there are stages of its new definition.
-    for name in sorted(records.keys() - views.keys(), key=len):
+    for name in sorted(records.keys() - views.keys()):
         if name not in views:
             own = known | _base_tables(records[name], tables)
             stage = parse_definition(records[name].sql, own, name, types)
-            views |= {part.name: part for part in stage.parts}
+            views |= {part.name: part for part in stage.parts if part is stage or _is_stored(part, records)}
     return views
 
 
