@@ -75,6 +75,15 @@ class Block(Node):
         """The key of the view row, where the declared keys give one."""
         return view_key(self)
 
+    @cached_property
+    def unjoined(self) -> tuple[Relation, ...]:
+        """The relations that no chain of equalities leads to from the first one."""
+        reached = {0}
+        for _ in self.relations:
+            reached |= {edge.right for edge in self.edges if edge.left in reached}
+            reached |= {edge.left for edge in self.edges if edge.right in reached}
+        return tuple(each for place, each in enumerate(self.relations) if place not in reached)
+
     def absorb(self, position: int, rows: B, *extra: str) -> B:
         """The rows themselves: what a block has computed is its state."""
         assert position == 0

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from rollview.algebra.bag import Bag, Output, keep
 from rollview.algebra.change_points import change_points
+from rollview.algebra.costs import Cost
 from rollview.algebra.expression import Literal
 from rollview.algebra.history import CSN
 
@@ -42,6 +43,9 @@ class Node(ABC):
 
     is_linear: ClassVar[bool] = False
     """Whether the state is what a reader sees, so that a delta of the state is one of the rows."""
+
+    method: ClassVar[str] = "linear"
+    """How it is maintained: `linear`, `counts`, or `by key`, where keys that change are computed again."""
 
     # Shape.
 
@@ -102,6 +106,16 @@ class Node(ABC):
         Input rows with another value there have no influence on these output rows.
         """
         return None
+
+    @property
+    def has_one_row(self) -> bool:
+        """Whether a reader always sees exactly one row."""
+        return False
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """What it costs beyond the size of a change."""
+        return ()
 
     # Rules.
 

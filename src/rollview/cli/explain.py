@@ -14,28 +14,55 @@ from rollview.cli.terminal import plain, print_json, results
 
 if TYPE_CHECKING:
     from rollview.service.explain import Explanation
+    from rollview.service.explain_parts import Part
 
 
 @click.command()
-@click.argument("view")
+@click.argument("view", required=False)
+@click.option(
+    "--sql",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Explain the view in this file, which need not be the project's, before it is created.",
+)
 @project_options
-def explain(view: str, project_file: Path, as_json: bool) -> None:
+def explain(view: str | None, file: Path | None, project_file: Path, as_json: bool) -> None:
     """Explain how a view is maintained, and why.
 
-    Prints the normal form, the join graph, the algorithm and why it was chosen, the sub-queries that one
-    update of each relation sends to which source, and what would be recomputed in full and why. Works for
+    Prints the parts that the view is cut into: how each is maintained, what it stores, and what costs more
+    than the size of a change, with what to do about it. Then the normal form, the join graph, the sub-queries
+    that one update of each relation sends to which source, the algorithm and why it was chosen. Works for
     view files that have not been set up yet, too.
 
     \b
     rollview explain sale_lines
+    rollview explain --sql views/sale_lines.sql
     """
+    if (view is None) == (file is None):
+        raise click.UsageError("name a view, or a file with --sql")
     with opened(project_file, may_be_new=True) as at:
-        found = at.project.explain(view)
+        found = at.project.explain(view) if view is not None else at.project.explain_sql(file or "")
     if as_json:
         paths = [{**plain(path), "sub_queries": path.sub_queries} for path in found.paths]
         print_json({**plain(found), "paths": paths})
     else:
         _print(results(), found)
+
+
+def _print_part(console: Console, part: Part) -> None:
+    title = Text.assemble(
+        f"  {part.name}  ", (f"{part.method}: ", "bold"), f"{part.operator}: {part.sentence}"
+    )
+    console.print(title, soft_wrap=True)
+    asked = f"; a change asks {', '.join(part.asks)}" if part.asks else "; a change asks nobody"
+    console.print(
+        Text(f"    reads {', '.join(part.reads)}{asked if part.method != 'full' else ''}"), soft_wrap=True
+    )
+    if part.stored is not None:
+        console.print(Text(f"    stores {part.stored.rows:,} rows, {part.stored.bytes:,} bytes"))
+    for cost in part.costs:
+        console.print(Text.assemble("    ", (cost.code, "yellow"), f" {cost.sentence}"), soft_wrap=True)
+        console.print(Text(f"      to avoid it: {cost.suggestion}", style="dim"), soft_wrap=True)
 
 
 def _print(console: Console, found: Explanation) -> None:
@@ -49,12 +76,12 @@ def _print(console: Console, found: Explanation) -> None:
     console.print(Text.assemble((found.view, "bold"), f"  policy {found.policy}, {kind}"))
     for notice in found.notices:
         console.print(Text.assemble(("note: ", "yellow"), notice), soft_wrap=True)
+    section("parts, from the top")
+    for part in found.parts:
+        _print_part(console, part)
     section("normal form")
     for each in found.normal_form.rstrip().splitlines():
         line(each)
-    section("operators, from the top")
-    for name, kept in found.operators:
-        line(f"{name}: {kept}")
     section("join graph")
     for each in found.join_graph:
         line(each)

@@ -44,6 +44,7 @@ class Aggregate(Node):
     output: tuple[Output, ...]
 
     name: ClassVar[str] = "aggregate"
+    method: ClassVar[str] = "counts"
     comes_first: ClassVar[bool] = False
     syntax: ClassVar[Syntax] = {
         exp.Select: ("group",),
@@ -159,6 +160,11 @@ class Aggregate(Node):
         )
         yield from facts("output", plain_sql_of(self.output))
         yield from self.input.render()
+
+    @property
+    def has_one_row(self) -> bool:
+        """Without keys there is one group."""
+        return not self.keys
 
     def explain(self) -> str:
         """Groups are kept by adding."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from rollview.algebra.bag import Bag, Output, keep
+from rollview.algebra.costs import ONE_GROUP, Cost
 from rollview.algebra.expression import Column, Literal, call
 from rollview.algebra.node import Node
 from rollview.algebra.text import facts, plain_sql_of
@@ -39,6 +40,7 @@ class GroupedValues(Node):
     output: tuple[Output, ...]
 
     name: ClassVar[str] = "aggregate of values"
+    method: ClassVar[str] = "by key"
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -96,6 +98,20 @@ class GroupedValues(Node):
         yield from facts("values", self.values)
         yield from facts("output", plain_sql_of(self.output))
         yield from self.input.render()
+
+    @property
+    def has_one_row(self) -> bool:
+        """Without keys there is one group."""
+        return not self.keys
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """A single group has all values."""
+        if self.keys:
+            return ()
+        sentence = "one group keeps all its values, counted, and every change computes it from all of them"
+        hint = "group by something first, so that the values of the outer group are few"
+        return (Cost(ONE_GROUP, sentence, hint),)
 
     def explain(self) -> str:
         """Groups are computed again from what is kept of them."""

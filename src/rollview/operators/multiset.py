@@ -32,6 +32,7 @@ class Multiset(Node):
     is_except: bool
 
     name: ClassVar[str] = "multiset operation"
+    method: ClassVar[str] = "counts"
     comes_first: ClassVar[bool] = False
     syntax: ClassVar[Syntax] = {}
 

@@ -14,6 +14,7 @@ from typing import ClassVar, TypeVar
 from sqlglot import exp
 
 from rollview.algebra.bag import Bag, Output, keep
+from rollview.algebra.costs import ONE_PARTITION, Cost
 from rollview.algebra.expression import (
     EXTRA_KEYS,
     Call,
@@ -52,6 +53,7 @@ class Window(Node):
     output: tuple[Output, ...]
 
     name: ClassVar[str] = "window"
+    method: ClassVar[str] = "by key"
     comes_first: ClassVar[bool] = False
     syntax: ClassVar[Syntax] = {
         exp.Window: ("this", "partition_by", "order", "spec", "over", "alias"),
@@ -130,6 +132,15 @@ class Window(Node):
         yield from facts("partitions", self.keys or ["none: all rows together"])
         yield from facts("output", plain_sql_of(self.output))
         yield from self.input.render()
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """A single partition has all rows."""
+        if self.keys:
+            return ()
+        sentence = "the windows have no PARTITION BY in common: every change computes all rows again"
+        hint = "partition all windows of a SELECT by the same columns, or filter first"
+        return (Cost(ONE_PARTITION, sentence, hint),)
 
     def explain(self) -> str:
         """Partitions are computed again from what is kept of them."""

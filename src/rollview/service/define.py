@@ -16,7 +16,15 @@ from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.catalog import ViewRecord
 from rollview.errors import JavaMissing, RollviewError, UnsupportedError
-from rollview.service.definitions import ViewText, as_table, in_file, is_full, parse_text, read_view_files
+from rollview.service.definitions import (
+    ViewText,
+    as_table,
+    in_file,
+    in_order,
+    is_full,
+    parse_text,
+    read_view_files,
+)
 from rollview.service.layout import Layout, layout_of
 from rollview.service.mistakes import Mistakes
 from rollview.service.project_file import ProjectFile
@@ -48,6 +56,24 @@ def define(
     return views
 
 
+def define_one(project: ProjectFile, sites: Sites, session: Session, path: Path) -> Defined:
+    """The view of one file that need not be the project's; others that it reads are the project's own."""
+    mistakes = Mistakes(project.folder)
+    found = read_view_files([path], mistakes)
+    mistakes.check()
+    (only,) = found.values()
+    texts = read_view_files(project.view_files(), Mistakes(project.folder))
+    needed, waiting = {only.name: only}, list(only.reads)
+    while waiting:
+        name = waiting.pop()
+        if name in texts and name not in needed:
+            needed[name] = texts[name]
+            waiting += texts[name].reads
+    views = _define_texts(in_order(needed), sites, session, {}, mistakes)
+    mistakes.check()
+    return views[only.name]
+
+
 def define_correct(
     project: ProjectFile,
     sites: Sites,
@@ -56,7 +82,16 @@ def define_correct(
     mistakes: Mistakes,
 ) -> dict[str, Defined]:
     """The views in which there is no mistake, and which read none that has one; mistakes are noted."""
-    texts = read_view_files(project.view_files(), mistakes)
+    return _define_texts(read_view_files(project.view_files(), mistakes), sites, session, records, mistakes)
+
+
+def _define_texts(
+    texts: Mapping[str, ViewText],
+    sites: Sites,
+    session: Session,
+    records: Mapping[str, ViewRecord],
+    mistakes: Mistakes,
+) -> dict[str, Defined]:
     tables = _source_tables(sites, mistakes)
     views: dict[str, Defined] = {}
     no_java: JavaMissing | None = None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rollview.algebra.block import Block
+from rollview.algebra.costs import FULL_BY_CHOICE, FULL_BY_POLICY, Cost
 from rollview.algebra.expression import to_sql
 from rollview.algebra.join_graph import access_path
 from rollview.algebra.node import Node
@@ -13,6 +14,7 @@ from rollview.algebra.view import View
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.planning import render
 from rollview.service.definitions import SERVED, algorithm_of, consistency_of, notices, policy_of
+from rollview.service.explain_parts import Part, Size, parts_of
 
 
 @dataclass(frozen=True)
@@ -44,25 +46,24 @@ class Explanation:
     join_graph: tuple[str, ...]
     paths: tuple[Path, ...]
     full: str
+    full_code: str
     notices: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    """The view, and the stages that it is cut into, each with how it is maintained and what it costs."""
 
 
-def explain(view: View) -> Explanation:
-    """The plan of a view."""
+def explain(view: View, sizes: Mapping[str, Size] | None = None) -> Explanation:
+    """The plan of a view. `sizes` is what is stored of its parts, if anything is."""
     algorithm = algorithm_of(view)
     chosen = "rollview.algorithm" in view.properties
     policy = policy_of(view)
     blocks = [block for part in reversed(view.parts) for block in part.blocks]
-    full = ""
-    if policy == "snapshot":
-        full = "policy snapshot: recomputed whenever it is refreshed"
-    elif view.properties.get("rollview.refresh") == "full":
-        full = "rollview.refresh is full: recomputed whenever it is refreshed"
+    full = _full(view)
     return Explanation(
         view=view.name,
         policy=policy,
         consistency=consistency_of(view),
-        refresh="full" if full else "incremental",
+        refresh="incremental" if full is None else "full",
         algorithm=algorithm.name,
         why="chosen by rollview.algorithm"
         if chosen
@@ -73,9 +74,22 @@ def explain(view: View) -> Explanation:
         operators=tuple(each for part in reversed(view.parts) for each in _operators(part.root)),
         join_graph=tuple(line for block in blocks for line in _graph(block)),
         paths=tuple(_path(block, position) for block in blocks for position in range(len(block.relations))),
-        full=full,
+        full="" if full is None else full.sentence,
+        full_code="" if full is None else full.code,
         notices=tuple(notices(view)),
+        parts=parts_of(view, full is not None, sizes or {}),
     )
+
+
+def _full(view: View) -> Cost | None:
+    """Why the view is recomputed as a whole; None if it is not."""
+    if policy_of(view) == "snapshot":
+        sentence = "policy snapshot: recomputed whenever it is refreshed"
+        return Cost(FULL_BY_POLICY, sentence, "choose another rollview.policy")
+    if view.properties.get("rollview.refresh") == "full":
+        sentence = "rollview.refresh is full: recomputed whenever it is refreshed"
+        return Cost(FULL_BY_CHOICE, sentence, "leave rollview.refresh out")
+    return None
 
 
 def _operators(node: Node) -> Iterator[tuple[str, str]]:

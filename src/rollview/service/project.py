@@ -11,15 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
-from rollview.algebra.view import is_stage
+from rollview.algebra.view import View, is_stage
 from rollview.errors import InputError
 from rollview.events import Subscriber
 from rollview.service.backup import back_up, restore
 from rollview.service.comparison import named
-from rollview.service.define import Defined, define, define_correct
+from rollview.service.define import Defined, define, define_correct, define_one
 from rollview.service.drivers import Drivers
 from rollview.service.event_log import log_event
 from rollview.service.explain import Explanation, explain
+from rollview.service.explain_parts import Size
 from rollview.service.home import check_home, check_own_capture
 from rollview.service.lake_fit import check_new_catalog
 from rollview.service.meaning import check_all_by_invention
@@ -310,11 +311,26 @@ class Project:
         """Normal form, join graph, algorithm and why, sub-queries per update, what would be full."""
         parts = self._warehouse
         if not self.is_new and view in self.views:
-            return explain(parts.views.named(view))
+            return explain(parts.views.named(view), self._sizes(parts.views.named(view)))
         defined = define(parts.project, parts.sites, parts.session, {})
         if view not in defined:
             raise unknown_view(view, (name for name in defined if not is_stage(name)))
         return explain(defined[view].view)
+
+    def explain_sql(self, path: str | Path) -> Explanation:
+        """The same of a file with a view that is not a part of the project, or not yet."""
+        parts = self._warehouse
+        return explain(define_one(parts.project, parts.sites, parts.session, Path(path)).view)
+
+    def _sizes(self, view: View) -> dict[str, Size]:
+        """What is stored of a view's parts."""
+        found = {}
+        for name in [part.name for part in view.stored_parts]:
+            tables = self._warehouse.tables.of_view(name, self._warehouse.catalog.views()[name].generation)
+            table = tables.state if tables.state.exists() else tables.rows
+            files = table.files() if table.exists() else ()
+            found[name] = Size(sum(each.rows for each in files), sum(each.size for each in files))
+        return found
 
     def verify(self, *views: str) -> list[Verification]:
         """Recomputes the views (all, if none is named) at the csn they show, and compares."""
