@@ -191,9 +191,55 @@ WRITTEN = {
         SELECT p.k, p.n, q.n AS m, r.n AS o FROM c p, c q, c r WHERE p.k = q.k AND q.n = r.k""",
     "what all sides of OR have in common, in a subquery": """SELECT DISTINCT k FROM north.t a WHERE
         (SELECT count(*) FROM north.u b WHERE (b.k = a.k AND b.y > 0) OR (b.k = a.k AND b.word = 'a')) > 0""",
+    "rows of constants": """SELECT t.k, v.name, t.x FROM north.t
+        JOIN (VALUES (0, 'none'), (1, 'one'), (1, 'uno')) AS v(n, name) ON t.k = v.n
+        WHERE v.name <> 'none' OR t.x > 0""",
+    "a constant beside": """SELECT t.k, c.n FROM north.t, (SELECT 1 AS n UNION ALL SELECT 2) c
+        WHERE t.x >= c.n""",
     "a subquery inside of one": """SELECT k FROM north.t WHERE k IN (
         SELECT k FROM north.u WHERE y > (SELECT min(z) FROM south.v WHERE v.k = u.k))""",
 }
+
+
+PIVOTED = {
+    # DuckDB writes these differently; Spark's meaning of them, written out, is what it is asked.
+    "all but a column": ("SELECT * EXCEPT (word) FROM north.t", "SELECT k, x FROM north.t"),
+    "all but a column of one": (
+        "SELECT t.* EXCEPT (k, x), v.z FROM north.t JOIN south.v ON t.k = v.k",
+        "SELECT t.word, v.z FROM north.t JOIN south.v ON t.k = v.k",
+    ),
+    "pivot": (
+        "SELECT * FROM north.t PIVOT (sum(x) FOR word IN ('a', 'b' AS other, NULL)) p",
+        """SELECT k, sum(CASE WHEN word = 'a' THEN x END), sum(CASE WHEN word = 'b' THEN x END),
+            sum(CASE WHEN word IS NULL THEN x END) FROM north.t GROUP BY k""",
+    ),
+    "pivot with several functions": (
+        """SELECT k, a_n, a_hi FROM (SELECT k, x, word FROM north.t)
+            PIVOT (count(*) AS n, max(x) AS hi FOR word IN ('a'))""",
+        """SELECT k, CASE WHEN count(*) FILTER (word = 'a') > 0 THEN count(*) FILTER (word = 'a') END,
+            max(x) FILTER (word = 'a') FROM north.t GROUP BY k""",
+    ),
+    "pivot of all rows": (
+        "SELECT a FROM (SELECT x, word FROM north.t) PIVOT (min(x) FOR word IN ('a'))",
+        "SELECT min(x) FILTER (word = 'a') FROM north.t",
+    ),
+    "unpivot": (
+        "SELECT * FROM north.t UNPIVOT (v FOR which IN (k, x AS 'other')) u WHERE v > 0",
+        """SELECT word, 'k', k FROM north.t WHERE k > 0 UNION ALL
+            SELECT word, 'other', x FROM north.t WHERE x > 0""",
+    ),
+    "unpivot with NULLs": (
+        "SELECT which, v FROM (SELECT k, x FROM north.t) UNPIVOT INCLUDE NULLS (v FOR which IN (k, x))",
+        "SELECT 'k', k FROM north.t UNION ALL SELECT 'x', x FROM north.t",
+    ),
+}
+
+
+@pytest.mark.parametrize(("sql", "plainly"), PIVOTED.values(), ids=PIVOTED)
+def test_oracle_what_duckdb_writes_differently(sql: str, plainly: str) -> None:
+    view = parse_view(sql, TABLES, "v")
+    for seed in range(25):
+        check_along(view, plainly, history(Random(seed)), seed)
 
 
 @pytest.mark.parametrize("sql", [pytest.param(sql, id=title) for title, sql in WRITTEN.items()])

@@ -15,6 +15,7 @@ from rollview.algebra.block import Block
 from rollview.algebra.expression import Call, Column, Expression, columns_of, conjuncts, rename
 from rollview.algebra.node import Node
 from rollview.algebra.relation import Edge, Relation
+from rollview.errors import UnsupportedError
 from rollview.operators.folding import is_never_true
 from rollview.operators.negated import Negated
 
@@ -103,6 +104,9 @@ class Draft:
 
     def _block(self) -> Block:
         """The block of the draft. A condition that is written twice is kept once."""
+        if not self.relations:
+            message = "rows of constants alone (VALUES, or SELECT without FROM) are not supported yet"
+            raise UnsupportedError(message, hint="join them with a table, by an inner join")
         owner = {column: i for i, relation in enumerate(self.relations) for column in relation.columns}
         edges: dict[Edge, None] = {}
         local: list[dict[Expression, None]] = [{} for _ in self.relations]

@@ -144,7 +144,8 @@ def _few(translation: Staging, left: Joined, right: Joined, times: int) -> tuple
 
 def _stored(translation: Staging, side: Joined) -> Joined:
     """What has been joined so far as a stage, if SQL can name all that is used of it."""
-    if len(side.drafts) == 1 or any(item.alias.startswith("[") for item in side.scope.items):
+    is_named = not any(item.alias.startswith("[") for item in side.scope.items)
+    if len(side.drafts) == 1 or not is_named or not all(draft.relations for draft in side.drafts):
         return side
     used = [
         item.column(name) for item in side.scope.items for name in item.columns if translation.is_used(name)

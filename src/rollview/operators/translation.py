@@ -226,7 +226,8 @@ class Translation:
         """What can be named, the conditions of WHERE, and what they stand above."""
         clause = select.args.get("from_")
         if clause is None:
-            raise refusal(select, "SELECT without FROM")
+            where = select.args.get("where")
+            return Scope(), (condition(where.this, Scope()),) if where else (), (Draft((), (), ()),)
         outside, self._used = self._used, _names_in(select)
         joined = self._joined(self._item(clause.this), select.args.get("joins") or [])
         self._used = outside

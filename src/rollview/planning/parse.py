@@ -24,9 +24,11 @@ from rollview.planning.properties import read_properties
 from rollview.planning.starred import starred
 from rollview.sql.ctes import without_ctes
 from rollview.sql.grammar import check_supported, whole_syntax
+from rollview.sql.pivots import without_pivots
 from rollview.sql.place import DIALECT, NodeError, Text, line_at, mistake, place_at, refusal
 from rollview.sql.splice import start_of_query
 from rollview.sql.unnamed import given_names, with_names
+from rollview.sql.values import without_values
 
 _CREATE_ARGUMENTS = {"this", "kind", "expression", "properties", "replace", "refresh", "exists"}
 """What CREATE may carry. All of OR REPLACE, OR REFRESH and IF NOT EXISTS define the same view."""
@@ -55,8 +57,10 @@ def parse_view(sql: str, tables: Iterable[Table], name: str = "", types: Types =
     """
     statement = _statement(sql)
     try:
-        query = without_ctes(with_names(_query(statement)))
+        query = without_ctes(with_names(without_values(_query(statement))))
         _check(query)
+        tables = tuple(tables)
+        query = without_pivots(query, tables)
         created = isinstance(statement, exp.Create)
         name = statement.this.name if created else name or "view"
         translation = Translation(name, tables, OPERATORS, types, named=not is_stage(name))
@@ -97,7 +101,7 @@ def _names(tables: Iterable[exp.Table]) -> tuple[str, ...]:
 
 def _checked_query(sql: str) -> exp.Expr:
     try:
-        query = without_ctes(_query(_statement(sql)))
+        query = without_ctes(without_values(_query(_statement(sql))))
         _check(query)
     except NodeError as fault:
         raise Text(sql).located(fault) from None

@@ -25,7 +25,7 @@ SCALARS: Syntax = {
     # Names and constants.
     exp.Column: ("this", "table", "db", "catalog"),
     exp.Identifier: ("this", "quoted"),
-    exp.Star: (),
+    exp.Star: ("except_",),
     exp.Literal: ("this", "is_string"),
     exp.Boolean: ("this",),
     exp.Null: (),
@@ -75,6 +75,13 @@ LAYERS: Syntax = {
     **dict.fromkeys((exp.Rollup, exp.Cube, exp.GroupingSets), ("expressions",)),
     exp.Tuple: ("expressions",),
     exp.In: ("query",),
+    exp.Table: ("pivots",),
+    exp.Subquery: ("pivots",),
+    exp.Pivot: (
+        *("expressions", "fields", "unpivot", "include_nulls", "alias", "columns"),
+        *("identify_pivot_strings", "prefixed_pivot_columns", "pivot_column_naming", "value_columns_first"),
+    ),
+    exp.PivotAlias: ("this", "alias"),
 }
 """What is taken apart before an operator sees it (`rollview.sql.layers`, `rollview.sql.subqueries`)."""
 
@@ -90,7 +97,6 @@ _CLAUSES = {
     "cluster": "CLUSTER BY",
     "distribute": "DISTRIBUTE BY",
     "sample": "TABLESAMPLE",
-    "pivots": "PIVOT",
     "locks": "FOR UPDATE",
     "into": "SELECT INTO",
     "version": "VERSION AS OF",
@@ -99,7 +105,6 @@ _CLAUSES = {
     "by_name": "UNION BY NAME",
     "totals": "WITH TOTALS",
     "symmetric": "BETWEEN SYMMETRIC",
-    "except_": "* EXCEPT",
     "format": "a format of dates",
 }
 _CONSTRUCTS: dict[type[exp.Expr], str] = {

@@ -135,11 +135,12 @@ class Scope:
         return Visible(_only(column, column.name, item.columns, "column", f" of `{item.alias}`"), item)
 
     def star(self, star: exp.Expr) -> tuple[Visible, ...]:
-        """The columns of `*` or `alias.*`."""
+        """The columns of `*` or `alias.*`, less those behind EXCEPT."""
+        scope, node = self, star
         if isinstance(star, exp.Column):
-            item = self._item(star)
-            return tuple(Visible(name, item) for name in item.columns)
-        return self.visible
+            scope, node = Scope.of(self._item(star)), star.this
+        left_out = {scope.resolve(each).column for each in node.args.get("except_") or ()}
+        return tuple(each for each in scope.visible if each.column not in left_out)
 
     def syntax(self, column: str) -> exp.Column:
         """SQL that names a column, given by its name inside the block."""
