@@ -42,6 +42,20 @@ def test_the_policy_has_two_names_and_one_meaning() -> None:
     assert caught.value.hint == "available: snapshot, deferred (dpda)"
 
 
+def test_incremental_allows_nothing_that_is_recomputed() -> None:
+    assert not is_full(_view(refresh="incremental"))
+    with pytest.raises(InputError, match="the policy snapshot recomputes the view"):
+        _view(refresh="incremental", policy="snapshot")
+
+
+def test_outputs_without_a_name_are_told() -> None:
+    sql = "SELECT amount + 1, sale_id FROM shop.sales"
+    sales = Table("shop", "sales", ("sale_id", "amount"), types=("bigint", "bigint"))
+    view = parse_text(ViewText(Path("v.sql"), "v", sql, ("shop.sales",)), {"shop.sales": sales}, Untyped())
+    assert view.root.output_columns == ("amount_1", "sale_id")
+    assert notices(view) == ["view v: the column amount + 1 has no name, and is called amount_1"]
+
+
 @pytest.mark.parametrize("text", ["mostly", "", "Complete", "none"])
 def test_an_unknown_consistency_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=f"v.sql: rollview.consistency is `{text}`") as caught:

@@ -206,6 +206,9 @@ def _check_properties(view: View) -> None:
     if refresh not in ("auto", "incremental", "full"):
         message = f"rollview.refresh is `{refresh}`"
         raise InputError(message, subject=refresh, hint="one of incremental, full, auto")
+    if refresh == "incremental" and policy == "snapshot":
+        message = "rollview.refresh is incremental, but the policy snapshot recomputes the view"
+        raise InputError(message, subject=refresh, hint="leave one of both out")
     for key, value in view.properties.items():
         if (
             key.startswith("rollview.interval")
