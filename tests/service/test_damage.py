@@ -97,8 +97,16 @@ def test_oracle_a_delta_source_loses_the_newest_entry_of_its_log(
     project.close()
 
 
-@pytest.mark.parametrize("table", ["changes/shop/sales", "deltas/sold", "state/sales_by_state", "views/sold"])
-@pytest.mark.parametrize("deed", ["newest entry", "first entry", "all entries"])
+_TABLES = ("changes/shop/sales", "deltas/sold", "state/sales_by_state", "views/sold")
+_LOST = [("newest entry", table) for table in _TABLES]
+_LOST += [("first entry", "changes/shop/sales"), ("all entries", "deltas/sold")]
+_OTHERS = [(deed, table) for deed in ("first entry", "all entries") for table in _TABLES]
+
+
+@pytest.mark.parametrize(
+    ("deed", "table"),
+    [*_LOST, *(pytest.param(*each, marks=pytest.mark.soak) for each in _OTHERS if each not in _LOST)],
+)
 def test_oracle_a_log_that_lost_entries(tmp_path: Path, spark: SparkSession, table: str, deed: str) -> None:
     """Of a table in the lake: noticed by the process that runs and by the next one, and mended as told."""
     world = Damaged(tmp_path, spark, seed=8)
