@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rollview.service.explain import Explanation
     from rollview.service.explain_parts import Part
 
+_SHOWN = 100
+
 
 @click.command()
 @click.argument("view", required=False)
@@ -49,20 +51,21 @@ def explain(view: str | None, file: Path | None, project_file: Path, as_json: bo
         _print(results(), found)
 
 
-def _print_part(console: Console, part: Part) -> None:
-    title = Text.assemble(
-        f"  {part.name}  ", (f"{part.method}: ", "bold"), f"{part.operator}: {part.sentence}"
-    )
-    console.print(title, soft_wrap=True)
-    asked = f"; a change asks {', '.join(part.asks)}" if part.asks else "; a change asks nobody"
-    console.print(
-        Text(f"    reads {', '.join(part.reads)}{asked if part.method != 'full' else ''}"), soft_wrap=True
-    )
+def _print_part(console: Console, part: Part, is_stage: bool) -> None:
+    def line(text: Text | str) -> None:
+        console.print(Text.assemble("    ", text), soft_wrap=True)
+
+    told = f"{part.operator}: {part.sentence}"
+    console.print(Text.assemble(f"  {part.name}  ", (f"{part.method}, ", "bold"), told), soft_wrap=True)
+    if is_stage:
+        line(Text(part.sql if len(part.sql) <= _SHOWN else f"{part.sql[:_SHOWN]} …", style="dim"))
+    asked = f"; a change asks {', '.join(part.asks) or 'nobody'}" if part.method != "full" else ""
+    line(f"reads {', '.join(part.reads)}{asked}")
     if part.stored is not None:
-        console.print(Text(f"    stores {part.stored.rows:,} rows, {part.stored.bytes:,} bytes"))
+        line(f"stores {part.stored.rows:,} rows, {part.stored.bytes:,} bytes")
     for cost in part.costs:
-        console.print(Text.assemble("    ", (cost.code, "yellow"), f" {cost.sentence}"), soft_wrap=True)
-        console.print(Text(f"      to avoid it: {cost.suggestion}", style="dim"), soft_wrap=True)
+        line(Text.assemble((cost.code, "yellow"), f" {cost.sentence}"))
+        line(Text(f"  to avoid it: {cost.suggestion}", style="dim"))
 
 
 def _print(console: Console, found: Explanation) -> None:
@@ -73,12 +76,14 @@ def _print(console: Console, found: Explanation) -> None:
         console.print(Text(f"  {text}"), soft_wrap=True)
 
     kind = found.full or "incremental: the cost follows the size of the change, not of the base tables"
+    if any(part.costs for part in found.parts):
+        kind += ", except where a part below says otherwise"
     console.print(Text.assemble((found.view, "bold"), f"  policy {found.policy}, {kind}"))
     for notice in found.notices:
         console.print(Text.assemble(("note: ", "yellow"), notice), soft_wrap=True)
     section("parts, from the top")
-    for part in found.parts:
-        _print_part(console, part)
+    for number, part in enumerate(found.parts):
+        _print_part(console, part, number > 0)
     section("normal form")
     for each in found.normal_form.rstrip().splitlines():
         line(each)

@@ -54,7 +54,7 @@ def parts_of(view: View, is_full: bool, sizes: Mapping[str, Size]) -> tuple[Part
             reads=tuple(numbers.get(table.name, table.qualified) for table in part.tables),
             asks=() if is_full else _asked(part),
             sql=" ".join(part.sql.split()),
-            costs=() if is_full else tuple(_costs(part, view, single, numbers)),
+            costs=() if is_full else tuple(dict.fromkeys(_costs(part, view, single, numbers))),
             stored=sizes.get(part.name),
         )
         for part in reversed(view.parts)
