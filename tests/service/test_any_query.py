@@ -56,6 +56,10 @@ GROUPS = {
                 CASE WHEN grouping(c.segment) = 0 THEN c.state END ORDER BY sum(s.amount) DESC) AS place
         FROM shop.sales s JOIN crm.customer c ON s.cust_id = c.cust_id
         GROUP BY ROLLUP (c.state, c.segment)""",
+    "ids": """SELECT kind, e.id FROM shop.product
+        LATERAL VIEW explode(array(product_id, parent_id)) e AS id WHERE e.id > 1""",
+    "id_counts": """SELECT e.id, count(*) AS n, sum(product_id) AS s FROM shop.product
+        LATERAL VIEW explode(array(product_id, parent_id)) e AS id GROUP BY e.id""",
     "quarters": """SELECT cust_id, max(cast(amount AS double) / 4) AS hi,
             sum(cast(amount AS double) / 4) AS total FROM shop.sales GROUP BY cust_id""",
 }

@@ -79,6 +79,9 @@ class Bag(Protocol):
     def over(self, outputs: Sequence[Output]) -> Self:
         """The rows of a net bag without negative counts, each as often as it counts; outputs have windows."""
 
+    def generated(self, generator: Expression, names: Sequence[str]) -> Self:
+        """Each row as often as a generator makes something of it, with that in further columns."""
+
     def net_effect(self) -> Self:
         """φ: counts added up per row, zeros dropped."""
 
@@ -243,6 +246,9 @@ class MemoryBag:
 
     def over(self, outputs: Sequence[Output]) -> MemoryBag:
         raise UnsupportedError(f"windows are computed by Spark alone: {to_sql(outputs[0][1])}")
+
+    def generated(self, generator: Expression, names: Sequence[str]) -> MemoryBag:
+        raise UnsupportedError(f"{', '.join(names)}: {to_sql(generator)} is computed by Spark alone")
 
     def net_effect(self) -> MemoryBag:
         return self

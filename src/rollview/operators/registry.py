@@ -7,12 +7,13 @@ from contextlib import contextmanager
 
 from rollview.operators.aggregate import Aggregate
 from rollview.operators.block import SelectProjectJoin
+from rollview.operators.generate import Generate
 from rollview.operators.multiset import Multiset
 from rollview.operators.translation import Operator
 from rollview.operators.union_all import UnionAll
 from rollview.operators.window import Window
 
-OPERATORS: list[Operator] = [Window, Aggregate, Multiset, UnionAll, SelectProjectJoin]
+OPERATORS: list[Operator] = [Generate, Window, Aggregate, Multiset, UnionAll, SelectProjectJoin]
 
 
 @contextmanager

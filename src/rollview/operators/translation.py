@@ -26,8 +26,9 @@ from rollview.algebra.relation import Relation, Table
 from rollview.algebra.view import STAGE_MARK, View, owner
 from rollview.operators.draft import Draft
 from rollview.operators.matching import FromSyntax, Joined, joined
+from rollview.sql.generators import generated_first, with_generators_in_from
 from rollview.sql.grammar import Syntax, is_parenthesised
-from rollview.sql.layers import layered
+from rollview.sql.layers import has_window, is_grouped, layered
 from rollview.sql.outputs import bare, has_column_aliases, output_names, renamed, scope_of
 from rollview.sql.place import DIALECT, mistake, refusal
 from rollview.sql.scalar import condition, scalar
@@ -153,7 +154,9 @@ class Translation:
         if any(operator.comes_first and operator.claims(query) for operator in self._operators):
             return query
         if isinstance(query, exp.Select):
-            query = with_windows_written_out(query)
+            query = with_generators_in_from(with_windows_written_out(query))
+            if query.args.get("laterals") and (is_grouped(query) or has_window(query)):
+                query = generated_first(query, scope_of(query, self._tables))
             query = with_aliases_written_out(query, scope_of(query, self._tables))
         query = layered(query, self._names)
         return without_subqueries(query, self._tables) if isinstance(query, exp.Select) else query
@@ -224,17 +227,21 @@ class Translation:
 
     def source(self, select: exp.Select) -> tuple[Scope, tuple[Expression, ...], tuple[Draft, ...]]:
         """What can be named, the conditions of WHERE, and what they stand above."""
-        clause = select.args.get("from_")
-        if clause is None:
-            where = select.args.get("where")
-            return Scope(), (condition(where.this, Scope()),) if where else (), (Draft((), (), ()),)
-        outside, self._used = self._used, _names_in(select)
-        joined = self._joined(self._item(clause.this), select.args.get("joins") or [])
-        self._used = outside
+        joined = self.from_items(select)
         where = select.args.get("where")
         conditions = (condition(where.this, joined.scope),) if where else ()
         possible = [draft for draft in joined.drafts if not draft.where(conditions).is_empty]
         return joined.scope, conditions, tuple(possible) or joined.drafts[:1]
+
+    def from_items(self, select: exp.Select) -> Joined:
+        """What stands in FROM; a single row without columns where there is none."""
+        clause = select.args.get("from_")
+        if clause is None:
+            return Joined(Scope(), (Draft((), (), ()),), FromSyntax(select))
+        outside, self._used = self._used, _names_in(select)
+        joined = self._joined(self._item(clause.this), select.args.get("joins") or [])
+        self._used = outside
+        return joined
 
     def _derived(self, subquery: exp.Subquery) -> Joined:
         """A query in FROM that stores nothing: what stands above it is put into it."""

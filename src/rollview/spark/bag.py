@@ -179,6 +179,10 @@ class SparkBag:
             frame.select(*(_computed(each) for each in outputs), f.lit(1).cast("bigint").alias(COUNT))
         )
 
+    def generated(self, generator: Expression, names: Sequence[str]) -> SparkBag:
+        made = f.expr(to_sql(generator)).alias(*names)
+        return SparkBag(self.frame.select(*_kept(self.columns), made, f.col(COUNT)))
+
     def _in_order(self, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
         """Rows in an order of their own where sums depend on it: those of floating-point numbers do."""
         if not any(kind in ("double", "float") for _, kind in frame.dtypes):

@@ -91,7 +91,6 @@ _CLAUSES = {
     "offset": "OFFSET",
     "qualify": "QUALIFY",
     "windows": "WINDOW",
-    "laterals": "LATERAL VIEW",
     "hint": "an optimizer hint",
     "sort": "SORT BY",
     "cluster": "CLUSTER BY",
@@ -148,6 +147,8 @@ def check_supported(query: exp.Expr, syntax: Syntax) -> None:
             raise _refused(node)
         if isinstance(node, exp.Join):
             _check_join(node)
+        if isinstance(node, exp.Lateral) and not node.args.get("view"):
+            raise _refused(node)
         for name, value in node.args.items():
             if name == "joins" and is_parenthesised(node):
                 continue
@@ -163,8 +164,11 @@ def is_read(node: exp.Expr) -> bool:
 
 def _passes_to_spark(node: exp.Expr) -> bool:
     """Whether a node is part of a scalar or aggregate expression that Spark is left to understand."""
-    if isinstance(node, exp.Query | exp.Window | exp.UDTF | exp.Lateral):
+    if isinstance(node, exp.Query | exp.Window | exp.Lateral):
         return False
+    if isinstance(node, exp.UDTF):
+        # As an item of FROM they are tables, which nobody captures.
+        return not isinstance(node.parent, exp.From | exp.Join | exp.Table)
     if unstable_hint(_function_name(node)):
         return False
     if isinstance(node, exp.Func) and isinstance(node.parent, exp.Table):

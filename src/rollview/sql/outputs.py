@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from sqlglot import exp
 
 from rollview.algebra.relation import Table
+from rollview.sql.generators import generated_names
 from rollview.sql.grammar import is_parenthesised
 from rollview.sql.place import mistake
 from rollview.sql.scope import Item, Scope, find_relation
@@ -66,7 +67,11 @@ def scope_of(select: exp.Select, tables: Tables) -> Scope:
     clause = select.args.get("from_")
     if clause is None:
         return Scope()
-    return _joined(_item(clause.this, tables), select.args.get("joins") or [], tables)
+    scope = _joined(_item(clause.this, tables), select.args.get("joins") or [], tables)
+    for number, lateral in enumerate(select.args.get("laterals") or [], start=1):
+        alias = lateral.args["alias"].name or f"[generator {number}]"
+        scope = scope.join(Scope.of(Item(alias, generated_names(lateral))), lateral)
+    return scope
 
 
 def _joined(scope: Scope, joins: Iterable[exp.Join], tables: tuple[Table, ...]) -> Scope:

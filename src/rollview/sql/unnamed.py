@@ -9,6 +9,7 @@ import re
 
 from sqlglot import exp
 
+from rollview.sql.generators import is_generator
 from rollview.sql.place import DIALECT
 
 _LONGEST = 60
@@ -49,9 +50,11 @@ def given_names(query: exp.Expr) -> dict[str, str]:
 
 
 def _has_name(item: exp.Expr) -> bool:
-    """Whether it has an alias, or is a column, also in parentheses."""
+    """Whether it has an alias, or is a column, also in parentheses; generators have names of their own."""
     inner = item.unnest()
-    return isinstance(item, exp.Alias | exp.Aliases) or inner.is_star or isinstance(inner, exp.Column)
+    if isinstance(item, exp.Alias | exp.Aliases) or is_generator(item):
+        return True
+    return bool(inner.is_star) or isinstance(inner, exp.Column)
 
 
 def _spark_name(item: exp.Expr) -> str:
