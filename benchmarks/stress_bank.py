@@ -76,6 +76,7 @@ class _Teller:
         self.chance = random.Random(seed)
         self.numbers = itertools.count()
         self._connections: dict[str, Any] = {}
+        self._last_trouble = ""
 
     def work(self) -> None:
         """One transfer."""
@@ -131,8 +132,11 @@ class _Teller:
     def _run(self, source: str, *statements: str) -> None:
         if source not in self._connections:
             connection = self.servers.connect(source)
+            # Without it, MariaDB lets nobody finish what another connection has prepared.
             if source == "crm":
                 connection.autocommit = True
+            else:
+                connection.autocommit(True)
             self._connections[source] = connection
         with self._connections[source].cursor() as cursor:
             for statement in statements:
@@ -141,25 +145,36 @@ class _Teller:
     def _finish(self, source: str, statement: str) -> None:
         """Until it is done, however often the server goes away; that it is done already is fine, too."""
         deadline = time.monotonic() + _FINISH_SECONDS
-        while True:
-            try:
-                self._run(source, statement)
-                return
-            except TROUBLES:
-                self._drop(source)
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-            except Exception as error:
-                self._drop(source)
-                if "does not exist" in str(error):
-                    return
-                if "Unknown XID" not in str(error):
-                    raise
-                # It is also unknown while the connection that prepared it is on its way out.
+        while not self._is_finished(source, statement):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{source} could not {statement}: {self._last_trouble}")
+            time.sleep(0.1)
+
+    def _is_finished(self, source: str, statement: str) -> bool:
+        try:
+            self._run(source, statement)
+            return True
+        except Exception as error:
+            self._last_trouble = str(error)
+            self._drop(source)
+            if "does not exist" in str(error):
+                return True
+            # To the driver it is an operational error, as those of a server that is away.
+            if "Unknown XID" not in str(error):
+                if isinstance(error, TROUBLES):
+                    return False
+                raise
+        # It is also unknown while the connection that prepared it, or the server, is on its way out. Then
+        # the server does not answer twice.
+        try:
+            for _ in range(2):
                 time.sleep(0.5)
-                if not self._is_prepared(statement):
-                    return
+                if self._is_prepared(statement):
+                    self._last_trouble = f"{self._last_trouble}, and it is still prepared"
+                    return False
+        except TROUBLES:
+            return False
+        return True
 
     def _is_prepared(self, statement: str) -> bool:
         """Whether MariaDB still lists the transaction of a statement such as `XA COMMIT 'name'`."""

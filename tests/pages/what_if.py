@@ -65,6 +65,7 @@ TABLES = {
             "the table is lost",
             "all tables of the database are lost",
             "all views of the source stop",
+            "look-ups are refused, capture goes on",
         ),
     ),
     "SQLite": Table(

@@ -26,6 +26,7 @@ from servers.ordinary_user import give
 PASSWORD = "s3cret/pass@word"
 ADMIN = "tester"
 _START_SECONDS = 60.0
+_INSTALL_ATTEMPTS = 3
 _DEFAULTS = {
     "log-bin": "binlog",
     "server-id": "1",
@@ -176,8 +177,18 @@ def _installed(user: str) -> Path:
     command += ["--auth-root-authentication-method=normal", "--innodb-log-file-size=48M"]
     if user:
         command.append(f"--user={user}")
-    subprocess.run(command, check=True, capture_output=True)
-    return data
+    for _ in range(_INSTALL_ATTEMPTS):
+        made = subprocess.run(
+            command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        if made.returncode == 0:
+            return data
+        # It starts the server for a moment, which an overloaded machine may not let come up in time.
+        shutil.rmtree(data)
+        data.mkdir()
+        if user:
+            give(folder, user)
+    raise RuntimeError(f"{' '.join(command)}:\n{made.stdout}")
 
 
 def _free_port() -> int:

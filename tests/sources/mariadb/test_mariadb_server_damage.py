@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from mariadb_acts import prepare, writing
-from mariadb_database import Database, History
+from mariadb_database import Database, History, counted
 
 from pages.what_if import what_if
-from rollview.errors import LogLost, RollviewError, SourceChanged
+from rollview.errors import LogLost, RollviewError, SourceChanged, SourceFailed
+from rollview.sources.mariadb import MariaDBSource
+from rollview.sources.mariadb.server_log import server_state
 from servers.mariadb import ADMIN, PASSWORD, MariaDBServer
 from servers.ordinary_user import give
 
@@ -231,3 +234,61 @@ def test_a_replica_that_does_not_log_what_it_replicates(captured: Database) -> N
         captured.execute("STOP SLAVE")
     finally:
         origin.close()
+
+
+def test_a_server_that_shuts_down_is_no_replica(captured: Database, server: MariaDBServer) -> None:
+    """On its way out MariaDB counts itself among the replicas that run."""
+    found: list[str] = []
+
+    def ask() -> None:
+        with suppress(Exception), closing(captured.connect()) as connection, connection.cursor() as cursor:
+            while True:
+                found.append(server_state(cursor, "shop").lacks)
+
+    asking = [threading.Thread(target=ask) for _ in range(8)]
+    for round_ in range(4):
+        for thread in asking:
+            thread.start()
+        time.sleep(0.5)
+        server.stop()
+        for thread in asking:
+            thread.join()
+        if round_ < 3:
+            server.start()
+            asking = [threading.Thread(target=ask) for _ in range(8)]
+    assert len(found) > 50 and set(found) == {""}
+    server.start()
+
+
+@what_if(
+    "MariaDB",
+    "`SELECT` is revoked",
+    "an error that names the table; `setup` says what to grant",
+    under="look-ups are refused, capture goes on",
+)
+def test_rights_that_were_taken_away_are_an_error_of_readings(captured: Database) -> None:
+    user = "reader@'127.0.0.1'"
+    captured.execute(f"CREATE USER {user} IDENTIFIED BY 'pw'", f"GRANT SELECT ON t TO {user}")
+    tables = captured.tables()
+    mine = [tables["t"], tables["healthy"]]
+    reader = MariaDBSource("s", captured.server.dsn("shop", "reader", "pw"), {"registry": "reader"})
+    with closing(reader):
+        while needed := reader.setup(mine).needed:
+            captured.execute(*needed)
+        history = History(reader)
+        captured.execute(
+            f"REVOKE SELECT ON t FROM {user}",
+            "INSERT INTO t VALUES (5000, 'x', 1)",
+            "INSERT INTO healthy VALUES (5000, 'x')",
+        )
+        with pytest.raises(SourceFailed, match="`t`") as caught:
+            reader.read({tables["t"]: ("id",)}, Path("/nonexistent"))
+        assert "grant" in caught.value.hint
+        assert len(history.capture()) == 2 and history.noticed == {}
+        assert {table.name for table in reader.tables()} >= {"t", "healthy"}
+        needed = reader.setup(list(reader.tables())).needed
+        assert [line for line in needed if "GRANT SELECT" in line and "`t`" in line]
+        captured.execute(*needed)
+        assert reader.setup(mine).needed == ()
+        assert counted(reader.read({tables["t"]: ("id",)}, Path("/nonexistent")).rows[0])[5000,] == 1
+        assert history.capture() == [] and history.noticed == {}

@@ -13,7 +13,8 @@ from typing import Any
 
 import pymysql
 
-_GONE_OR_DENIED = frozenset({1142, 1146, 1356, 1932})
+_DENIED = 1142
+_GONE_OR_DENIED = frozenset({_DENIED, 1146, 1356, 1932})
 _COUNTER = re.compile(r"(\n\).*?) AUTO_INCREMENT=\d+", re.DOTALL)
 _NAME = r"`((?:[^`]|``)+)`"
 _FOREIGN_KEY = re.compile(
@@ -62,6 +63,17 @@ def declarations(cursor: Any, names: Iterable[str]) -> dict[str, str]:
         for name in wanted:
             found |= declarations(cursor, [name])
     return found
+
+
+def is_forbidden(cursor: Any, name: str) -> bool:
+    """Whether we may not see a table: then nobody can say whether it is there."""
+    try:
+        _shown(cursor, [name])
+    except pymysql.err.MySQLError as error:
+        if error.args[0] not in _GONE_OR_DENIED:
+            raise
+        return bool(error.args[0] == _DENIED)
+    return False
 
 
 def _shown(cursor: Any, names: Sequence[str]) -> dict[str, str]:

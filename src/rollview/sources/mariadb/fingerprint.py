@@ -13,7 +13,7 @@ from typing import Any
 
 from rollview.sources.mariadb.connection import Server
 from rollview.sources.mariadb.damage import Damage
-from rollview.sources.mariadb.declarations import declarations
+from rollview.sources.mariadb.declarations import declarations, is_forbidden
 from rollview.sources.mariadb.registered import Registered
 from rollview.sources.mariadb.structure import structures_of
 from rollview.sources.mariadb.table_damage import table_damage
@@ -44,7 +44,9 @@ class Fingerprint:
                 cursor, self._server.address.database, self._server.charsets(connection).single_byte
             )
             again = declarations(cursor, unknown)
-        found = {name: table_damage(tables[name], present.get(name)) for name in unknown}
+            # Of what we may not see any more nothing can be said; readings are refused by the server.
+            seen = [name for name in unknown if name in present or not is_forbidden(cursor, name)]
+        found = {name: table_damage(tables[name], present.get(name)) for name in seen}
         with self._lock:
             for name, damage in found.items():
                 if damage is None and name in shown and shown[name] == again.get(name):

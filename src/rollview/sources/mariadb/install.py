@@ -11,7 +11,7 @@ import pymysql
 from rollview.errors import CaptureRefused, InputError
 from rollview.sources.mariadb.connection import Server
 from rollview.sources.mariadb.damage import Damage
-from rollview.sources.mariadb.declarations import quote
+from rollview.sources.mariadb.declarations import is_forbidden, quote
 from rollview.sources.mariadb.registered import (
     GLOBAL_TABLE,
     REGISTRY,
@@ -81,7 +81,8 @@ def _plan_install(server: Server, connection: Any, cursor: Any, tables: Sequence
     check_version(server.source, cursor)
     names = [table.name for table in tables]
     structures = structures_of(cursor, server.address.database, server.charsets(connection).single_byte)
-    wanted = [_capturable(server.source, name, structures) for name in names]
+    hidden = [name for name in names if name not in structures and is_forbidden(cursor, name)]
+    wanted = [_capturable(server.source, name, structures) for name in names if name not in hidden]
     lacking = lacks(server, connection, names)
     missing = _missing_ours(server, cursor)
     # All in one, so that the administrator is asked once.

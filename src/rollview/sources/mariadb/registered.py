@@ -18,6 +18,7 @@ from rollview.sources.mariadb.connection import Address
 from rollview.sources.mariadb.damage import Damage
 from rollview.sources.mariadb.structure import OURS, Structure
 from rollview.sources.mariadb.types import MariaDBColumn
+from rollview.sources.source import Table
 
 REGISTRY = f"{OURS}_tables"
 """The registry's name, unless the project chooses another one; those begin with it."""
@@ -65,6 +66,10 @@ class Registered:
     def declared(self) -> dict[str, MariaDBColumn]:
         """The columns by name."""
         return {column.name: column for column, _ in self.columns}
+
+    def as_table(self, source: str) -> Table:
+        """The table as views know it."""
+        return Table(source, self.name, tuple(self.types), self.key, types=tuple(self.types.values()))
 
 
 def registered_as(structure: Structure, names: Iterable[str]) -> Registered:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from rollview.sources.mariadb.position import Position
 Xid = tuple[int, bytes, bytes]
 _USE = re.compile(r"use `(?:[^`]|``)*`; ")
 _XA = re.compile(r"XA (START|COMMIT|ROLLBACK) X'([0-9a-fA-F]*)',X'([0-9a-fA-F]*)',(-?\d+)")
+_SECOND_LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,14 @@ def server_identity(cursor: Any) -> str:
 def server_state(cursor: Any, database: str) -> ServerState:
     """As it is now."""
     known = _variables(cursor)
+    resets, replicas = _resets_and_replicas(cursor)
+    return ServerState(_identity(known), resets, _lacks(cursor, database, known, replicas))
+
+
+def _resets_and_replicas(cursor: Any) -> tuple[int, int]:
     cursor.execute("SHOW GLOBAL STATUS WHERE variable_name IN ('Com_reset', 'Slaves_running')")
     counted = {name.lower(): int(value) for name, value in cursor.fetchall()}
-    return ServerState(_identity(known), counted["com_reset"], _lacks(cursor, database, known, counted))
+    return counted["com_reset"], counted["slaves_running"]
 
 
 def _variables(cursor: Any) -> dict[str, str]:
@@ -53,10 +60,10 @@ def _identity(known: Mapping[str, str]) -> str:
     return named.replace("@", "")
 
 
-def _lacks(cursor: Any, database: str, known: Mapping[str, str], counted: Mapping[str, int]) -> str:
+def _lacks(cursor: Any, database: str, known: Mapping[str, str], replicas: int) -> str:
     if known["log_bin"] not in ("ON", "1"):
         return "the server writes no binary log"
-    if counted["slaves_running"] and known["log_slave_updates"] not in ("ON", "1"):
+    if replicas and known["log_slave_updates"] not in ("ON", "1") and _is_still_replica(cursor):
         return "the server is a replica that does not log what it replicates (log_slave_updates is OFF)"
     cursor.execute("SHOW MASTER STATUS")
     _, _, only, ignored = cursor.fetchone()[:4]
@@ -65,6 +72,13 @@ def _lacks(cursor: Any, database: str, known: Mapping[str, str], counted: Mappin
     if ignored and database in ignored.split(","):
         return f"the server does not log {database} (binlog_ignore_db)"
     return ""
+
+
+def _is_still_replica(cursor: Any) -> bool:
+    """A server that shuts down counts itself among the replicas, but does not answer a second time."""
+    time.sleep(_SECOND_LOOK_SECONDS)
+    _, replicas = _resets_and_replicas(cursor)
+    return replicas > 0
 
 
 def written_position(cursor: Any) -> Position:

@@ -27,6 +27,7 @@ from rollview.errors import (
 )
 from rollview.sources.mariadb.capture import Capture
 from rollview.sources.mariadb.connection import Server, parse_address
+from rollview.sources.mariadb.declarations import is_forbidden
 from rollview.sources.mariadb.fingerprint import Fingerprint
 from rollview.sources.mariadb.install import check, clear_markers, database_statements, install, uninstall
 from rollview.sources.mariadb.load import load
@@ -85,12 +86,21 @@ class MariaDBSource:
         return cls(settings.name, dsn, settings.without("dsn"))
 
     def tables(self) -> tuple[Table, ...]:
-        """Every table with the columns that can be mapped, also those that setup would refuse."""
+        """Every table with the columns that can be mapped, also those that setup would refuse.
+
+        A captured table that we may no longer see is still one: setup says what to grant.
+        """
         with self._server.session() as connection, connection.cursor() as cursor:
             check_version(self.name, cursor)
             single_byte = self._server.charsets(connection).single_byte
             structures = structures_of(cursor, self._server.address.database, single_byte)
-        return tuple(structure.as_table(self.name) for structure in structures.values())
+            captured = read_registered(cursor, self._server.address) or {}
+            hidden = [
+                table.as_table(self.name)
+                for name, table in captured.items()
+                if name not in structures and is_forbidden(cursor, name)
+            ]
+        return (*(structure.as_table(self.name) for structure in structures.values()), *hidden)
 
     def check(self, tables: Sequence[Table]) -> SetupResult:
         """The server's settings, our privileges, the tables; statements for the administrator if need be."""
