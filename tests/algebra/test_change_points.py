@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,3 +65,23 @@ def test_oracle_rows_before_and_after_every_csn(
         here = {row[:-1]: count for row, count in found.counts.items() if row[-1] == csn}
         assert here == expected.counts
         before = after
+
+
+@pytest.mark.parametrize("sql", [_GROUPED, _WHOLE])
+def test_a_key_that_changes_often_costs_as_many_rows(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = parse_view(sql, [_TABLE]).root
+    names, most = root.input.output_columns, 0
+    join = MemoryBag.join
+
+    def counted(self: MemoryBag, *arguments: Any) -> MemoryBag:
+        nonlocal most
+        joined = join(self, *arguments)
+        most = max(most, len(joined.counts))
+        return joined
+
+    state = root.state_of(iter([MemoryBag.of(names, [(1,) * len(names)])]))
+    rows = [((1,) * len(names) + (csn,), 1) for csn in range(1, 301)]
+    delta = root.lift(0, MemoryBag.of_pairs((*names, CSN), rows), CSN)
+    monkeypatch.setattr(MemoryBag, "join", counted)
+    assert len(root.row_delta(state, delta, 0).counts) == 600
+    assert most <= 300

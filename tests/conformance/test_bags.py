@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from rollview.algebra.bag import MemoryBag
+from rollview.algebra.bag import MemoryBag, before_it
 from rollview.algebra.expression import Column, Literal, call
 from rollview.spark import SparkBag
 
@@ -43,6 +43,12 @@ STEPS: dict[str, Step] = {
     "product": lambda r, s, t: r.join(t, []).project([("r.a", Column("t.c")), ("r.b", B)]),
     "distinct": lambda r, s, t: r.net_effect().distinct(["r.a", "r.b"]),
     "summarize": lambda r, s, t: r.net_effect().summarize(["r.a"], [("r.b", B)]),
+    "running": lambda r, s, t: (
+        r.net_effect()
+        .project([("r.a", A), ("r.o", call("COALESCE", B, Literal(0))), ("r.n", Literal(1)), ("r.b", B)])
+        .running(["r.a"], "r.o", ["r.n", "r.b"])
+        .project([("r.a", Column("r.n")), ("r.b", Column(before_it("r.b")))])
+    ),
     "least": lambda r, s, t: r.project([("r.a", call("LEAST", A, B)), ("r.b", call("<=>", A, B))]).project(
         [("r.a", A), ("r.b", call("IF", B, Literal(1), Literal(0)))]
     ),

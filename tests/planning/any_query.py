@@ -40,6 +40,8 @@ class AnyQuery:
             self.united,
             self.united,
             self.with_cte,
+            self.lateral,
+            self.constants,
         )
 
     def pick(self, *choices: str) -> str:
@@ -75,7 +77,7 @@ class AnyQuery:
 
     def joined(self, depth: int) -> str:
         kind = self.pick("", "LEFT", "RIGHT", "FULL", "LEFT")
-        on = self.pick("a.k = b.k", "a.k = b.x", "a.k = b.k AND a.w = b.w")
+        on = self.pick("a.k = b.k", "a.k = b.x", "a.k = b.k AND a.w = b.w", "a.w IS NOT DISTINCT FROM b.w")
         if self.random.random() < 0.4:
             on += f" AND {self.condition('a', 'b')}"
         outputs = self.pick("a.k, b.x, a.w", "b.k, a.x, b.w", "coalesce(a.k, b.k) AS k, a.x, b.w")
@@ -113,17 +115,49 @@ class AnyQuery:
         return f"SELECT k, x, w FROM ({self.below(depth)}) a WHERE {test}"
 
     def scalar(self, depth: int) -> str:
-        function = self.pick("max(b.x)", "count(*)", "sum(b.x) + 1", "min(b.k)", "count(b.x) * 2")
-        where = self.pick("", " WHERE b.k = a.k", " WHERE b.k = a.k AND b.w = a.w")
+        function = self.pick(
+            "max(b.x)", "count(*)", "sum(b.x) + 1", "min(b.k)", "count(b.x) * 2", "coalesce(max(b.x), -1)"
+        )
+        where = self.correlation()
         value = f"(SELECT {function} FROM ({self.below(depth)}) b{where})"
         if self.random.random() < 0.5:
             return f"SELECT k, {value} AS x, w FROM ({self.below(depth)}) a"
         return f"SELECT k, x, w FROM ({self.below(depth)}) a WHERE a.x {self.pick('<', '=', '>=')} {value}"
 
+    def correlation(self) -> str:
+        return self.pick(
+            "",
+            " WHERE b.k = a.k",
+            " WHERE b.k = a.k AND b.w = a.w",
+            " WHERE b.k < a.x",
+            " WHERE b.k = a.k OR a.x IS NULL",
+        )
+
+    def lateral(self, depth: int) -> str:
+        inner = self.pick(
+            "SELECT b.k, b.x, b.w FROM ({0}) b{1}",
+            "SELECT a.k + b.k AS k, b.x, a.w FROM ({0}) b{1}",
+            "SELECT DISTINCT b.k, b.x, b.w FROM ({0}) b{1}",
+            "SELECT max(b.k) AS k, count(*) AS x, min(b.w) AS w FROM ({0}) b{1}",
+            "SELECT b.k, max(b.x) AS x, 'b' AS w FROM ({0}) b{1} GROUP BY b.k",
+        ).format(self.below(depth), self.correlation())
+        kind, on = self.pick("CROSS JOIN/", "LEFT JOIN/ ON TRUE", "JOIN/ ON l.x > 0").split("/")
+        outputs = self.pick("a.k, l.x, a.w", "l.k, a.x, l.w")
+        return f"SELECT {outputs} FROM ({self.below(depth)}) a {kind} LATERAL ({inner}) l{on}"
+
+    def constants(self, depth: int) -> str:
+        rows = self.pick("(0, 1, 'a'), (1, NULL, 'b')", "(2, 2, 'a'), (2, 2, 'a')", "(NULL, 0, NULL)")
+        values = f"(VALUES {rows}) AS v(k, x, w)"
+        other = self.below(depth)
+        if self.random.random() < 0.3:
+            return f"SELECT k, x, w FROM ({other}) a UNION ALL SELECT k, x, w FROM {values}"
+        kind = self.pick("LEFT", "RIGHT", "FULL", "")
+        return f"SELECT v.k, a.x, v.w FROM {values} {kind} JOIN ({other}) a ON a.k = v.k"
+
     def marked(self, depth: int) -> str:
         inner = self.below(depth)
         test = self.pick(
-            f"EXISTS (SELECT 1 FROM ({inner}) b WHERE b.k = a.k)",
+            f"EXISTS (SELECT 1 FROM ({inner}) b WHERE b.k {self.pick('=', '=', '<')} a.k)",
             f"a.x IN (SELECT b.k FROM ({inner}) b)",
             f"a.x NOT IN (SELECT b.k FROM ({inner}) b WHERE b.w = a.w)",
         )

@@ -20,7 +20,6 @@ from rollview.algebra.expression import Literal
 from rollview.algebra.history import CSN
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
-from rollview.errors import UnsupportedError
 from rollview.planning import parse_view
 from rollview.service.content import block_contents, with_stages
 
@@ -123,17 +122,11 @@ def _up_to(delta: MemoryBag, csn: int) -> MemoryBag:
     return MemoryBag(delta.columns, {row: count for row, count in delta.counts.items() if row[place] <= csn})
 
 
-def check(seed: int, depth: int) -> bool:
-    """Whether a random query was tried: few are refused."""
+def check(seed: int, depth: int) -> None:
+    """A random query."""
     random = Random(seed)
     sql = AnyQuery(random).query(depth)
-    try:
-        view = parse_view(sql, TABLES, "v")
-    except UnsupportedError as error:
-        assert str(error).startswith(REFUSED), (seed, sql, str(error))
-        return False
-    check_along(view, sql, history(random), seed)
-    return True
+    check_along(parse_view(sql, TABLES, "v"), sql, history(random), seed)
 
 
 def check_along(view: View, sql: str, states: list[Content], seed: int) -> None:
@@ -147,16 +140,10 @@ def check_along(view: View, sql: str, states: list[Content], seed: int) -> None:
         assert rows.counts == expected[csn], (seed, csn, sql)
 
 
-REFUSED = (
-    "a subquery with an aggregate, correlated by more than equality",
-    "EXISTS inside an expression, correlated by more than equality",
-)
-
-
 @pytest.mark.parametrize("part", range(8))
 def test_oracle_any_query(part: int) -> None:
-    tried = sum(check(1000 * part + number, 1 + number % 4) for number in range(60))
-    assert tried > 50
+    for number in range(60):
+        check(1000 * part + number, 1 + number % 4)
 
 
 WRITTEN = {
@@ -196,6 +183,47 @@ WRITTEN = {
         WHERE v.name <> 'none' OR t.x > 0""",
     "a constant beside": """SELECT t.k, c.n FROM north.t, (SELECT 1 AS n UNION ALL SELECT 2) c
         WHERE t.x >= c.n""",
+    "all columns beside a subquery": "SELECT * FROM north.t WHERE x > (SELECT avg(y) FROM north.u)",
+    "a value where there is nothing": """SELECT a.x, (
+        SELECT coalesce(max(b.y), 0) FROM north.u b WHERE b.word = a.word) AS m FROM north.t a""",
+    "a count of some where there is nothing": """SELECT a.x, (
+        SELECT count(*) FILTER (WHERE b.y > 0) FROM north.u b WHERE b.word = a.word) AS n FROM north.t a""",
+    "correlated in a query in FROM": """SELECT a.x, (SELECT max(n) FROM (
+        SELECT count(*) AS n FROM north.u b WHERE b.word = a.word GROUP BY b.y) c) AS m FROM north.t a""",
+    "correlated on both sides of UNION": """SELECT a.x FROM north.t a WHERE a.x IN (
+        SELECT b.y FROM north.u b WHERE b.word = a.word
+        UNION ALL SELECT c.k FROM south.v c WHERE c.z = a.x)""",
+    "correlated beside a RIGHT JOIN": """SELECT a.x, (SELECT sum(v.z - u.y) FROM north.u
+        RIGHT JOIN south.v ON u.k = v.k WHERE v.z <> a.x) AS s FROM north.t a""",
+    "lateral with a count": """SELECT a.x, l.n, l.m FROM north.t a, LATERAL (
+        SELECT count(*) AS n, max(b.y) AS m FROM north.u b WHERE b.y < a.x) l""",
+    "lateral over lateral": """SELECT a.x, l.m, p.n FROM north.t a, LATERAL (SELECT a.x + 1 AS m) l,
+        LATERAL (SELECT count(*) AS n FROM south.v b WHERE b.z > l.m) p""",
+    "all columns of lateral": """SELECT * FROM (SELECT x FROM north.t) a,
+        LATERAL (SELECT max(b.y) AS m FROM north.u b WHERE b.y < a.x) l""",
+    "lateral that names its columns": """SELECT a.x, l.m FROM north.t a
+        LEFT JOIN LATERAL (SELECT b.y FROM north.u b WHERE b.k = a.k) l(m) ON l.m > 0""",
+    "lateral alone": "SELECT l.x FROM LATERAL (SELECT x FROM north.t) l",
+    "a column from outside in parentheses": """SELECT l.w, l.y FROM north.t a
+        CROSS JOIN LATERAL (SELECT (a.word) AS w, b.y FROM north.u b WHERE b.k < a.k) l""",
+    "a RIGHT JOIN behind lateral": """SELECT a.x, l.y, v.z FROM north.t a
+        CROSS JOIN LATERAL (SELECT b.y FROM north.u b WHERE b.k <= a.k) l
+        RIGHT JOIN south.v ON v.k = l.y WHERE a.x IS NULL""",
+    "a subquery in ON, about the right": """SELECT a.x, b.y FROM north.t a
+        LEFT JOIN north.u b ON b.k = a.k AND b.y IN (SELECT z FROM south.v)""",
+    "a subquery in ON, about both": """SELECT a.x, b.y FROM north.t a LEFT JOIN north.u b ON b.k = a.k
+        AND EXISTS (SELECT 1 FROM south.v c WHERE c.z > a.x AND c.k = b.y)""",
+    "a subquery in ON of a semi join": """SELECT a.x FROM north.t a
+        SEMI JOIN north.u b ON b.k = a.k AND b.y > (SELECT min(z) FROM south.v)""",
+    "NULL finds NULL": """SELECT a.k, a.x, b.y FROM north.t a
+        FULL JOIN north.u b ON a.word IS NOT DISTINCT FROM b.word""",
+    "constants with rows of their own": """SELECT v.a, t.x FROM (
+        VALUES (1, 'a'), (2, 'b'), (NULL, 'c')) v(a, b) LEFT JOIN north.t ON t.k = v.a""",
+    "constants that some rows find": """SELECT t.x, v.b FROM north.t
+        FULL JOIN (VALUES (1, 'a'), (2, 'b')) v(a, b) ON t.k = v.a""",
+    "one more row": "SELECT x FROM north.t UNION ALL SELECT 7",
+    "values beside each other": """SELECT (SELECT count(*) FROM north.t) AS n,
+        (SELECT max(y) FROM north.u) AS m""",
     "a subquery inside of one": """SELECT k FROM north.t WHERE k IN (
         SELECT k FROM north.u WHERE y > (SELECT min(z) FROM south.v WHERE v.k = u.k))""",
 }
@@ -224,7 +252,7 @@ PIVOTED = {
         "SELECT min(x) FILTER (word = 'a') FROM north.t",
     ),
     "unpivot": (
-        "SELECT * FROM north.t UNPIVOT (v FOR which IN (k, x AS 'other')) u WHERE v > 0",
+        "SELECT * FROM north.t UNPIVOT (v FOR which IN (k, x AS other)) u WHERE v > 0",
         """SELECT word, 'k', k FROM north.t WHERE k > 0 UNION ALL
             SELECT word, 'other', x FROM north.t WHERE x > 0""",
     ),

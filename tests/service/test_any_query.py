@@ -64,8 +64,29 @@ GROUPS = {
             sum(cast(amount AS double) / 4) AS total FROM shop.sales GROUP BY cust_id""",
 }
 
+DEPENDENT = {
+    "first_sale": """SELECT c.cust_id, (SELECT s.amount FROM shop.sales s WHERE s.cust_id = c.cust_id
+        ORDER BY s.sale_id LIMIT 1) AS amount FROM crm.customer c""",
+    "two_best": """SELECT c.cust_id, l.sale_id, l.amount FROM crm.customer c, LATERAL (
+        SELECT s.sale_id, s.amount FROM shop.sales s WHERE s.cust_id = c.cust_id
+        ORDER BY s.amount DESC, s.sale_id LIMIT 2) l""",
+    "placed": """SELECT c.cust_id, l.sale_id, l.place FROM crm.customer c LEFT JOIN LATERAL (
+        SELECT s.sale_id, row_number() OVER (ORDER BY s.amount, s.sale_id) AS place
+        FROM shop.sales s WHERE s.cust_id < c.cust_id) l ON l.place < 3""",
+    "cheaper": """SELECT p.product_id, l.n, l.hi FROM shop.product p, LATERAL (
+        SELECT count(*) AS n, max(s.amount) AS hi FROM shop.sales s WHERE s.amount < p.product_id) l""",
+    "wanted": """SELECT v.kind, p.product_id FROM (VALUES ('a', 1), ('b', 2), ('z', 3)) v(kind, n)
+        LEFT JOIN shop.product p ON p.kind = v.kind""",
+    "and_total": """SELECT kind, count(*) AS n FROM shop.product GROUP BY kind
+        UNION ALL SELECT 'none', 0""",
+    "same_state": """SELECT a.cust_id, b.cust_id AS other FROM crm.customer a
+        JOIN crm.customer b ON a.state IS NOT DISTINCT FROM b.state AND a.cust_id < b.cust_id""",
+    "values_of_all": """SELECT (SELECT count(*) FROM shop.sales) AS n,
+        (SELECT max(state) FROM crm.customer) AS last""",
+}
 
-@pytest.mark.parametrize("views", [JOINS, GROUPS], ids=["joins", "groups"])
+
+@pytest.mark.parametrize("views", [JOINS, GROUPS, DEPENDENT], ids=["joins", "groups", "dependent"])
 def test_oracle_every_csn(shop: Shop, spark: SparkSession, views: dict[str, str]) -> None:
     shop.views = views
     shop.write_project()

@@ -63,6 +63,13 @@ RIGHT = (
     "SELECT id /* FROM d.x */ AS y -- , z\nFROM d.t;",
     "SELECT D.t.ID, d.T.k, T.day FROM D.T",
     "SELECT avg(CAST(c AS DECIMAL(38, 30))) AS x FROM d.t",
+    # How many digits a quotient of sums has depends on the digits that the sums have.
+    """SELECT f, g, sum(CAST(c AS DECIMAL(7, 2))) / sum(CAST(w AS DECIMAL(7, 2))) AS ratio,
+        rank() OVER (PARTITION BY grouping(f) ORDER BY sum(c) / sum(w)) AS place,
+        sum(c) * sum(w) / 7 AS product FROM d.t GROUP BY ROLLUP (f, g)""",
+    """SELECT sum(p) / sum(q) AS ratio FROM (
+        SELECT f, sum(CAST(c AS DECIMAL(7, 2))) AS p, sum(CAST(w AS DECIMAL(9, 3))) AS q
+        FROM d.t GROUP BY f)""",
 )
 
 REFUSED = {

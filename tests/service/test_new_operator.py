@@ -55,7 +55,7 @@ class AtLeastTwice(Node):
         plain = query.copy()
         plain.set("having", None)
         plain.set("group", None)
-        return cls(sum_of(translation.drafts(plain)))
+        return cls(sum_of(translation.drafts(plain), translation))
 
     @property
     def inputs(self) -> tuple[Node, ...]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import Any, Protocol, Self
 
 from rollview.algebra.aggregates import compile_aggregate
@@ -67,6 +67,12 @@ class Bag(Protocol):
         Without keys there is exactly one group, even of nothing.
         """
 
+    def added_up(self, keys: Sequence[str], sums: Sequence[str]) -> Self:
+        """The same for columns that are such sums already: what comes out has the types of these columns."""
+
+    def running(self, keys: Sequence[str], order: str, sums: Sequence[str]) -> Self:
+        """One row per group and value of `order`: the sums up to it, and under `before_it` those before."""
+
     def group(self, keys: Sequence[str], outputs: Sequence[Output]) -> Self:
         """One row per group of a net bag without negative counts: outputs are aggregates over its rows.
 
@@ -100,6 +106,11 @@ def keep(names: Iterable[str]) -> tuple[Output, ...]:
 @lru_cache(maxsize=4096)
 def _keep(names: tuple[str, ...]) -> tuple[Output, ...]:
     return tuple((name, Column(name)) for name in names)
+
+
+def before_it(name: str) -> str:
+    """What a running total is called that does not have the last summand."""
+    return f"{name} before"
 
 
 def column_getter(columns: tuple[str, ...], names: Sequence[str]) -> Callable[[Row], Row]:
@@ -227,6 +238,20 @@ class MemoryBag:
                 if value is not None:
                     sums[position] += value * count
         return MemoryBag(columns, {(*group, *sums): 1 for group, sums in groups.items()})
+
+    def added_up(self, keys: Sequence[str], sums: Sequence[str]) -> MemoryBag:
+        return self.summarize(keys, keep(sums))
+
+    def running(self, keys: Sequence[str], order: str, sums: Sequence[str]) -> MemoryBag:
+        parts = self.added_up((*keys, order), sums)
+        totals: dict[Row, tuple[Any, ...]] = {}
+        rows = []
+        for row in sorted(parts.counts, key=lambda row: row[len(keys)]):
+            group, amounts = row[: len(keys)], row[len(keys) + 1 :]
+            before = totals.get(group, (0,) * len(sums))
+            totals[group] = tuple(map(add, before, amounts))
+            rows.append((*row[: len(keys) + 1], *totals[group], *before))
+        return MemoryBag.of((*keys, order, *sums, *map(before_it, sums)), rows)
 
     def group(self, keys: Sequence[str], outputs: Sequence[Output]) -> MemoryBag:
         columns = tuple(name for name, _ in outputs)

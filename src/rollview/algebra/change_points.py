@@ -5,16 +5,18 @@ is the sum of S and of all of D up to c. Each transaction c that touched a key t
 that the operator shows for the sum before c, and adds those that it shows for the sum up to c.
 
 All points are evaluated in one pass: every (key, csn) of the delta is joined with the pieces of its key, and
-the operator's own `present` runs with the point's csn as one more key. A view that reads another view takes
-the result as the change log of that view.
+the operator's own `present` runs with the point's csn as one more key. Where a state is nothing but sums,
+those up to each point are running totals, and a key that changes a thousand times costs a thousand rows, not
+their square (`running_points`). A view that reads another one takes the result as the change log of that one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from rollview.algebra.bag import Bag, keep
-from rollview.algebra.expression import Column, Literal, call, conjunction
+from rollview.algebra.bag import Bag, before_it, keep
+from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
 from rollview.algebra.history import CSN
 
 if TYPE_CHECKING:
@@ -38,10 +40,38 @@ def change_points(node: Node, state: B, delta: B, after: int) -> B:
     return now.plus(before.negate()).net_effect()
 
 
+def running_points(node: Node, sums: Sequence[str], state: B, delta: B, after: int) -> B:
+    """The same for a state that has one row per key, of which `sums` are added up."""
+    changes = delta.project(keep((*node.state_columns, CSN)))
+    pieces = _of_the_same_keys(node, state, changes, after).plus(changes)
+    totals = pieces.running(node.key, CSN, sums).select(call(">", Column(CSN), Literal(after)))
+    before = tuple((name, Column(before_it(name))) for name in sums)
+    now = _shown(node, totals.project(keep((*node.state_columns, CSN))))
+    return now.plus(
+        _shown(node, totals.project((*keep(node.key), *before, *keep((CSN,))))).negate()
+    ).net_effect()
+
+
+def _shown(node: Node, totals: B) -> B:
+    return node.present(node.existing(totals), CSN).project(keep((*node.output_columns, CSN)))
+
+
+def _of_the_same_keys(node: Node, state: B, changes: B, after: int) -> B:
+    """The rows of a state that have a key of the changes, as they are at csn `after`."""
+    rows = (*keep(node.state_columns), (CSN, Literal(after)))
+    if not node.key:
+        return state.project(rows)
+    keys = changes.distinct(node.key).project([(_own(key), Column(key)) for key in node.key])
+    return keys.join(state, (), _same_key(node)).project(rows)
+
+
+def _same_key(node: Node, *more: Expression) -> Expression:
+    return conjunction((*(call("<=>", Column(_own(key)), Column(key)) for key in node.key), *more))
+
+
 def _rows_at(node: Node, points: B, pieces: B, comparison: str) -> B:
     """For every point of a key, the rows that the operator shows for the key's pieces up to it."""
-    same = [call("<=>", Column(_own(key)), Column(key)) for key in node.key]
-    condition = conjunction((*same, call(comparison, Column(CSN), Column(_POINT))))
+    condition = _same_key(node, call(comparison, Column(CSN), Column(_POINT)))
     there = node.existing(node.net_effect(points.join(pieces, (), condition), _POINT))
     shown = node.present(there, _POINT)
     return shown.project((*keep(node.output_columns), (CSN, Column(_POINT))))

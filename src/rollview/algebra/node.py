@@ -24,7 +24,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from rollview.algebra.bag import Bag, Output, keep
-from rollview.algebra.change_points import change_points
+from rollview.algebra.change_points import change_points, running_points
 from rollview.algebra.costs import Cost
 from rollview.algebra.expression import Literal
 from rollview.algebra.history import CSN
@@ -75,6 +75,11 @@ class Node(ABC):
     def key(self) -> tuple[str, ...]:
         """The columns of the state by which it works: rows that differ there do not meet."""
         return self.state_columns
+
+    @property
+    def sums(self) -> tuple[str, ...] | None:
+        """The columns of the state besides its key, if it has one row per key, and they just add up."""
+        return None
 
     @property
     def shown(self) -> tuple[Output, ...] | None:
@@ -150,7 +155,11 @@ class Node(ABC):
 
     def row_delta(self, state: B, delta: B, after: int) -> B:
         """The timed delta of what a reader sees; `state` is the one at csn `after`."""
-        return delta if self.is_linear else change_points(self, state, delta, after)
+        if self.is_linear:
+            return delta
+        if self.sums is None:
+            return change_points(self, state, delta, after)
+        return running_points(self, self.sums, state, delta, after)
 
     # Trees.
 

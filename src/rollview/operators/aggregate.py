@@ -71,7 +71,7 @@ class Aggregate(Node):
         is_sum = all(groups.is_sum(each) for item in items for each in aggregates(item.node))
         groups = groups if is_sum else ValueGroups(translation, scope, keys)
         output = tuple((item.name, groups.output(item)) for item in items)
-        below = sum_of([draft.above(conditions, groups.inputs()) for draft in drafts])
+        below = sum_of([draft.above(conditions, groups.inputs()) for draft in drafts], translation)
         names = tuple(groups.keys.values())
         if isinstance(groups, ValueGroups):
             return GroupedValues(below, names, groups.values(), output)
@@ -96,6 +96,11 @@ class Aggregate(Node):
     def key(self) -> tuple[str, ...]:
         """The group's keys; none for a single group."""
         return self.keys
+
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """All measures."""
+        return tuple(name for name, _ in self.measures)
 
     @property
     def table_key(self) -> tuple[str, ...] | None:
@@ -137,7 +142,7 @@ class Aggregate(Node):
 
     def net_effect(self, rows: B, *extra: str) -> B:
         """Measures added up per group; a group whose number of rows stays may still change its sums."""
-        return rows.summarize((*self.keys, *extra), self._sums)
+        return rows.added_up((*self.keys, *extra), self.sums)
 
     def existing(self, net: B) -> B:
         """Groups that have rows; a single group is there even without."""
@@ -146,10 +151,6 @@ class Aggregate(Node):
     def state_from(self, inputs: Sequence[B]) -> B:
         """The groups of complete rows: all of them have rows, and none occurs twice."""
         return self.absorb(0, inputs[0])
-
-    @property
-    def _sums(self) -> list[Output]:
-        return [(name, Column(name)) for name, _ in self.measures]
 
     def render(self, place: str = "") -> Iterator[str]:
         """Keys, measures and outputs, then the input."""

@@ -39,10 +39,10 @@ class SelectProjectJoin:
     @staticmethod
     def translate(query: exp.Expr, translation: Translation) -> Node:
         """A block, or several where the SELECT stands above a UNION ALL."""
-        return sum_of(translation.drafts(query))
+        return sum_of(translation.drafts(query), translation)
 
 
-def sum_of(drafts: Sequence[Draft]) -> Node:
+def sum_of(drafts: Sequence[Draft], translation: Translation) -> Node:
     """The blocks of drafts, added up."""
-    parts = tuple(draft.node() for draft in drafts)
+    parts = tuple(draft.node() for draft in translation.ready(drafts))
     return parts[0] if len(parts) == 1 else UnionAll(parts)

@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 
 from rollview.algebra.bag import Output
 from rollview.algebra.block import Block
-from rollview.algebra.expression import Call, Column, Expression, columns_of, conjuncts, rename
+from rollview.algebra.expression import Call, Column, Expression, call, columns_of, conjuncts, rename
 from rollview.algebra.node import Node
 from rollview.algebra.relation import Edge, Relation
-from rollview.errors import UnsupportedError
 from rollview.operators.folding import is_never_true
 from rollview.operators.negated import Negated
+
+_MOST_APART = 4
+"""So many drafts may come of one that compares with <=>."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +100,32 @@ class Draft:
             for column, kind in zip(relation.columns, relation.table.types, strict=False)
         }
 
+    def null_safe_apart(self) -> tuple[Draft, ...]:
+        """The same as a sum: a <=> b is a = b, or NULL on both sides, and both can be looked up."""
+        owner = {column: i for i, relation in enumerate(self.relations) for column in relation.columns}
+        parts = [part for whole in self.conditions for part in conjuncts(whole)]
+        drafts = [replace(self, conditions=())]
+        for part in parts:
+            pair = _null_safe(part, owner)
+            if pair is None or len(drafts) == _MOST_APART:
+                drafts = [each._with(part) for each in drafts]
+                continue
+            are_null = [call("IS NULL", each) for each in pair]
+            drafts = [
+                *(each._with(call("=", *pair)) for each in drafts),
+                *(each._with(*are_null) for each in drafts),
+            ]
+        return tuple(drafts)
+
+    def _with(self, *conditions: Expression) -> Draft:
+        return replace(self, conditions=(*self.conditions, *conditions))
+
     def node(self) -> Node:
         """The block of the draft, or what subtracts it."""
         return self._block() if self.sign > 0 else Negated(self._block())
 
     def _block(self) -> Block:
         """The block of the draft. A condition that is written twice is kept once."""
-        if not self.relations:
-            message = "rows of constants alone (VALUES, or SELECT without FROM) are not supported yet"
-            raise UnsupportedError(message, hint="join them with a table, by an inner join")
         owner = {column: i for i, relation in enumerate(self.relations) for column in relation.columns}
         edges: dict[Edge, None] = {}
         local: list[dict[Expression, None]] = [{} for _ in self.relations]
@@ -140,6 +159,14 @@ def _implied(condition: Expression) -> tuple[Expression, ...]:
         return ()
     sides = [conjuncts(each) for each in condition.arguments]
     return tuple(each for each in dict.fromkeys(sides[0]) if all(each in side for side in sides))
+
+
+def _null_safe(part: Expression, owner: Mapping[str, int]) -> tuple[Expression, ...] | None:
+    """Both sides of a <=> b, if they are columns of two relations."""
+    if not isinstance(part, Call) or part.function != "<=>":
+        return None
+    owners = [owner[each.name] for each in part.arguments if isinstance(each, Column)]
+    return part.arguments if len(set(owners)) == len(part.arguments) else None
 
 
 def _edge(condition: Expression, owner: Mapping[str, int]) -> Edge | None:

@@ -93,7 +93,8 @@ class Generate(Node):
             [
                 draft.above(before, [(new, Column(old)) for old, new in names.items()])
                 for draft in joined.drafts
-            ]
+            ],
+            translation,
         )
         names |= {name: f"made_{number}" for number, name in enumerate(sorted(made), start=1)}
         return cls(

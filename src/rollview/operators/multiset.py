@@ -57,7 +57,7 @@ class Multiset(Node):
             for side, drafts in enumerate((left, right))
             for draft in drafts
         ]
-        return cls(sum_of(sides), tuple(names), isinstance(query, exp.Except))
+        return cls(sum_of(sides, translation), tuple(names), isinstance(query, exp.Except))
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -79,6 +79,11 @@ class Multiset(Node):
         """The row, and how often it is on each side."""
         return (*self.key, LEFT, RIGHT)
 
+    @property
+    def sums(self) -> tuple[str, ...]:
+        """How often a row is on each side."""
+        return (LEFT, RIGHT)
+
     def absorb(self, position: int, rows: B, *extra: str) -> B:
         """How often each row is on each side."""
         assert position == 0
@@ -86,7 +91,7 @@ class Multiset(Node):
 
     def net_effect(self, rows: B, *extra: str) -> B:
         """The numbers added up per row."""
-        return rows.summarize((*self.key, *extra), _MEASURES)
+        return rows.added_up((*self.key, *extra), self.sums)
 
     def existing(self, net: B) -> B:
         """Rows that are on a side."""

@@ -24,10 +24,13 @@ from rollview.algebra.history import CSN
 from rollview.algebra.node import Node
 from rollview.algebra.relation import Relation, Table
 from rollview.algebra.view import STAGE_MARK, View, owner
+from rollview.errors import UnsupportedError
 from rollview.operators.draft import Draft
-from rollview.operators.matching import FromSyntax, Joined, joined
+from rollview.operators.matching import Joined, joined
+from rollview.sql.from_clause import FromSyntax
 from rollview.sql.generators import generated_first, with_generators_in_from
 from rollview.sql.grammar import Syntax, is_parenthesised
+from rollview.sql.laterals import without_laterals
 from rollview.sql.layers import has_window, is_grouped, layered
 from rollview.sql.outputs import bare, has_column_aliases, output_names, renamed, scope_of
 from rollview.sql.place import DIALECT, mistake, refusal
@@ -104,6 +107,8 @@ class Stages:
     view: str
     views: dict[str, View] = field(default_factory=dict)
     relations: dict[str, Relation] = field(default_factory=dict)
+    tables: list[exp.Table] = field(default_factory=list)
+    """The tables that the view names, as its text was when its translation began."""
 
     def name_of(self, sql: str, named: bool) -> str:
         """The name of the stage that a query is."""
@@ -145,6 +150,8 @@ class Translation:
 
     def node(self, query: exp.Expr) -> Node:
         """The tree of a whole query."""
+        if not self._stages.tables:
+            self._stages.tables.extend(query.find_all(exp.Table, bfs=False))
         query = self._simple(query)
         return self._operator(query).translate(query, self)
 
@@ -154,7 +161,7 @@ class Translation:
         if any(operator.comes_first and operator.claims(query) for operator in self._operators):
             return query
         if isinstance(query, exp.Select):
-            query = with_generators_in_from(with_windows_written_out(query))
+            query = without_laterals(with_generators_in_from(with_windows_written_out(query)), self._tables)
             if query.args.get("laterals") and (is_grouped(query) or has_window(query)):
                 query = generated_first(query, scope_of(query, self._tables))
             query = with_aliases_written_out(query, scope_of(query, self._tables))
@@ -201,6 +208,26 @@ class Translation:
         types = self._known_types.of_stage(stage)
         table = Table("", name, root.output_columns, root.table_key or (), types=types, own_log=True)
         return self._stages.keep(stage, Relation(name, table))
+
+    def ready(self, drafts: Iterable[Draft]) -> list[Draft]:
+        """Drafts of which blocks can be made: each reads a relation, and finds what it joins by equality."""
+        based = (draft if draft.relations else self._over_one_row(draft) for draft in drafts)
+        return [each for draft in based for each in draft.null_safe_apart()]
+
+    def _over_one_row(self, draft: Draft) -> Draft:
+        """Constants over a relation that has one row at all times: the count of no rows."""
+        if not self._stages.tables:
+            message = "a view of constants alone: it names no table"
+            raise UnsupportedError(message, hint="select from a table of a source, or from another view")
+        table = self._stages.tables[0].copy()
+        table.set("joins", None)
+        count = exp.Select(
+            expressions=[exp.alias_(exp.Count(this=exp.Star()), "none")],
+            from_=exp.From(this=table),
+            where=exp.Where(this=exp.false()),
+        )
+        over = draft.times(_whole(self.stage(count)))
+        return replace(over, outputs=draft.outputs)
 
     def used_stages(self, root: Node) -> tuple[View, ...]:
         """The stages that a tree reads: of an outer join that turns out to be an inner one, some are not."""

@@ -36,7 +36,7 @@ class UnionAll(Node):
     @classmethod
     def translate(cls, query: exp.Expr, translation: Translation) -> UnionAll:
         """All inputs, however deep they are nested, side by side."""
-        return cls(tuple(draft.node() for draft in translation.drafts(query)))
+        return cls(tuple(draft.node() for draft in translation.ready(translation.drafts(query))))
 
     @property
     def inputs(self) -> tuple[Node, ...]:

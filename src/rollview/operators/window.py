@@ -88,7 +88,7 @@ class Window(Node):
             *((name, key) for key, name in keys.items()),
             *((new, Column(old)) for old, new in names.items()),
         ]
-        below = sum_of([draft.above(conditions, projected) for draft in drafts])
+        below = sum_of([draft.above(conditions, projected) for draft in drafts], translation)
         ordered = [
             (name, _totally_ordered(rename(each, names.__getitem__), tuple(names.values())))
             for name, each in output

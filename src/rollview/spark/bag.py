@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from rollview.algebra.bag import COUNT, Output
+from rollview.algebra.bag import COUNT, Output, before_it, keep
 from rollview.algebra.expression import Column, Expression, Row, call, conjunction, to_sql
 from rollview.rows import Rows
 from rollview.spark import driver_side
 from rollview.spark.driver_condition import evaluate_condition
 from rollview.spark.scan import frame_of
-from rollview.spark.weigh import weighted_measures
+from rollview.spark.weigh import sums_of
 
 DRIVER_ROWS = 1_000_000
 """Up to this many rows, a bag is kept at the driver; a larger one stays on the executors."""
@@ -151,11 +151,30 @@ class SparkBag:
         return SparkBag(support.select(*_kept(names), f.lit(1).cast("bigint").alias(COUNT)))
 
     def summarize(self, keys: Sequence[str], measures: Sequence[Output]) -> SparkBag:
-        frame, weighted = weighted_measures(self.frame, measures)
-        sums = [f.coalesce(f.sum(value), f.lit(0)).alias(name) for name, value in weighted]
+        return self._grouped(keys, measures, widened=True)
+
+    def added_up(self, keys: Sequence[str], sums: Sequence[str]) -> SparkBag:
+        return self._grouped(keys, keep(sums), widened=False)
+
+    def _grouped(self, keys: Sequence[str], measures: Sequence[Output], widened: bool) -> SparkBag:
+        frame, sums = sums_of(self.frame, measures, widened)
         groups = frame.groupBy(*_kept(keys)).agg(*sums)
         names = (*keys, *(name for name, _ in measures))
         return SparkBag(groups.select(*_kept(names), f.lit(1).cast("bigint").alias(COUNT)))
+
+    def running(self, keys: Sequence[str], order: str, sums: Sequence[str]) -> SparkBag:
+        parts = self.added_up((*keys, order), sums).frame
+        upto = Window.partitionBy(*_kept(keys) or [f.lit(0)]).orderBy(*_kept([order]))
+        upto = upto.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        # A sum is wider than what it adds up; all totals have the type of the parts.
+        kinds = {name: kind for name, kind in parts.dtypes if name in sums}
+        totals = {name: f.sum(own).over(upto) for name, own in zip(sums, _kept(sums), strict=True)}
+        with_it = [total.cast(kinds[name]).alias(name) for name, total in totals.items()]
+        without = [
+            (totals[name] - own).cast(kinds[name]).alias(before_it(name))
+            for name, own in zip(sums, _kept(sums), strict=True)
+        ]
+        return SparkBag(parts.select(*_kept((*keys, order)), *with_it, *without, f.col(COUNT)))
 
     def group(self, keys: Sequence[str], outputs: Sequence[Output]) -> SparkBag:
         frame = self._in_order(self.expanded_frame(), keys)

@@ -147,8 +147,6 @@ def check_supported(query: exp.Expr, syntax: Syntax) -> None:
             raise _refused(node)
         if isinstance(node, exp.Join):
             _check_join(node)
-        if isinstance(node, exp.Lateral) and not node.args.get("view"):
-            raise _refused(node)
         for name, value in node.args.items():
             if name == "joins" and is_parenthesised(node):
                 continue

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from rollview.sql.functions import is_aggregate
 from rollview.sql.place import DIALECT
+from rollview.sql.unions import union_all
 
 _Set = tuple[exp.Expr, ...]
 
@@ -45,11 +46,7 @@ def _elements(group: exp.Group) -> list[exp.Expr]:
 def by_set(select: exp.Select, names: tuple[str, ...]) -> exp.Expr:
     """The SELECT as a sum of groupings; `names` are those of its outputs."""
     keys, sets = _keys_and_sets(select)
-    parts = [_of_set(select, keys, each, names) for each in sets]
-    whole: exp.Expr = parts[0]
-    for part in parts[1:]:
-        whole = exp.Union(this=whole, expression=part, distinct=False)
-    return whole
+    return union_all([_of_set(select, keys, each, names) for each in sets])
 
 
 def _keys_and_sets(select: exp.Select) -> tuple[list[exp.Expr], list[_Set]]:

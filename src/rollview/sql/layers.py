@@ -35,7 +35,7 @@ def _outermost(query: exp.Expr, names: OutputNames) -> exp.Expr:
     if isinstance(query, exp.Select | exp.SetOperation) and (
         query.args.get("limit") or query.args.get("offset")
     ):
-        return _first_rows(query, names)
+        return first_rows(query, names)
     if isinstance(query, exp.SetOperation):
         return _set_operation(query, names)
     if not isinstance(query, exp.Select):
@@ -43,7 +43,7 @@ def _outermost(query: exp.Expr, names: OutputNames) -> exp.Expr:
     if query.args.get("distinct"):
         return _distinct(query)
     if query.args.get("having"):
-        return _having(query, names)
+        return having_above(query, names)
     if is_grouped(query) and any(_is_more_than_group(item) for item in query.expressions):
         return _over_groups(query)
     return by_set(query, names(query)) if has_grouping_sets(query) else query
@@ -117,7 +117,7 @@ def _distinct(select: exp.Select) -> exp.Select:
     return outer
 
 
-def _having(select: exp.Select, names: OutputNames) -> exp.Select:
+def having_above(select: exp.Select, names: OutputNames) -> exp.Select:
     """The condition becomes one more output, and a filter above."""
     inner = select.copy()
     items = _named_items(inner, names)
@@ -258,8 +258,8 @@ def _compare(kind: type[exp.Binary], flag: str) -> exp.Expr:
     return kind(this=column(flag), expression=exp.Literal.number(0))
 
 
-def _first_rows(query: exp.Expr, names: OutputNames) -> exp.Select:
-    """ORDER BY … LIMIT: the rows whose place in the order is small enough."""
+def first_rows(query: exp.Expr, names: OutputNames, partition: Iterable[str] = ()) -> exp.Select:
+    """ORDER BY … LIMIT: the rows whose place in the order is small enough, of each part."""
     if not query.args.get("order"):
         hint = "without an order nobody can say which rows are meant: add ORDER BY"
         raise refusal(query.args.get("limit") or query.args["offset"], "LIMIT without ORDER BY", hint=hint)
@@ -278,7 +278,12 @@ def _first_rows(query: exp.Expr, names: OutputNames) -> exp.Select:
     elif isinstance(inner, exp.Select):
         inner.set("expressions", _named_items(inner, names))
     ties = [exp.Ordered(this=column(name), nulls_first=True) for name in columns]
-    place = exp.Window(this=exp.RowNumber(), order=exp.Order(expressions=[*keys, *ties]), over="OVER")
+    place = exp.Window(
+        this=exp.RowNumber(),
+        partition_by=[column(name) for name in partition],
+        order=exp.Order(expressions=[*keys, *ties]),
+        over="OVER",
+    )
     placed = _over(inner, [*map(column, columns), exp.alias_(place, _PLACE)])
     outer = _over(placed, map(column, columns))
     conditions: list[exp.Expr] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from rollview.sql.functions import is_aggregate
 from rollview.sql.layers import aggregates, column, is_grouped
 from rollview.sql.outputs import bare
 
@@ -29,14 +30,23 @@ def of_one_row(test: exp.Expr) -> exp.Expr:
 
 
 def of_nothing(node: exp.Expr) -> exp.Expr:
-    """What an expression over aggregates is for no rows: counts are 0, all else is NULL."""
-    found = list(aggregates(node))
-    if not found:
-        return node.copy()
+    """What an expression over aggregates is for no rows: counts are 0, lists are empty, all else is NULL."""
+    if is_aggregate(node):
+        return _of_no_rows(node)
     result = exp.paren(node.copy())
     for each in list(aggregates(result)):
-        each.replace(exp.Literal.number(0) if isinstance(each, exp.Count) else exp.null())
+        each.replace(_of_no_rows(each))
     return result
+
+
+def _of_no_rows(function: exp.Expr) -> exp.Expr:
+    while isinstance(function, exp.Filter | exp.WithinGroup):
+        function = function.this
+    if isinstance(function, exp.Count | exp.CountIf | exp.ApproxDistinct | exp.RegrCount):
+        return exp.Literal.number(0)
+    if isinstance(function, exp.ArrayAgg | exp.ArrayUniqueAgg):
+        return exp.Array()
+    return exp.null()
 
 
 def only_row(query: exp.Select, output: str, keys: list[str]) -> exp.Select:

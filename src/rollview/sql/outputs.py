@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from sqlglot import exp
 
 from rollview.algebra.relation import Table
-from rollview.sql.generators import generated_names
+from rollview.sql.generators import generated_names, is_generator
 from rollview.sql.grammar import is_parenthesised
 from rollview.sql.place import mistake
 from rollview.sql.scope import Item, Scope, find_relation
@@ -97,6 +97,14 @@ def _item(node: exp.Expr, tables: tuple[Table, ...]) -> Scope:
         place = "" if node.alias else ".".join(part.name for part in node.parts[:-1])
         inside = Scope.of(Item(relation.alias, tuple(renamed(node, relation.table.columns)), place))
     else:
-        names = renamed(node, output_names(node, tables))
+        names = _names(node, tables)
         inside = Scope.of(Item(node.alias or f"[{id(node)}]", tuple(names)))
     return _joined(inside, node.args.get("joins") or [], tables)
+
+
+def _names(item: exp.Expr, tables: tuple[Table, ...]) -> Sequence[str]:
+    if not isinstance(item, exp.Lateral):
+        return renamed(item, output_names(item, tables))
+    return (
+        generated_names(item) if is_generator(item.this) else renamed(item, output_names(item.this, tables))
+    )

@@ -11,6 +11,7 @@ from rollview.sql.layers import column
 from rollview.sql.outputs import output_names
 from rollview.sql.place import refusal
 from rollview.sql.scope import find_relation
+from rollview.sql.unions import union_all
 
 
 def without_pivots(query: exp.Expr, tables: tuple[Table, ...]) -> exp.Expr:
@@ -103,10 +104,7 @@ def _unpivoted(pivot: exp.Pivot, below: exp.Expr, names: Sequence[str]) -> exp.E
             there = exp.Not(this=exp.Is(this=own.copy(), expression=exp.Null()))
             part.set("where", exp.Where(this=there))
         parts.append(part)
-    whole: exp.Expr = parts[0]
-    for part in parts[1:]:
-        whole = exp.Union(this=whole, expression=part, distinct=False)
-    return whole
+    return union_all(parts)
 
 
 def _bare(node: exp.Expr) -> exp.Expr:

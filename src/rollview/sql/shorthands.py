@@ -1,4 +1,4 @@
-"""What a SELECT says shortly, written out: windows with a name, and outputs that name other outputs."""
+"""What a SELECT says shortly, written out: windows with a name, outputs that name other outputs, and `*`."""
 
 from __future__ import annotations
 
@@ -59,3 +59,18 @@ def _is_alias(node: exp.Column, item: exp.Expr, scope: Scope, known: dict[str, e
         return False
     # What stands in a query inside of the output has names of its own.
     return node.find_ancestor(exp.Query) is item.find_ancestor(exp.Query)
+
+
+def with_stars_written_out(select: exp.Select, scope: Scope) -> exp.Select:
+    """`*` as the columns that a scope has, before others are joined to it; changes the SELECT."""
+    items: list[exp.Expr] = []
+    for item in select.expressions:
+        if not (item.is_star and isinstance(item, exp.Star | exp.Column)):
+            items.append(item)
+            continue
+        for seen in scope.star(item):
+            alias = seen.item.alias
+            qualifier = None if alias.startswith("[") else exp.to_identifier(alias, quoted=True)
+            items.append(exp.column(exp.to_identifier(seen.name, quoted=True), qualifier))
+    select.set("expressions", items)
+    return select

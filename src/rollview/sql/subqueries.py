@@ -7,26 +7,26 @@
     (SELECT one value …)        a join with one row, or with one row per value that it is correlated by
     elsewhere                   a LEFT JOIN that marks the rows
 
-What a subquery says about the columns of the query around it moves into ON; the columns of its own that are
-needed there become outputs of it.
+What a subquery says about the columns of the query around it moves into ON (`correlated`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 from sqlglot import exp
 
 from rollview.algebra.relation import Table
 from rollview.sql.conjuncts import written_conjuncts
-from rollview.sql.layers import column, is_grouped, own
+from rollview.sql.correlated import MARK, Correlated, correlated, is_null_of_nothing
+from rollview.sql.domains import Around
+from rollview.sql.layers import column, own
 from rollview.sql.one_row import has_one_row, of_nothing, of_one_row, only_row
 from rollview.sql.outputs import bare, output_names, scope_of
-from rollview.sql.place import NodeError, mistake, refusal
-from rollview.sql.scope import Scope
+from rollview.sql.place import mistake, refusal
+from rollview.sql.shorthands import with_stars_written_out
 
-_VALUE, _MARK, _ROWS, _VALUES = "_value", "_mark", "_rows", "_values"
+_VALUE, _ROWS, _VALUES = "_value", "_rows", "_values"
 
 
 def has_subquery(node: exp.Expr) -> bool:
@@ -40,7 +40,13 @@ def without_subqueries(select: exp.Select, tables: tuple[Table, ...]) -> exp.Sel
     places = [select.args.get("where"), *select.expressions, *(join.args.get("on") for join in joins)]
     if not any(place is not None and has_subquery(place) for place in places):
         return select
-    select = select.copy()
+    select = with_stars_written_out(select.copy(), scope_of(select, tables))
+    if select.args.get("from_") is None:
+        one = exp.Select(expressions=[exp.alias_(exp.Literal.number(1), _VALUE)])
+        select.set(
+            "from_",
+            exp.From(this=exp.Subquery(this=one, alias=exp.TableAlias(this=exp.to_identifier("_one")))),
+        )
     _out_of_on(select)
     return _Unnesting(select, tables).run()
 
@@ -51,8 +57,6 @@ def _out_of_on(select: exp.Select) -> None:
         on = join.args.get("on")
         if on is None or not has_subquery(on):
             continue
-        if join.args.get("side") or join.args.get("kind") in ("SEMI", "ANTI"):
-            raise refusal(on, "a subquery in ON of an outer, semi or anti join")
         parts = list(written_conjuncts(on))
         kept = [part for part in parts if not has_subquery(part)]
         join.set("on", exp.and_(*kept) if kept else None)
@@ -64,23 +68,13 @@ def _out_of_on(select: exp.Select) -> None:
         select.set("where", exp.Where(this=exp.and_(*conditions, *moved)))
 
 
-@dataclass
-class _Correlated:
-    """A subquery without what it says about the query around it."""
-
-    query: exp.Select
-    outputs: dict[str, tuple[exp.Expr, str]] = field(default_factory=dict)
-    conditions: list[exp.Expr] = field(default_factory=list)
-    is_by_equality: bool = True
-
-
 class _Unnesting:
     """One SELECT, to which joins are added."""
 
     def __init__(self, select: exp.Select, tables: tuple[Table, ...]) -> None:
         self.select = select
         self.tables = tables
-        self.scope = scope_of(select, tables)
+        self.around = Around.of(select, tables)
         self.joins: list[exp.Join] = []
         self.conditions: list[exp.Expr] = []
 
@@ -107,7 +101,7 @@ class _Unnesting:
         if test is not written:
             part = exp.Not(this=exp.paren(test)) if negated else test
         if isinstance(test, exp.Exists) and isinstance(test.this, exp.Query):
-            inner = self._correlated(bare(test.this), keep_outputs=False)
+            inner = correlated(test.this, self.around, keep_outputs=False)
             self._join(inner, inner.conditions, kind="ANTI" if negated else "SEMI", side="LEFT")
         elif isinstance(test, exp.In) and test.args.get("query") and isinstance(test.this, exp.Tuple):
             self._rows_in(test, negated)
@@ -123,7 +117,7 @@ class _Unnesting:
         if negated:
             raise refusal(test, "a row value with NOT IN and a subquery", hint="write NOT EXISTS")
         values = test.this.expressions
-        inner = self._correlated(bare(test.args["query"]))
+        inner = correlated(test.args["query"], self.around)
         found = len(output_names(inner.query, self.tables)) - len(inner.outputs)
         if found != len(values):
             raise mistake(test, f"IN compares {len(values)} values with {found} columns")
@@ -132,17 +126,17 @@ class _Unnesting:
         def conditions(alias: str) -> list[exp.Expr]:
             pairs = zip(values, names, strict=True)
             equal = [exp.EQ(this=value.copy(), expression=column(name, alias)) for value, name in pairs]
-            return [*equal, *_about(inner, alias)]
+            return [*equal, *inner.about(alias)]
 
         self._join(inner, conditions, kind="SEMI", side="LEFT")
 
     def _in(self, test: exp.In, negated: bool) -> None:
         value = self._replaced(test.this) if has_subquery(test.this) else test.this
-        inner = self._correlated(bare(test.args["query"]))
+        inner = correlated(test.args["query"], self.around)
         output = self._first_output(inner)
 
         def conditions(alias: str) -> list[exp.Expr]:
-            return [exp.EQ(this=value.copy(), expression=column(output, alias)), *_about(inner, alias)]
+            return [exp.EQ(this=value.copy(), expression=column(output, alias)), *inner.about(alias)]
 
         self._join(inner, conditions, kind="ANTI" if negated else "SEMI", side="LEFT")
         if negated:
@@ -157,9 +151,9 @@ class _Unnesting:
 
     def _counted(self, test: exp.In) -> tuple[exp.Expr, exp.Expr]:
         """How many rows the subquery of IN has, and how many of them are not NULL."""
-        inner = self._correlated(bare(test.args["query"]))
+        inner = correlated(test.args["query"], self.around, by_equality=True)
         output = self._first_output(inner)
-        keys = [name for _, name in inner.outputs.values()]
+        keys = inner.keys
         layer = exp.Subquery(this=inner.query, alias=exp.TableAlias(this=exp.to_identifier("_layer")))
         counts = [
             exp.alias_(exp.Count(this=exp.Star()), _ROWS),
@@ -169,7 +163,7 @@ class _Unnesting:
         if keys:
             grouped.set("group", exp.Group(expressions=[column(key) for key in keys]))
         inner.query = grouped
-        alias = self._join_one_row(inner, test)
+        alias = self._join_one_row(inner)
         return column(_ROWS, alias), column(_VALUES, alias)
 
     def _replaced(self, node: exp.Expr) -> exp.Expr:
@@ -194,30 +188,28 @@ class _Unnesting:
 
     def _marked(self, test: exp.Exists) -> exp.Expr:
         """EXISTS as a value: whether a LEFT JOIN with the distinct keys finds any."""
-        inner = self._correlated(bare(test.this), keep_outputs=False)
-        if not inner.is_by_equality:
-            raise refusal(test, "EXISTS inside an expression, correlated by more than equality")
-        return self._mark(inner, lambda alias: _about(inner, alias))
+        inner = correlated(test.this, self.around, keep_outputs=False, by_equality=True)
+        return self._mark(inner, inner.about)
 
-    def _mark(self, inner: _Correlated, conditions: Callable[[str], list[exp.Expr]]) -> exp.Expr:
+    def _mark(self, inner: Correlated, conditions: Callable[[str], list[exp.Expr]]) -> exp.Expr:
         query = inner.query
-        query.set("expressions", [*query.expressions, exp.alias_(exp.true(), _MARK)])
+        query.set("expressions", [*query.expressions, exp.alias_(exp.true(), MARK)])
         query.set("distinct", exp.Distinct())
         alias = self._join(inner, conditions, side="LEFT")
-        return exp.paren(exp.Not(this=exp.Is(this=column(_MARK, alias), expression=exp.Null())))
+        return exp.paren(exp.Not(this=exp.Is(this=column(MARK, alias), expression=exp.Null())))
 
     def _three_valued(self, test: exp.In) -> exp.Expr:
         """IN as a value, which may be unknown."""
         if isinstance(test.this, exp.Tuple):
             raise refusal(test, "a row value with IN and a subquery inside an expression")
         value = self._replaced(test.this) if has_subquery(test.this) else test.this
-        inner = self._correlated(bare(test.args["query"]))
+        inner = correlated(test.args["query"], self.around, by_equality=True)
         output = self._first_output(inner)
         found = self._mark(
             inner,
             lambda alias: [
                 exp.EQ(this=value.copy(), expression=column(output, alias)),
-                *_about(inner, alias),
+                *inner.about(alias),
             ],
         )
         rows, values = self._counted(test)
@@ -238,44 +230,42 @@ class _Unnesting:
         query = bare(node)
         if len(output_names(query, self.tables)) != 1:
             raise refusal(node, "a subquery of several columns as a value")
-        inner = self._correlated(query)
+        inner = correlated(query, self.around, by_equality=True)
         output = self._first_output(inner)
-        keys = [name for _, name in inner.outputs.values()]
+        keys = inner.keys
         empty: exp.Expr = exp.null()
         if has_one_row(query):
             empty = of_nothing(query.expressions[0].unalias())
         else:
             inner.query = only_row(inner.query, output, keys)
-        alias = self._join_one_row(inner, node)
+        alias = self._join_one_row(inner)
         value: exp.Expr = column(output, alias)
-        if keys and any(isinstance(each, exp.Count) for each in own(query.expressions[0], exp.Count)):
-            mark = exp.Is(this=column(_MARK, alias), expression=exp.Null())
-            inner.query.set("expressions", [*inner.query.expressions, exp.alias_(exp.true(), _MARK)])
+        if keys and has_one_row(query) and not is_null_of_nothing(query):
+            mark = exp.Is(this=column(MARK, alias), expression=exp.Null())
+            inner.query.set("expressions", [*inner.query.expressions, exp.alias_(exp.true(), MARK)])
             value = exp.paren(exp.Case().when(mark, empty).else_(value))
         return value
 
-    def _join_one_row(self, inner: _Correlated, node: exp.Expr) -> str:
+    def _join_one_row(self, inner: Correlated) -> str:
         """Joins a query that has one row, or one for all that it is correlated by."""
-        if not inner.is_by_equality:
-            raise refusal(node, "a subquery with an aggregate, correlated by more than equality")
         if inner.conditions:
-            return self._join(inner, lambda alias: _about(inner, alias), side="LEFT")
+            return self._join(inner, inner.about, side="LEFT")
         return self._join(inner, None, kind="CROSS")
 
     def _join(
         self,
-        inner: _Correlated,
+        inner: Correlated,
         conditions: list[exp.Expr] | Callable[[str], list[exp.Expr]] | None,
         kind: str = "",
         side: str = "",
     ) -> str:
         alias = f"_subquery_{len(self.joins) + 1}"
-        while any(item.alias.lower() == alias for item in self.scope.items):
+        while any(item.alias.lower() == alias for item in self.around.scope.items):
             alias += "_"
         if callable(conditions):
             conditions = conditions(alias)
         elif conditions is not None:
-            conditions = _about(inner, alias)
+            conditions = inner.about(alias)
         if not inner.query.expressions:
             inner.query.set("expressions", [exp.alias_(exp.Literal.number(1), _VALUE)])
         subquery = exp.Subquery(this=inner.query, alias=exp.TableAlias(this=exp.to_identifier(alias)))
@@ -291,11 +281,11 @@ class _Unnesting:
         self.joins.append(join)
         return alias
 
-    def _first_output(self, inner: _Correlated) -> str:
+    def _first_output(self, inner: Correlated) -> str:
         """What the subquery selects, under a name that nothing else has."""
         return self._outputs(inner, 1)[0]
 
-    def _outputs(self, inner: _Correlated, number: int) -> list[str]:
+    def _outputs(self, inner: Correlated, number: int) -> list[str]:
         """The first outputs of a subquery, renamed: their own names may be those of columns outside."""
         first = inner.query.expressions[0]
         if number == 1 and not isinstance(first, exp.Alias) and not first.is_star:
@@ -303,128 +293,12 @@ class _Unnesting:
             return [_VALUE]
         names = output_names(inner.query, self.tables)
         new = [_VALUE if number == 1 else f"{_VALUE}_{place}" for place in range(1, number + 1)]
-        kept = [name for _, name in inner.outputs.values()]
+        kept = inner.keys
         values = [exp.alias_(column(old), name) for old, name in zip(names, new, strict=False)]
         layer = exp.Subquery(this=inner.query, alias=exp.TableAlias(this=exp.to_identifier("_layer")))
         inner.query = exp.Select(expressions=[*values, *map(column, kept)], from_=exp.From(this=layer))
         return new
 
-    def _correlated(self, query: exp.Expr, keep_outputs: bool = True) -> _Correlated:
-        """The subquery on its own, and what it says about the query around it."""
-        if not isinstance(query, exp.Select):
-            if not keep_outputs:
-                return _Correlated(_over_all(query, self.tables))
-            return _Correlated(_over_all(query, self.tables))
-        query = query.copy()
-        inside = scope_of(query, self.tables)
-        grouped = is_grouped(query)
-        is_single = grouped and not query.args.get("group")
-        inner = _Correlated(query)
-        if not keep_outputs and not grouped:
-            query.set("expressions", [])
-            for argument in ("distinct", "order", "limit"):
-                if not query.args.get("offset"):
-                    query.set(argument, None)
-        self._check_outputs(query, inside)
-        where = query.args.get("where")
-        kept: list[exp.Expr] = []
-        for part in list(written_conjuncts(where.this)) if where is not None else ():
-            if not self._is_about_outside(part, inside):
-                kept.append(part)
-                continue
-            if has_subquery(part):
-                raise refusal(part, "a subquery in a correlated condition")
-            if is_single and query.args.get("having"):
-                raise refusal(part, "a correlated subquery with HAVING and no GROUP BY")
-            self._move(part, inner, inside, grouped)
-        query.set("where", exp.Where(this=exp.and_(*kept)) if kept else None)
-        outputs = [exp.alias_(node, name) for node, name in inner.outputs.values()]
-        query.set("expressions", [*query.expressions, *outputs])
-        if grouped and outputs:
-            group = query.args.get("group") or exp.Group()
-            keys = [node.copy() for node, _ in inner.outputs.values()]
-            group.set("expressions", [*group.expressions, *keys])
-            query.set("group", group)
-        return inner
-
-    def _check_outputs(self, query: exp.Select, inside: Scope) -> None:
-        others = [*query.expressions, *(query.args.get(each) for each in ("group", "having", "order"))]
-        for node in others:
-            if node is not None and self._is_about_outside(node, inside):
-                raise refusal(node, "a correlated column outside WHERE of a subquery")
-
-    def _move(self, part: exp.Expr, inner: _Correlated, inside: Scope, grouped: bool) -> None:
-        """A condition about both moves to ON; of the subquery's own, whole expressions become outputs."""
-        sides = [part.this, part.expression] if isinstance(part, exp.EQ) else []
-        about = [self._is_about_outside(side, inside) for side in sides]
-        mine = [any(self._is_inside(each, inside) for each in side.find_all(exp.Column)) for side in sides]
-        if sides and sorted(about) == [False, True] and not mine[about.index(True)]:
-            position = about.index(False)
-            exposed = self._expose(sides[position], inner)
-            sides[position].replace(exposed)
-            inner.conditions.append(part)
-            return
-        if not any(self._is_inside(each, inside) for each in part.find_all(exp.Column)):
-            # It says something about the outside alone, and holds for all rows of the subquery or none.
-            inner.conditions.append(part)
-            return
-        if grouped:
-            raise refusal(part, "a subquery with an aggregate, correlated by more than equality")
-        inner.is_by_equality = False
-        for each in list(part.find_all(exp.Column)):
-            if self._is_inside(each, inside):
-                each.replace(self._expose(each, inner))
-        inner.conditions.append(part)
-
-    @staticmethod
-    def _expose(node: exp.Expr, inner: _Correlated) -> exp.Column:
-        key = node.sql()
-        if key not in inner.outputs:
-            inner.outputs[key] = (node.copy(), f"_outer_{len(inner.outputs) + 1}")
-        return column(inner.outputs[key][1], _HERE)
-
-    def _is_about_outside(self, node: exp.Expr, inside: Scope) -> bool:
-        return any(
-            not self._is_inside(each, inside) and self._is_inside(each, self.scope)
-            for each in _own_columns(node)
-        )
-
-    @staticmethod
-    def _is_inside(each: exp.Column, scope: Scope) -> bool:
-        try:
-            scope.resolve(each)
-        except NodeError as error:
-            return "ambiguous" in error.error.message
-        return True
-
-
-_HERE = "_here"
-"""Stands for the alias of the join until that is known."""
-
-
-def _own_columns(node: exp.Expr) -> Iterator[exp.Column]:
-    for each in own(node, exp.Column):
-        if isinstance(each, exp.Column) and not isinstance(each.this, exp.Star):
-            yield each
-
-
-def _about(inner: _Correlated, alias: str) -> list[exp.Expr]:
-    """The conditions on both, with the subquery's own columns under its alias."""
-
-    def placed(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Column) and node.table == _HERE:
-            return column(node.name, alias)
-        return node
-
-    return [each.copy().transform(placed) for each in inner.conditions]
-
 
 def _or_zero(node: exp.Expr) -> exp.Expr:
     return exp.Coalesce(this=node.copy(), expressions=[exp.Literal.number(0)])
-
-
-def _over_all(query: exp.Expr, tables: tuple[Table, ...]) -> exp.Select:
-    """A SELECT over another query, with its columns."""
-    names = output_names(query, tables)
-    layer = exp.Subquery(this=query.copy(), alias=exp.TableAlias(this=exp.to_identifier("_layer")))
-    return exp.Select(expressions=[column(name) for name in names], from_=exp.From(this=layer))

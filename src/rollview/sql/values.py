@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from rollview.sql.place import mistake
+from rollview.sql.unions import union_all
 
 
 def without_values(query: exp.Expr) -> exp.Expr:
@@ -40,8 +41,7 @@ def _as_queries(values: exp.Values) -> exp.Subquery:
         )
         for row in rows
     ]
-    whole: exp.Expr = selects[0]
-    for select in selects[1:]:
-        whole = exp.Union(this=whole, expression=select, distinct=False)
     name = alias.this.copy() if alias is not None and alias.this is not None else None
-    return exp.Subquery(this=whole, alias=exp.TableAlias(this=name) if name is not None else None)
+    return exp.Subquery(
+        this=union_all(selects), alias=exp.TableAlias(this=name) if name is not None else None
+    )
