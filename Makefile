@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ARCHIVE := $(VENV)/spark.jsa
 JOBS ?= auto
+# After so many minutes `make test` begins no further campaign. On two quiet cores all of them run.
+CAMPAIGN_MINUTES ?= 35
 
 .PHONY: help demo test test-fresh check lint format types layers fast servers soak bench clean
 
@@ -16,7 +18,8 @@ demo: $(READY) ## See it work in a minute: two databases, constant writes, two v
 	@$(BIN)/rollview demo
 
 test: check servers $(ARCHIVE) ## Everything that must hold before a change lands
-	$(BIN)/pytest -m "slow and not soak" -n $(JOBS) --dist worksteal --durations=15
+	ROLLVIEW_CAMPAIGN_MINUTES=$(CAMPAIGN_MINUTES) $(BIN)/pytest -m "slow and not soak" -n $(JOBS) \
+		--dist worksteal --durations=25 -r s
 
 test-fresh: $(READY) ## Fresh clones, for root and for an ordinary user: make demo, init, setup; ten minutes, needs root
 	$(BIN)/pytest -m soak tests/cli/test_fresh_clone.py
@@ -45,7 +48,7 @@ servers: ## Install the database servers that the tests start
 
 soak: $(READY) servers $(ARCHIVE) ## 100,000 fault-injection runs of the sweep, 200 real kills, ten minutes each of damage and of owners' acts, twelve of stress on real servers
 	$(BIN)/python -m rollview.simulator.soak
-	$(BIN)/pytest -m soak
+	$(BIN)/pytest -m "soak or campaign"
 	$(BIN)/python benchmarks/kills.py --kills 200
 	$(BIN)/python benchmarks/damage.py --minutes 10
 	$(BIN)/python benchmarks/acts.py --minutes 10

@@ -16,7 +16,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from statistics import median
@@ -37,6 +37,7 @@ TEXT = (Path(__file__).parent / "tpch.sql").read_text("utf-8")
 QUERIES = {
     name: text.strip() for name, text in (each.split("\n", 1) for each in TEXT.split("-- query: ")[1:])
 }
+Row = tuple[Any, ...]
 DIGITS = 1e-9
 """So much, of a number, two results may differ."""
 
@@ -166,7 +167,12 @@ class World:
 
 def different(found: pa.Table, expected: pa.Table) -> str:
     """How two results differ; nothing if they have the same rows."""
-    ours, theirs = _rows(found), _rows(expected)
+    return different_rows(_rows(found), _rows(expected))
+
+
+def different_rows(found: Iterable[Row], expected: Iterable[Row]) -> str:
+    """How two bags of rows differ."""
+    ours, theirs = _sorted(found), _sorted(expected)
     if len(ours) != len(theirs):
         return f"{len(ours)} rows instead of {len(theirs)}"
     for one, other in zip(ours, theirs, strict=True):
@@ -175,13 +181,16 @@ def different(found: pa.Table, expected: pa.Table) -> str:
     return ""
 
 
-def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+def _rows(table: pa.Table) -> list[Row]:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def _sorted(rows: Iterable[Row]) -> list[Row]:
     # Numbers last: those that differ in the last digit must not change places.
     return sorted(rows, key=lambda row: (str([v for v in row if isinstance(v, str)]), _rounded(row)))
 
 
-def _rounded(row: tuple[Any, ...]) -> str:
+def _rounded(row: Row) -> str:
     return str(
         [v if v is None or isinstance(v, str) or not _is_number(v) else f"{float(v):.4f}" for v in row]
     )

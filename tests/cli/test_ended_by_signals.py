@@ -66,7 +66,12 @@ def expect_nothing_runs(folder: Path, status: Path) -> None:
     until(lambda: not using(folder) and not status.exists(), f"still there: {using(folder)}")
 
 
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def again(*values: object) -> object:
+    """One more case of what another one shows already."""
+    return pytest.param(*values, marks=pytest.mark.campaign)
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, again(signal.SIGINT), again(signal.SIGHUP), signal.SIGKILL])
 def test_the_demo_leaves_nothing_behind(tmp_path: Path, sign: signal.Signals) -> None:
     before = writers()
     process = started("demo", folder=tmp_path)
@@ -101,11 +106,11 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("command", "sign"),
     [
-        ("setup", signal.SIGHUP),
+        again("setup", signal.SIGHUP),
         ("setup", signal.SIGTERM),
-        ("setup", signal.SIGKILL),
-        ("run", signal.SIGHUP),
-        ("run", signal.SIGTERM),
+        again("setup", signal.SIGKILL),
+        again("run", signal.SIGHUP),
+        again("run", signal.SIGTERM),
         ("run", signal.SIGKILL),
     ],
 )
@@ -124,7 +129,7 @@ def test_a_project_at_work_leaves_no_server(shop: Path, command: str, sign: sign
     expect_nothing_runs(data, status)
 
 
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("sign", [signal.SIGTERM, again(signal.SIGINT), signal.SIGKILL])
 def test_a_killed_init_leaves_no_server(tmp_path: Path, sign: signal.Signals) -> None:
     process = started("init", str(tmp_path / "shop"), folder=tmp_path)
     until(lambda: server_in(tmp_path) is not None, "the server runs")

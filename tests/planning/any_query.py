@@ -42,6 +42,9 @@ class AnyQuery:
             self.with_cte,
             self.lateral,
             self.constants,
+            self.asking_groups,
+            self.asking_joins,
+            self.rows_contained,
         )
 
     def pick(self, *choices: str) -> str:
@@ -191,6 +194,43 @@ class AnyQuery:
         return (
             f"SELECT k, sum(x) AS x, min(w) AS w FROM ({self.below(depth)}) a GROUP BY k HAVING {condition}"
         )
+
+    def asking_groups(self, depth: int) -> str:
+        """Groups with queries about their rows, and about themselves."""
+        inner = f"({self.below(depth)}) b"
+        of_row = self.pick(
+            f"sum(CASE WHEN EXISTS (SELECT 1 FROM {inner} WHERE b.k = a.x) THEN a.x ELSE 1 END)",
+            f"count(*) FILTER (WHERE a.x IN (SELECT b.k FROM {inner}))",
+            f"max((SELECT max(b.x) FROM {inner} WHERE b.k = a.k))",
+        )
+        of_group = self.pick(
+            f"(SELECT count(*) FROM {inner} WHERE b.k = a.k)",
+            f"(SELECT max(b.x) FROM {inner} WHERE b.x <= sum(a.x))",
+        )
+        value = self.pick(of_row, of_group)
+        having = self.pick(
+            "",
+            f" HAVING EXISTS (SELECT 1 FROM {inner} WHERE b.k = a.k)",
+            f" HAVING EXISTS (SELECT 1 FROM {inner} WHERE b.x > min(a.x))",
+            f" HAVING max(a.x) NOT IN (SELECT b.x FROM {inner})",
+        )
+        return f"SELECT k, {value} AS x, max(w) AS w FROM ({self.below(depth)}) a GROUP BY k{having}"
+
+    def asking_joins(self, depth: int) -> str:
+        """A join whose ON asks a query."""
+        inner, kind = f"({self.query(0)}) c", self.pick("", "LEFT", "RIGHT", "FULL")
+        test = self.pick(
+            f"EXISTS (SELECT 1 FROM {inner} WHERE c.k = a.x)",
+            f"b.x NOT IN (SELECT c.x FROM {inner})",
+            f"a.x > (SELECT min(c.x) FROM {inner})",
+        )
+        items = f"({self.below(depth)}) a {kind} JOIN ({self.below(depth)}) b ON a.k = b.k AND {test}"
+        return f"SELECT a.k, b.x, coalesce(a.w, b.w) AS w FROM {items}"
+
+    def rows_contained(self, depth: int) -> str:
+        test = f"(a.k, a.x) {self.pick('', 'NOT ')}IN (SELECT b.k, b.x FROM ({self.below(depth)}) b)"
+        more = self.pick("", f" OR {self.condition('a')}")
+        return f"SELECT k, x, w FROM ({self.below(depth)}) a WHERE {test}{more}"
 
     def distinct(self, depth: int) -> str:
         return f"SELECT DISTINCT {self.pick('k, x, w', 'k, 0 AS x, w')} FROM ({self.below(depth)}) a"

@@ -46,6 +46,14 @@ GROUPS = {
     "ranked": """SELECT sale_id, cust_id,
             row_number() OVER (PARTITION BY cust_id ORDER BY amount DESC, sale_id) AS place,
             sum(amount) OVER (PARTITION BY cust_id) AS total FROM shop.sales""",
+    "largest": """SELECT sale_id, cust_id, amount FROM shop.sales
+        QUALIFY row_number() OVER (PARTITION BY cust_id ORDER BY amount DESC, sale_id) = 1""",
+    "second": """SELECT cust_id FROM crm.customer c WHERE EXISTS (
+        SELECT 1 FROM shop.sales s WHERE s.cust_id = c.cust_id LIMIT 1 OFFSET 1)""",
+    "by_large": """SELECT c.state, sum(CASE WHEN EXISTS (SELECT 1 FROM shop.sales s
+            WHERE s.cust_id = c.cust_id AND s.amount > 3) THEN 1 ELSE 0 END) AS n
+        FROM crm.customer c GROUP BY c.state
+        HAVING EXISTS (SELECT 1 FROM shop.product p WHERE p.product_id < max(c.cust_id))""",
     "places": "SELECT place, count(*) AS n FROM ranked GROUP BY place",
     "top": "SELECT sale_id, amount FROM shop.sales ORDER BY amount DESC, sale_id LIMIT 5",
     "best": """WITH t AS (SELECT cust_id, sum(amount) AS total FROM shop.sales GROUP BY cust_id),

@@ -17,7 +17,7 @@ from shop import shown
 
 from rollview.service.project import Project
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 EVERY_STEP = (
     "begin of capture",

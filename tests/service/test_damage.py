@@ -22,6 +22,7 @@ from rollview.service.project import Project
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (2, 3))])
 def test_oracle_random_damage(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, seed: int

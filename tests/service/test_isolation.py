@@ -115,7 +115,7 @@ def test_oracle_a_source_that_is_away_stops_only_its_views(tmp_path: Path, spark
     "the views that use the table, or the columns in question, are rolled to the last csn that is "
     "right and stop. `rollview setup` loads just these, or `rollview.on_loss` does",
 )
-@pytest.mark.parametrize("where", ["batch", "transaction"])
+@pytest.mark.parametrize("where", ["batch", pytest.param("transaction", marks=pytest.mark.campaign)])
 def test_oracle_a_table_that_loses_changes_stops_only_its_views(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from owner_acts import Owned
 from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 
 @pytest.mark.parametrize("seed", [1, 2])

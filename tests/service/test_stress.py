@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 CAMPAIGN = Path(__file__).parents[2] / "benchmarks" / "stress.py"
 

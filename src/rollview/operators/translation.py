@@ -27,16 +27,22 @@ from rollview.algebra.view import STAGE_MARK, View, owner
 from rollview.errors import UnsupportedError
 from rollview.operators.draft import Draft
 from rollview.operators.matching import Joined, joined
+from rollview.sql.aliased import aliased
 from rollview.sql.from_clause import FromSyntax
 from rollview.sql.generators import generated_first, with_generators_in_from
 from rollview.sql.grammar import Syntax, is_parenthesised
+from rollview.sql.groups_apart import with_groups_apart
 from rollview.sql.laterals import without_laterals
 from rollview.sql.layers import has_window, is_grouped, layered
 from rollview.sql.outputs import bare, has_column_aliases, output_names, renamed, scope_of
 from rollview.sql.place import DIALECT, mistake, refusal
 from rollview.sql.scalar import condition, scalar
 from rollview.sql.scope import Item, Scope, check_outputs, find_relation
-from rollview.sql.shorthands import with_aliases_written_out, with_windows_written_out
+from rollview.sql.shorthands import (
+    with_aliases_written_out,
+    with_stars_in_calls_written_out,
+    with_windows_written_out,
+)
 from rollview.sql.subqueries import without_subqueries
 
 _RESERVED = (CSN, COUNT)
@@ -165,6 +171,8 @@ class Translation:
             if query.args.get("laterals") and (is_grouped(query) or has_window(query)):
                 query = generated_first(query, scope_of(query, self._tables))
             query = with_aliases_written_out(query, scope_of(query, self._tables))
+            query = with_stars_in_calls_written_out(query, scope_of(query, self._tables))
+            query = with_groups_apart(query, self._tables)
         query = layered(query, self._names)
         return without_subqueries(query, self._tables) if isinstance(query, exp.Select) else query
 
@@ -222,7 +230,7 @@ class Translation:
         table = self._stages.tables[0].copy()
         table.set("joins", None)
         count = exp.Select(
-            expressions=[exp.alias_(exp.Count(this=exp.Star()), "none")],
+            expressions=[aliased(exp.Count(this=exp.Star()), "none")],
             from_=exp.From(this=table),
             where=exp.Where(this=exp.false()),
         )

@@ -57,6 +57,8 @@ class Window(Node):
     comes_first: ClassVar[bool] = False
     syntax: ClassVar[Syntax] = {
         exp.Window: ("this", "partition_by", "order", "spec", "over", "alias"),
+        exp.Select: ("qualify",),
+        exp.Qualify: ("this",),
         exp.WindowSpec: ("kind", "start", "start_side", "end", "end_side"),
         **dict.fromkeys(_TIED, ("this", "expression", "offset", "default", "expressions", "order")),
         exp.Rank: ("expressions", "order"),

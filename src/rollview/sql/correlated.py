@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
+from rollview.sql.aliased import aliased
 from rollview.sql.conjuncts import written_conjuncts
 from rollview.sql.domains import Around, OverDomain, names, outer_prefix, over_domain, own_columns
 from rollview.sql.layers import column, is_grouped, own
@@ -51,22 +52,35 @@ def correlated(
 ) -> Correlated:
     """The query on its own; if `by_equality`, its conditions are nothing but equalities."""
     query = bare(query).copy()
-    if not keep_outputs and isinstance(query, exp.Select) and not is_grouped(query):
-        query.set("expressions", [])
-        if not query.args.get("offset") and not _is_limit_zero(query):
-            for argument in ("distinct", "order", "limit"):
-                query.set(argument, None)
+    if not keep_outputs:
+        _without_outputs(query)
     places = around.named_by(query)
     if not places:
         return Correlated(query if isinstance(query, exp.Select) else over_all(query, around))
-    if isinstance(query, exp.Select):
+    # Without GROUP BY there is one group, also of no rows; HAVING may let it pass.
+    is_one_group = bool(query.args.get("having") and not query.args.get("group"))
+    if isinstance(query, exp.Select) and not is_one_group:
         moved = _Moved(query, around)
         if moved.is_possible(places) and (moved.is_by_equality or not (by_equality or is_grouped(query))):
             return moved.correlated()
     return _with_domain(query, over_domain(query, around), around)
 
 
-def _is_limit_zero(query: exp.Select) -> bool:
+def _without_outputs(query: exp.Expr) -> None:
+    """Of a query whose rows are not looked at, only their number matters."""
+    if not query.args.get("offset") and not _is_limit_zero(query):
+        for argument in ("order", "limit"):
+            query.set(argument, None)
+    elif not query.args.get("order"):
+        # Whichever rows are left out, as many stay.
+        is_plain = isinstance(query, exp.Select) and not query.args.get("distinct")
+        key = exp.true() if is_plain else exp.Literal.number(1)
+        query.set("order", exp.Order(expressions=[exp.Ordered(this=key)]))
+    if isinstance(query, exp.Select) and not is_grouped(query) and not query.args.get("distinct"):
+        query.set("expressions", [])
+
+
+def _is_limit_zero(query: exp.Expr) -> bool:
     limit = query.args.get("limit")
     return limit is not None and limit.expression == exp.Literal.number(0)
 
@@ -78,18 +92,18 @@ def completed(query: exp.Expr, around: Around) -> Correlated:
     values, columns = output_names(query, around.tables), tuple(whole.columns)
     assert isinstance(query, exp.Select)
     assert isinstance(whole.query, exp.Select)
-    whole.query.set("expressions", [*whole.query.expressions, exp.alias_(exp.true(), MARK)])
+    whole.query.set("expressions", [*whole.query.expressions, aliased(exp.true(), MARK)])
     missing = exp.Is(this=column(MARK, "_found"), expression=exp.null())
     items = [
         exp.Case().when(missing.copy(), of_nothing(item.unalias())).else_(column(name, "_found"))
         for item, name in zip(query.expressions, values, strict=True)
     ]
-    outputs = [exp.alias_(column(name, "_all"), name) for name in columns]
+    outputs = [aliased(column(name, "_all"), name) for name in columns]
     on = [_equal(column(name, "_all"), column(name, "_found"), name, whole) for name in columns]
     join = exp.Join(this=_aliased(whole.query, "_found"), side="LEFT", on=exp.and_(*on))
     select = exp.Select(
         expressions=[
-            *(exp.alias_(item, name, quoted=True) for item, name in zip(items, values, strict=True)),
+            *(aliased(item, name, quoted=True) for item, name in zip(items, values, strict=True)),
             *outputs,
         ],
         from_=exp.From(this=_aliased(whole.domain.copy(), "_all")),
@@ -176,7 +190,7 @@ class _Moved:
                     each.replace(self._exposed(each))
             inner.conditions.append(part)
         query.set("where", exp.Where(this=exp.and_(*self._kept)) if self._kept else None)
-        outputs = [exp.alias_(node, name) for node, name in inner.outputs.values()]
+        outputs = [aliased(node, name) for node, name in inner.outputs.values()]
         query.set("expressions", [*query.expressions, *outputs])
         if is_grouped(query) and outputs:
             group = query.args.get("group") or exp.Group()

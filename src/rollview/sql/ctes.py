@@ -7,9 +7,9 @@ from typing import cast
 
 from sqlglot import exp
 
-from rollview.sql.place import mistake, refusal
+from rollview.sql.place import refusal
 
-_Known = Mapping[str, exp.Expr]
+_Known = Mapping[str, exp.Subquery]
 
 
 def without_ctes(query: exp.Expr) -> exp.Expr:
@@ -55,37 +55,21 @@ def _children(node: exp.Expr) -> list[exp.Expr]:
     return list(node.iter_expressions())
 
 
-def _named(cte: exp.CTE, known: _Known) -> exp.Expr:
-    """The query of a CTE, under the names that may stand behind its own."""
-    query = _expanded(cte.this.copy(), known)
+def _named(cte: exp.CTE, known: _Known) -> exp.Subquery:
+    """The query of a CTE, with the names of its columns that may stand behind its own."""
     alias = cte.args["alias"]
-    if not alias.columns:
-        return query
-    selects = query.selects if isinstance(query, exp.Query) else []
-    if len(selects) != len(alias.columns) or any(each.is_star for each in selects):
-        message = f"WITH {alias.name} names {len(alias.columns)} columns"
-        raise mistake(cte, message, hint="name them with AS inside of it")
-    first = query
-    while isinstance(first, exp.SetOperation | exp.Subquery):
-        first = first.this
-    first.set(
-        "expressions",
-        [
-            exp.alias_(each.unalias(), name.name, quoted=True)
-            for each, name in zip(selects, alias.columns, strict=True)
-        ],
-    )
-    return query
+    return exp.Subquery(this=_expanded(cte.this.copy(), known), alias=alias.copy())
 
 
 def _replace(table: exp.Table, known: _Known) -> None:
-    query = known.get(table.name.lower()) if not table.db else None
-    if query is None:
+    meant = known.get(table.name.lower()) if not table.db else None
+    if meant is None:
         return
-    alias = table.alias or table.name
-    subquery = exp.Subquery(
-        this=query.copy(), alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
-    )
+    subquery = meant.copy()
+    own, given = table.args.get("alias"), subquery.args["alias"]
+    columns = own.columns if own is not None and own.columns else given.columns
+    name = exp.to_identifier(table.alias or table.name, quoted=True)
+    subquery.set("alias", exp.TableAlias(this=name, columns=[each.copy() for each in columns]))
     for argument, value in table.args.items():
         if argument not in ("this", "alias") and value:
             subquery.set(argument, value)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from rollview.algebra.relation import Table
+from rollview.sql.aliased import aliased
 from rollview.sql.conjuncts import written_conjuncts
 from rollview.sql.from_clause import FromSyntax
 from rollview.sql.layers import column, first_rows, having_above, is_grouped, own
@@ -50,7 +51,7 @@ class Around:
 
     def named_by(self, query: exp.Expr) -> list[exp.Column]:
         """The places in a query, at any depth, that name a column around it."""
-        return [each for each in _free_columns(query, (), self.tables) if names(self.scope, each)]
+        return [each for each in free_columns(query, (), self.tables) if names(self.scope, each)]
 
     def values(self, columns: Mapping[str, Visible]) -> exp.Select:
         """The distinct values of columns, each under a name."""
@@ -67,7 +68,7 @@ class Around:
         query = syntax.distinct([])
         query.set(
             "expressions",
-            [exp.alias_(self.scope.syntax(seen.column), name) for name, seen in columns.items()],
+            [aliased(self.scope.syntax(seen.column), name) for name, seen in columns.items()],
         )
         if conditions:
             query.set("where", exp.Where(this=exp.and_(*(part.copy() for part in conditions))))
@@ -110,7 +111,7 @@ def _replace(place: exp.Column, value: exp.Expr) -> None:
     while isinstance(whole.parent, exp.Paren):
         whole = whole.parent
     is_output = isinstance(whole.parent, exp.Select) and whole.arg_key == "expressions"
-    whole.replace(exp.alias_(value, place.name, quoted=True) if is_output else value)
+    whole.replace(aliased(value, place.name, quoted=True) if is_output else value)
 
 
 def outer_prefix(query: exp.Expr) -> str:
@@ -134,6 +135,9 @@ def _rejects_null(query: exp.Expr, name: str) -> bool:
     """Whether WHERE compares a column of the domain with something, so that no row is left of NULL."""
     where = query.args.get("where")
     if not isinstance(query, exp.Select) or where is None:
+        return False
+    if query.args.get("having") and not query.args.get("group"):
+        # There is one group, also of no rows.
         return False
     kinds = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
     sides = [
@@ -193,7 +197,7 @@ class _Over:
             group = group or exp.Group()
             group.set("expressions", [*group.expressions, *self._keys()])
             select.set("group", group)
-        outputs = [exp.alias_(column(name, _DOMAIN), name) for name in self.columns]
+        outputs = [aliased(column(name, _DOMAIN), name) for name in self.columns]
         select.set("expressions", [*select.expressions, *outputs])
         self._join(select)
         return select
@@ -243,14 +247,14 @@ def own_columns(node: exp.Expr) -> Iterator[exp.Column]:
             yield each
 
 
-def _free_columns(
+def free_columns(
     query: exp.Expr, scopes: tuple[Scope, ...], tables: tuple[Table, ...]
 ) -> Iterator[exp.Column]:
     """The columns in a query, at any depth, that are of none of its own FROM clauses."""
     query = bare(query)
     if isinstance(query, exp.SetOperation):
         for side in (query.this, query.expression):
-            yield from _free_columns(side, scopes, tables)
+            yield from free_columns(side, scopes, tables)
         return
     if not isinstance(query, exp.Select):
         return
@@ -267,7 +271,7 @@ def _free_columns(
                     if not is_output and not any(names(scope, part) for scope in scopes):
                         yield part
                 elif isinstance(part, exp.Query) and isinstance(bare(part), exp.Query):
-                    yield from _free_columns(part, scopes, tables)
+                    yield from free_columns(part, scopes, tables)
                     waiting += [(join, late) for join in part.args.get("joins") or () if join is not part]
                 elif isinstance(part, exp.Expr):
                     waiting.append((part, late))

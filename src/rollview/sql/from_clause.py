@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from rollview.sql.aliased import aliased
+
 
 @dataclass(frozen=True)
 class FromSyntax:
@@ -17,7 +19,7 @@ class FromSyntax:
 
     def select(self, columns: Iterable[exp.Expr]) -> exp.Select:
         """Expressions over the items, called `key_1`, `key_2` …"""
-        named = [exp.alias_(column.copy(), f"key_{n}") for n, column in enumerate(columns, start=1)]
+        named = [aliased(column.copy(), f"key_{n}") for n, column in enumerate(columns, start=1)]
         query = exp.Select(expressions=named, from_=exp.From(this=self.item.copy()))
         query.set("joins", [join.copy() for join in self.joins])
         return query

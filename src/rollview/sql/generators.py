@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
+from rollview.sql.aliased import aliased
 from rollview.sql.place import DIALECT, refusal
 from rollview.sql.scope import Scope
 
@@ -41,13 +42,32 @@ def spark_function(node: exp.Expr, is_outer: bool) -> str:
 
 def generated_names(lateral: exp.Lateral) -> tuple[str, ...]:
     """What the columns of a LATERAL VIEW are called."""
-    given = tuple(each.name for each in lateral.args["alias"].columns)
+    alias = lateral.args.get("alias")
+    given = tuple(each.name for each in alias.columns) if alias is not None else ()
     if given:
         return given
-    names = _NAMES.get(_name(lateral.this))
-    if names is None:
+    names = _own_names(lateral.this)
+    if not names:
         raise refusal(lateral, "LATERAL VIEW without names for its columns", hint="name them with AS")
     return names
+
+
+def _own_names(function: exp.Expr) -> tuple[str, ...]:
+    """What Spark calls the columns of a generator; those of a struct's fields are not known here."""
+    name = _name(function)
+    if name == "JSON_TUPLE":
+        return tuple(f"c{place}" for place in range(len(_arguments(function)) - 1))
+    if name == "STACK":
+        rows, *values = _arguments(function)
+        if not isinstance(rows, exp.Literal) or rows.is_string or not values:
+            return ()
+        return tuple(f"col{place}" for place in range(-(-len(values) // max(int(rows.name), 1))))
+    return _NAMES.get(name, ())
+
+
+def _arguments(function: exp.Expr) -> list[exp.Expr]:
+    first = function.this if isinstance(function.this, exp.Expr) else None
+    return [*([first] if first is not None else []), *function.expressions]
 
 
 def with_generators_in_from(select: exp.Select) -> exp.Select:
@@ -59,13 +79,13 @@ def with_generators_in_from(select: exp.Select) -> exp.Select:
     item = select.expressions[place]
     function = _bare(item)
     names = [each.name for each in item.expressions] if isinstance(item, exp.Aliases) else [item.alias]
-    names = names if all(names) else list(_NAMES.get(_name(function), ()))
+    names = names if all(names) else list(_own_names(function))
     if not names:
         raise refusal(function, "a generator without names for its columns", hint="name them with AS")
     columns = [exp.column(exp.to_identifier(name, quoted=True), _ALIAS) for name in names]
     items = list(select.expressions)
     items[place : place + 1] = [
-        exp.alias_(each, name, quoted=True) for each, name in zip(columns, names, strict=True)
+        aliased(each, name, quoted=True) for each, name in zip(columns, names, strict=True)
     ]
     alias = exp.TableAlias(
         this=exp.to_identifier(_ALIAS), columns=[exp.to_identifier(each) for each in names]
@@ -96,13 +116,13 @@ def generated_first(select: exp.Select, scope: Scope) -> exp.Select:
     for item in outer.expressions:
         if item.is_star:
             raise refusal(item, "* with LATERAL VIEW and groups or windows", hint="name the columns")
-        items.append(item if item.alias else exp.alias_(item.copy(), item.alias_or_name, quoted=True))
+        items.append(item if item.alias else aliased(item.copy(), item.alias_or_name, quoted=True))
     outer.set("expressions", items)
     for argument in ("expressions", "group", "having", "order", "windows"):
         _replace(outer, argument, placed)
     columns = [
-        exp.alias_(exp.maybe_parse(text, dialect=DIALECT), name, quoted=True) for text, name in known.items()
-    ] or [exp.alias_(exp.Literal.number(1), "_below_1")]
+        aliased(exp.maybe_parse(text, dialect=DIALECT), name, quoted=True) for text, name in known.items()
+    ] or [aliased(exp.Literal.number(1), "_below_1")]
     inner = exp.Select(expressions=columns)
     for argument in ("from_", "joins", "laterals", "where"):
         inner.set(argument, outer.args.get(argument))

@@ -11,6 +11,7 @@ from itertools import chain, combinations, product
 
 from sqlglot import exp
 
+from rollview.sql.aliased import aliased
 from rollview.sql.functions import is_aggregate
 from rollview.sql.place import DIALECT
 from rollview.sql.unions import union_all
@@ -62,7 +63,7 @@ def _keys_and_sets(select: exp.Select) -> tuple[list[exp.Expr], list[_Set]]:
     for each in elements:
         if not isinstance(each, _MANY):
             continue
-        parts = [_parts(part, key) for part in each.expressions]
+        parts = [one for part in each.expressions for one in _sets_in(part, key)]
         if not parts:
             parts, plain = [(one,) for one in plain], []
         choices.append(_sets_of(each, parts))
@@ -78,6 +79,13 @@ def _sets_of(element: exp.Expr, parts: list[_Set]) -> list[_Set]:
         return [tuple(chain(*parts[:end])) for end in range(len(parts), -1, -1)]
     subsets = chain(*(combinations(parts, size) for size in range(len(parts), -1, -1)))
     return [tuple(chain(*subset)) for subset in subsets]
+
+
+def _sets_in(node: exp.Expr, key: Callable[[exp.Expr], exp.Expr]) -> list[_Set]:
+    """The sets that an element stands for; GROUPING SETS may have others inside."""
+    if isinstance(node, _MANY):
+        return _sets_of(node, [one for part in node.expressions for one in _sets_in(part, key)])
+    return [_parts(node, key)]
 
 
 def _parts(node: exp.Expr, key: Callable[[exp.Expr], exp.Expr]) -> _Set:
@@ -123,11 +131,11 @@ def _of_set(select: exp.Select, keys: list[exp.Expr], chosen: _Set, names: tuple
     groups = select.copy()
     groups.set(
         "expressions",
-        [exp.alias_(node, name) for node, name in parts.values()] or [exp.alias_(exp.true(), "_part_1")],
+        [aliased(node, name) for node, name in parts.values()] or [aliased(exp.true(), "_part_1")],
     )
     groups.set("group", exp.Group(expressions=[each.copy() for each in chosen] or [exp.true()]))
     inner = exp.Subquery(this=groups, alias=exp.TableAlias(this=exp.to_identifier("_layer")))
-    named = [exp.alias_(item, name, quoted=True) for item, name in zip(items, names, strict=True)]
+    named = [aliased(item, name, quoted=True) for item, name in zip(items, names, strict=True)]
     return exp.Select(expressions=named, from_=exp.From(this=inner))
 
 

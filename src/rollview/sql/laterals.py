@@ -8,6 +8,8 @@ from __future__ import annotations
 from sqlglot import exp
 
 from rollview.algebra.relation import Table
+from rollview.sql.aliased import aliased
+from rollview.sql.asked_items import ask_in_items
 from rollview.sql.correlated import completed, correlated, is_null_of_nothing
 from rollview.sql.domains import Around
 from rollview.sql.generators import is_generator
@@ -25,8 +27,10 @@ def without_laterals(select: exp.Select, tables: tuple[Table, ...]) -> exp.Selec
     if clause is None or not (has_lateral or any(map(_asks, joins))):
         return select
     select = with_stars_written_out(select.copy(), scope_of(select, tables))
-    for join in select.args.get("joins") or []:
-        if _asks(join):
+    for place, join in enumerate(select.args.get("joins") or []):
+        if _asks(join) and join.args.get("side") in ("RIGHT", "FULL"):
+            ask_in_items(select, place, tables)
+        elif _asks(join):
             _as_lateral(join, select)
     _first_alone(select)
     _generators_last(select)
@@ -73,8 +77,6 @@ def _as_lateral(join: exp.Join, select: exp.Select) -> None:
         select.set("joins", [each for each in select.args["joins"] if each is not join])
         select.where(test, append=True, copy=False)
         return
-    if join.args["side"] != "LEFT":
-        raise refusal(on, f"a subquery in ON of a {join.args['side']} JOIN", hint="write it as a LEFT JOIN")
     alias = exp.TableAlias(this=exp.to_identifier(item.alias_or_name))
     join.set("this", exp.Lateral(this=exp.Subquery(this=below), alias=alias))
     join.set("on", exp.true())
@@ -95,7 +97,9 @@ def _generators_last(select: exp.Select) -> None:
         join = joins.pop()
         on = join.args.get("on")
         if on is not None and on != exp.true():
-            raise refusal(on, "ON behind a generator", hint="write the condition in WHERE")
+            if join.args.get("side"):
+                raise refusal(on, "ON behind a generator in a LEFT JOIN", hint="ask for it in a query around")
+            select.where(on, append=True, copy=False)
         view = join.this.copy()
         view.set("view", True)
         view.set("outer", join.args.get("side") == "LEFT")
@@ -126,7 +130,7 @@ def _replace(join: exp.Join, around: Around, unnamed: str) -> None:
     else:
         inner = correlated(query, around)
     own_names = output_names(inner.query, around.tables)
-    values = [exp.alias_(column(old), new, quoted=True) for old, new in zip(own_names, names, strict=False)]
+    values = [aliased(column(old), new, quoted=True) for old, new in zip(own_names, names, strict=False)]
     layer = exp.Subquery(this=inner.query, alias=exp.TableAlias(this=exp.to_identifier("_layer")))
     outputs = [*values, *map(column, inner.keys)]
     named = exp.Select(expressions=outputs, from_=exp.From(this=layer))

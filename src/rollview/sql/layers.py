@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from sqlglot import exp
 
+from rollview.sql.aliased import aliased
 from rollview.sql.functions import is_aggregate
 from rollview.sql.grouping_sets import by_set, has_grouping_sets, is_grouping, keys_of_sets
 from rollview.sql.place import DIALECT, mistake, refusal
@@ -19,7 +20,7 @@ OutputNames = Callable[[exp.Expr], tuple[str, ...]]
 """The names of a query's columns, `*` expanded; columns that have no name get one."""
 
 _LAYER = "_layer"
-_KEPT, _PLACE = "_kept", "_place"
+_KEPT, _PLACE, _ALL = "_kept", "_place", "_all"
 
 
 def layered(query: exp.Expr, names: OutputNames) -> exp.Expr:
@@ -35,23 +36,40 @@ def _outermost(query: exp.Expr, names: OutputNames) -> exp.Expr:
     if isinstance(query, exp.Select | exp.SetOperation) and (
         query.args.get("limit") or query.args.get("offset")
     ):
-        return first_rows(query, names)
+        return _without_limit(query) if _is_at_most_one_row(query) else first_rows(query, names)
     if isinstance(query, exp.SetOperation):
         return _set_operation(query, names)
     if not isinstance(query, exp.Select):
         return query
     if query.args.get("distinct"):
         return _distinct(query)
+    if query.args.get("qualify"):
+        return _qualified(query, names)
     if query.args.get("having"):
         return having_above(query, names)
-    if is_grouped(query) and any(_is_more_than_group(item) for item in query.expressions):
+    if is_grouped(query) and has_window(query):
         return _over_groups(query)
     return by_set(query, names(query)) if has_grouping_sets(query) else query
 
 
+def _is_at_most_one_row(query: exp.Expr) -> bool:
+    """Whether LIMIT has nothing to choose from."""
+    if not isinstance(query, exp.Select) or query.args.get("group") or not is_grouped(query):
+        return False
+    return query.args.get("offset") is None and _number(query, "limit") != 0
+
+
+def _without_limit(query: exp.Expr) -> exp.Expr:
+    query = query.copy()
+    for argument in ("order", "limit"):
+        query.set(argument, None)
+    return query
+
+
 def is_grouped(select: exp.Select) -> bool:
-    """Whether a SELECT groups: it has GROUP BY, or an aggregate function that is none of a window."""
-    return bool(select.args.get("group")) or any(any(aggregates(item)) for item in select.expressions)
+    """Whether a SELECT groups: it has GROUP BY, HAVING, or an aggregate function that is none of a window."""
+    has_clause = bool(select.args.get("group") or select.args.get("having"))
+    return has_clause or any(any(aggregates(item)) for item in select.expressions)
 
 
 def has_window(select: exp.Select) -> bool:
@@ -104,7 +122,7 @@ def _named_items(select: exp.Select, names: OutputNames) -> list[exp.Expr]:
     if any(item.is_star for item in select.expressions):
         return [item.copy() for item in select.expressions]
     pairs = zip(select.expressions, names(select), strict=True)
-    return [exp.alias_(item.unalias().copy(), name, quoted=True) for item, name in pairs]
+    return [aliased(item.unalias().copy(), name, quoted=True) for item, name in pairs]
 
 
 def _distinct(select: exp.Select) -> exp.Select:
@@ -121,15 +139,28 @@ def having_above(select: exp.Select, names: OutputNames) -> exp.Select:
     """The condition becomes one more output, and a filter above."""
     inner = select.copy()
     items = _named_items(inner, names)
-    condition = _with_aliases(inner.args["having"].this.copy(), select)
+    condition = with_aliases(inner.args["having"].this.copy(), select)
     inner.set("having", None)
-    inner.set("expressions", [*items, exp.alias_(condition, _KEPT)])
+    # Without GROUP BY there is one group, whatever the outputs are.
+    counted = [] if inner.args.get("group") else [aliased(exp.Count(this=exp.Star()), _ALL)]
+    inner.set("expressions", [*items, aliased(condition, _KEPT), *counted])
     outer = _over(inner, map(column, names(select)))
     outer.set("where", exp.Where(this=column(_KEPT)))
     return outer
 
 
-def _with_aliases(condition: exp.Expr, select: exp.Select) -> exp.Expr:
+def _qualified(select: exp.Select, names: OutputNames) -> exp.Select:
+    """QUALIFY: a filter above the windows, of which it may have some of its own."""
+    inner = select.copy()
+    condition = with_aliases(inner.args["qualify"].this.copy(), select)
+    inner.set("qualify", None)
+    inner.set("expressions", [*_named_items(inner, names), aliased(condition, _KEPT)])
+    outer = _over(inner, map(column, names(select)))
+    outer.set("where", exp.Where(this=column(_KEPT)))
+    return outer
+
+
+def with_aliases(condition: exp.Expr, select: exp.Select) -> exp.Expr:
     """HAVING may name outputs."""
     known = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
 
@@ -143,13 +174,8 @@ def _with_aliases(condition: exp.Expr, select: exp.Select) -> exp.Expr:
     return condition.transform(replaced, copy=False)
 
 
-def _is_more_than_group(item: exp.Expr) -> bool:
-    """Whether an output has a window or a subquery, which are computed once the groups are there."""
-    return any(own(item, exp.Window)) or any(own(item, exp.Query))
-
-
 def _over_groups(select: exp.Select) -> exp.Select:
-    """The groups first, with every aggregate and key as an output; what is more over these."""
+    """The groups first, with every aggregate and key as an output; windows over these."""
     inner = select.copy()
     parts: dict[str, tuple[exp.Expr, str]] = {}
     keys = keys_of_sets(select) if has_grouping_sets(select) else group_keys(select)
@@ -167,8 +193,8 @@ def _over_groups(select: exp.Select) -> exp.Select:
     outer_items = []
     for item in select.expressions:
         name = item.alias_or_name
-        outer_items.append(exp.alias_(_deep(item.unalias().copy(), taken), name, quoted=True))
-    inner.set("expressions", [exp.alias_(node, name) for node, name in parts.values()])
+        outer_items.append(aliased(_deep(item.unalias().copy(), taken), name, quoted=True))
+    inner.set("expressions", [aliased(node, name) for node, name in parts.values()])
     return _over(inner, outer_items)
 
 
@@ -227,7 +253,7 @@ def _set_operation(query: exp.SetOperation, names: OutputNames) -> exp.Expr:
         expression=_flagged(query.expression, columns, names, 1),
         distinct=False,
     )
-    sums = [exp.alias_(exp.Sum(this=column(flag)), flag) for flag in _FLAGS]
+    sums = [aliased(exp.Sum(this=column(flag)), flag) for flag in _FLAGS]
     counted = _over(both, [*map(column, columns), *sums])
     counted.set("group", exp.Group(expressions=[column(name) for name in columns]))
     of_right = exp.EQ if isinstance(query, exp.Except) else exp.GT
@@ -243,8 +269,8 @@ _FLAGS = ("_left", "_right")
 def _flagged(side: exp.Expr, columns: tuple[str, ...], names: OutputNames, place: int) -> exp.Select:
     """One side of a set operation, with a flag that tells which one."""
     pairs = zip(names(side), columns, strict=True)
-    own_columns = [exp.alias_(column(own_name), name, quoted=True) for own_name, name in pairs]
-    flags = [exp.alias_(exp.Literal.number(int(place == number)), name) for number, name in enumerate(_FLAGS)]
+    own_columns = [aliased(column(own_name), name, quoted=True) for own_name, name in pairs]
+    flags = [aliased(exp.Literal.number(int(place == number)), name) for number, name in enumerate(_FLAGS)]
     return _over(_side(side), [*own_columns, *flags])
 
 
@@ -265,7 +291,7 @@ def first_rows(query: exp.Expr, names: OutputNames, partition: Iterable[str] = (
         raise refusal(query.args.get("limit") or query.args["offset"], "LIMIT without ORDER BY", hint=hint)
     limit, offset = (_number(query, each) for each in ("limit", "offset"))
     columns = names(query)
-    keys = [each.copy() for each in query.args["order"].expressions]
+    keys = _order_keys(query, columns)
     inner = query.copy()
     for argument in ("limit", "offset", "order"):
         inner.set(argument, None)
@@ -284,7 +310,7 @@ def first_rows(query: exp.Expr, names: OutputNames, partition: Iterable[str] = (
         order=exp.Order(expressions=[*keys, *ties]),
         over="OVER",
     )
-    placed = _over(inner, [*map(column, columns), exp.alias_(place, _PLACE)])
+    placed = _over(inner, [*map(column, columns), aliased(place, _PLACE)])
     outer = _over(placed, map(column, columns))
     conditions: list[exp.Expr] = []
     if limit is not None:
@@ -294,6 +320,13 @@ def first_rows(query: exp.Expr, names: OutputNames, partition: Iterable[str] = (
     if conditions:
         outer.set("where", exp.Where(this=exp.and_(*conditions)))
     return outer
+
+
+def _order_keys(query: exp.Expr, columns: tuple[str, ...]) -> list[exp.Expr]:
+    keys = [each.copy() for each in query.args["order"].expressions]
+    if len(keys) == 1 and keys[0].this == exp.Var(this="ALL"):
+        return [exp.Ordered(**{**keys[0].args, "this": column(name)}) for name in columns]
+    return keys
 
 
 def _order_key(
@@ -311,7 +344,7 @@ def _order_key(
     if not isinstance(query, exp.Select) or query.args.get("distinct"):
         raise mistake(key, "ORDER BY names no output column")
     name = f"_order_{number}"
-    added.append(exp.alias_(_with_aliases(key.copy(), query), name))
+    added.append(aliased(with_aliases(key.copy(), query), name))
     return column(name)
 
 

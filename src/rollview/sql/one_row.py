@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from rollview.sql.aliased import aliased
 from rollview.sql.functions import is_aggregate
 from rollview.sql.layers import aggregates, column, is_grouped
 from rollview.sql.outputs import bare
@@ -60,7 +61,7 @@ def only_row(query: exp.Select, output: str, keys: list[str]) -> exp.Select:
         .else_(exp.Max(this=column(output)))
     )
     select = exp.Select(
-        expressions=[*map(column, keys), exp.alias_(value, output, quoted=True)], from_=exp.From(this=layer)
+        expressions=[*map(column, keys), aliased(value, output, quoted=True)], from_=exp.From(this=layer)
     )
     # The value comes first, as callers expect.
     select.set("expressions", [select.expressions[-1], *select.expressions[:-1]])

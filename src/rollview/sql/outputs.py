@@ -69,7 +69,7 @@ def scope_of(select: exp.Select, tables: Tables) -> Scope:
         return Scope()
     scope = _joined(_item(clause.this, tables), select.args.get("joins") or [], tables)
     for number, lateral in enumerate(select.args.get("laterals") or [], start=1):
-        alias = lateral.args["alias"].name or f"[generator {number}]"
+        alias = lateral.alias or f"[generator {number}]"
         scope = scope.join(Scope.of(Item(alias, generated_names(lateral))), lateral)
     return scope
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from rollview.algebra.relation import Table
+from rollview.sql.aliased import aliased
 from rollview.sql.layers import column
 from rollview.sql.outputs import output_names
 from rollview.sql.place import refusal
@@ -64,7 +65,7 @@ def _pivoted(pivot: exp.Pivot, below: exp.Expr, names: Sequence[str]) -> exp.Sel
     functions = [each.unalias() for each in pivot.expressions]
     used = {each.name.lower() for node in (*functions, field.this) for each in node.find_all(exp.Column)}
     rest = [name for name in names if name.lower() not in used]
-    outputs: list[exp.Expr] = [exp.alias_(column(name), name, quoted=True) for name in rest]
+    outputs: list[exp.Expr] = [aliased(column(name), name, quoted=True) for name in rest]
     for value, shown in map(_value, field.expressions):
         wanted = exp.NullSafeEQ(this=field.this.copy(), expression=value)
         for each, function in zip(pivot.expressions, functions, strict=True):
@@ -77,7 +78,7 @@ def _pivoted(pivot: exp.Pivot, below: exp.Expr, names: Sequence[str]) -> exp.Sel
             found = exp.Filter(this=function.copy(), expression=exp.Where(this=wanted.copy()))
             some = exp.GT(this=rows, expression=exp.Literal.number(0))
             name = shown if len(functions) == 1 else f"{shown}_{each.alias}"
-            outputs.append(exp.alias_(exp.Case().when(some, found), name, quoted=True))
+            outputs.append(aliased(exp.Case().when(some, found), name, quoted=True))
     select = exp.Select(expressions=outputs, from_=exp.From(this=below))
     if rest:
         select.set("group", exp.Group(expressions=[column(name) for name in rest]))
@@ -90,14 +91,14 @@ def _unpivoted(pivot: exp.Pivot, below: exp.Expr, names: Sequence[str]) -> exp.E
     if len(pivot.expressions) != 1 or any(isinstance(_bare(each), exp.Tuple) for each in field.expressions):
         raise refusal(pivot, "UNPIVOT of several columns at once")
     taken = {_bare(each).name.lower() for each in field.expressions}
-    rest = [exp.alias_(column(name), name, quoted=True) for name in names if name.lower() not in taken]
+    rest = [aliased(column(name), name, quoted=True) for name in names if name.lower() not in taken]
     parts = []
     for each in field.expressions:
         own, shown = _bare(each), each.args["alias"].name if isinstance(each, exp.PivotAlias) else ""
         outputs = [
             *(kept.copy() for kept in rest),
-            exp.alias_(exp.Literal.string(shown or own.name), field.this.name, quoted=True),
-            exp.alias_(own.copy(), pivot.expressions[0].name, quoted=True),
+            aliased(exp.Literal.string(shown or own.name), field.this.name, quoted=True),
+            aliased(own.copy(), pivot.expressions[0].name, quoted=True),
         ]
         part = exp.Select(expressions=outputs, from_=exp.From(this=below.copy()))
         if not pivot.args.get("include_nulls"):

@@ -209,6 +209,8 @@ class _Translation:
                 yield from map(self.of, part if isinstance(part, list) else [part])
 
     def _aggregate(self, node: exp.Expr) -> Expression:
+        if isinstance(node, exp.Count) and node.this is None:
+            raise mistake(node, "COUNT of nothing", subject="COUNT", hint="COUNT(*) counts rows")
         if self.aggregate is None:
             if isinstance(node, exp.Window):
                 raise mistake(node, "a window function (OVER) is not allowed here")

@@ -1,4 +1,4 @@
-"""What a SELECT says shortly, written out: windows with a name, outputs that name other outputs, and `*`."""
+"""What a SELECT says shortly, written out: windows with a name, outputs that are named again, and `*`."""
 
 from __future__ import annotations
 
@@ -47,11 +47,21 @@ def with_aliases_written_out(select: exp.Select, scope: Scope) -> exp.Select:
         items.append(written)
         if isinstance(written, exp.Alias):
             known.setdefault(written.alias.lower(), written.this)
-    if not changed:
+    if not changed and not _names_outputs(select.args.get("group"), scope, known):
         return select
     select = select.copy()
     select.set("expressions", items)
+    for each in _names_outputs(select.args.get("group"), scope, known):
+        each.replace(known[each.name.lower()].copy())
     return select
+
+
+def _names_outputs(group: exp.Expr | None, scope: Scope, known: dict[str, exp.Expr]) -> list[exp.Column]:
+    """Where ROLLUP, CUBE or GROUPING SETS name outputs; columns of FROM go first."""
+    sets = group.find_all(exp.Rollup, exp.Cube, exp.GroupingSets) if group is not None else ()
+    columns = [each for one in sets for each in one.find_all(exp.Column)]
+    unqualified = [each for each in columns if not each.table and each.name.lower() in known]
+    return [each for each in unqualified if not scope.names(each)]
 
 
 def _is_alias(node: exp.Column, item: exp.Expr, scope: Scope, known: dict[str, exp.Expr]) -> bool:
@@ -74,3 +84,34 @@ def with_stars_written_out(select: exp.Select, scope: Scope) -> exp.Select:
             items.append(exp.column(exp.to_identifier(seen.name, quoted=True), qualifier))
     select.set("expressions", items)
     return select
+
+
+def with_stars_in_calls_written_out(select: exp.Select, scope: Scope) -> exp.Select:
+    """`*` as arguments, as in struct(*); the same object where there is none. COUNT(*) means rows."""
+    if not any(_is_argument(each) for each in select.find_all(exp.Star)):
+        return select
+    select = select.copy()
+    for star in [each for each in select.find_all(exp.Star) if _is_argument(each)]:
+        whole = star.parent if isinstance(star.parent, exp.Column) else star
+        call = whole.parent
+        if whole.find_ancestor(exp.Query) is not select or call is None:
+            continue
+        columns = [scope.syntax(seen.column) for seen in scope.star(whole)]
+        values: list[exp.Expr] = list(columns)
+        if isinstance(call, exp.Struct):
+            values = [exp.PropertyEQ(this=each.this.copy(), expression=each) for each in columns]
+        if whole.arg_key == "this":
+            call.set("this", values[0])
+            call.set("expressions", [*values[1:], *call.expressions])
+        else:
+            others = [[each] if each is not whole else values for each in call.expressions]
+            call.set("expressions", [each for part in others for each in part])
+    return select
+
+
+def _is_argument(star: exp.Star) -> bool:
+    whole: exp.Expr | None = star.parent if isinstance(star.parent, exp.Column) else star
+    call = whole.parent if whole is not None else None
+    if isinstance(call, exp.Distinct):
+        return isinstance(call.parent, exp.Count)
+    return isinstance(call, exp.Func) and not isinstance(call, exp.AggFunc)

@@ -12,11 +12,12 @@ What a subquery says about the columns of the query around it moves into ON (`co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from sqlglot import exp
 
 from rollview.algebra.relation import Table
+from rollview.sql.aliased import aliased
 from rollview.sql.conjuncts import written_conjuncts
 from rollview.sql.correlated import MARK, Correlated, correlated, is_null_of_nothing
 from rollview.sql.domains import Around
@@ -42,7 +43,7 @@ def without_subqueries(select: exp.Select, tables: tuple[Table, ...]) -> exp.Sel
         return select
     select = with_stars_written_out(select.copy(), scope_of(select, tables))
     if select.args.get("from_") is None:
-        one = exp.Select(expressions=[exp.alias_(exp.Literal.number(1), _VALUE)])
+        one = exp.Select(expressions=[aliased(exp.Literal.number(1), _VALUE)])
         select.set(
             "from_",
             exp.From(this=exp.Subquery(this=one, alias=exp.TableAlias(this=exp.to_identifier("_one")))),
@@ -114,21 +115,28 @@ class _Unnesting:
 
     def _rows_in(self, test: exp.In, negated: bool) -> None:
         """Several values at once, each equal to its output."""
-        if negated:
-            raise refusal(test, "a row value with NOT IN and a subquery", hint="write NOT EXISTS")
-        values = test.this.expressions
+        inner, equal = self._compared(test)
+
+        def conditions(alias: str) -> list[exp.Expr]:
+            compared = [_perhaps(each) for each in equal(alias)] if negated else equal(alias)
+            return [*compared, *inner.about(alias)]
+
+        self._join(inner, conditions, kind="ANTI" if negated else "SEMI", side="LEFT")
+
+    def _compared(self, test: exp.In) -> tuple[Correlated, Callable[[str], list[exp.EQ]]]:
+        """The query of IN, and its equalities with each of several values."""
+        values = [self._replaced(each) if has_subquery(each) else each for each in test.this.expressions]
         inner = correlated(test.args["query"], self.around)
         found = len(output_names(inner.query, self.tables)) - len(inner.outputs)
         if found != len(values):
             raise mistake(test, f"IN compares {len(values)} values with {found} columns")
         names = self._outputs(inner, len(values))
 
-        def conditions(alias: str) -> list[exp.Expr]:
+        def equal(alias: str) -> list[exp.EQ]:
             pairs = zip(values, names, strict=True)
-            equal = [exp.EQ(this=value.copy(), expression=column(name, alias)) for value, name in pairs]
-            return [*equal, *inner.about(alias)]
+            return [exp.EQ(this=value.copy(), expression=column(name, alias)) for value, name in pairs]
 
-        self._join(inner, conditions, kind="SEMI", side="LEFT")
+        return inner, equal
 
     def _in(self, test: exp.In, negated: bool) -> None:
         value = self._replaced(test.this) if has_subquery(test.this) else test.this
@@ -156,8 +164,8 @@ class _Unnesting:
         keys = inner.keys
         layer = exp.Subquery(this=inner.query, alias=exp.TableAlias(this=exp.to_identifier("_layer")))
         counts = [
-            exp.alias_(exp.Count(this=exp.Star()), _ROWS),
-            exp.alias_(exp.Count(this=column(output)), _VALUES),
+            aliased(exp.Count(this=exp.Star()), _ROWS),
+            aliased(exp.Count(this=column(output)), _VALUES),
         ]
         grouped = exp.Select(expressions=[*map(column, keys), *counts], from_=exp.From(this=layer))
         if keys:
@@ -193,7 +201,7 @@ class _Unnesting:
 
     def _mark(self, inner: Correlated, conditions: Callable[[str], list[exp.Expr]]) -> exp.Expr:
         query = inner.query
-        query.set("expressions", [*query.expressions, exp.alias_(exp.true(), MARK)])
+        query.set("expressions", [*query.expressions, aliased(exp.true(), MARK)])
         query.set("distinct", exp.Distinct())
         alias = self._join(inner, conditions, side="LEFT")
         return exp.paren(exp.Not(this=exp.Is(this=column(MARK, alias), expression=exp.Null())))
@@ -201,7 +209,7 @@ class _Unnesting:
     def _three_valued(self, test: exp.In) -> exp.Expr:
         """IN as a value, which may be unknown."""
         if isinstance(test.this, exp.Tuple):
-            raise refusal(test, "a row value with IN and a subquery inside an expression")
+            return self._replaced(_as_tests(test))
         value = self._replaced(test.this) if has_subquery(test.this) else test.this
         inner = correlated(test.args["query"], self.around, by_equality=True)
         output = self._first_output(inner)
@@ -242,7 +250,7 @@ class _Unnesting:
         value: exp.Expr = column(output, alias)
         if keys and has_one_row(query) and not is_null_of_nothing(query):
             mark = exp.Is(this=column(MARK, alias), expression=exp.Null())
-            inner.query.set("expressions", [*inner.query.expressions, exp.alias_(exp.true(), MARK)])
+            inner.query.set("expressions", [*inner.query.expressions, aliased(exp.true(), MARK)])
             value = exp.paren(exp.Case().when(mark, empty).else_(value))
         return value
 
@@ -267,7 +275,7 @@ class _Unnesting:
         elif conditions is not None:
             conditions = inner.about(alias)
         if not inner.query.expressions:
-            inner.query.set("expressions", [exp.alias_(exp.Literal.number(1), _VALUE)])
+            inner.query.set("expressions", [aliased(exp.Literal.number(1), _VALUE)])
         subquery = exp.Subquery(this=inner.query, alias=exp.TableAlias(this=exp.to_identifier(alias)))
         join = exp.Join(this=subquery)
         if side:
@@ -289,15 +297,41 @@ class _Unnesting:
         """The first outputs of a subquery, renamed: their own names may be those of columns outside."""
         first = inner.query.expressions[0]
         if number == 1 and not isinstance(first, exp.Alias) and not first.is_star:
-            first.replace(exp.alias_(first.copy(), _VALUE))
+            first.replace(aliased(first.copy(), _VALUE))
             return [_VALUE]
         names = output_names(inner.query, self.tables)
         new = [_VALUE if number == 1 else f"{_VALUE}_{place}" for place in range(1, number + 1)]
         kept = inner.keys
-        values = [exp.alias_(column(old), name) for old, name in zip(names, new, strict=False)]
+        values = [aliased(column(old), name) for old, name in zip(names, new, strict=False)]
         layer = exp.Subquery(this=inner.query, alias=exp.TableAlias(this=exp.to_identifier("_layer")))
         inner.query = exp.Select(expressions=[*values, *map(column, kept)], from_=exp.From(this=layer))
         return new
+
+
+def _as_tests(test: exp.In) -> exp.Expr:
+    """IN of several values at once: whether some row is equal to them, or may be."""
+    values = test.this.expressions
+    names = [f"{_VALUE}_{place}" for place in range(1, len(values) + 1)]
+    alias = exp.TableAlias(
+        this=exp.to_identifier(_ROWS), columns=[exp.to_identifier(name, quoted=True) for name in names]
+    )
+    rows = exp.Subquery(this=bare(test.args["query"]).copy(), alias=alias)
+    pairs = zip(values, names, strict=True)
+    equal = [exp.EQ(this=value.copy(), expression=column(name, _ROWS)) for value, name in pairs]
+
+    def exists(conditions: Iterable[exp.Expr]) -> exp.Exists:
+        one = exp.Select(expressions=[exp.Literal.number(1)], from_=exp.From(this=rows.copy()))
+        one.set("where", exp.Where(this=exp.and_(*conditions)))
+        return exp.Exists(this=one)
+
+    found, perhaps = exists(equal), exists(_perhaps(each.copy()) for each in equal)
+    return exp.paren(exp.Case().when(found, exp.true()).when(perhaps, exp.null()).else_(exp.false()))
+
+
+def _perhaps(equal: exp.EQ) -> exp.Expr:
+    """Whether two values are equal, or nobody knows."""
+    unknown = [exp.Is(this=side.copy(), expression=exp.null()) for side in (equal.this, equal.expression)]
+    return exp.paren(exp.or_(equal, *unknown))
 
 
 def _or_zero(node: exp.Expr) -> exp.Expr:

@@ -9,6 +9,7 @@ import re
 
 from sqlglot import exp
 
+from rollview.sql.aliased import aliased
 from rollview.sql.generators import is_generator
 from rollview.sql.place import DIALECT
 
@@ -30,7 +31,7 @@ def with_names(query: exp.Expr) -> exp.Expr:
                 continue
             name = _spark_name(item) or _free(_name_of(item, place), taken)
             taken.add(name)
-            items.append(exp.alias_(item, name, quoted=True, copy=False))
+            items.append(aliased(item, name, quoted=True))
         select.set("expressions", items)
     return query
 

@@ -1,9 +1,10 @@
-"""VALUES: rows of constants in FROM are a sum of queries that read no table."""
+"""VALUES: rows of constants are a sum of queries that read no table."""
 
 from __future__ import annotations
 
 from sqlglot import exp
 
+from rollview.sql.aliased import aliased
 from rollview.sql.place import mistake
 from rollview.sql.unions import union_all
 
@@ -15,12 +16,13 @@ def without_values(query: exp.Expr) -> exp.Expr:
     query = query.copy()
     for node in list(query.find_all(exp.Values)):
         if _is_item(node):
-            node.replace(_as_queries(node))
+            queries = _as_queries(node)
+            node.replace(queries if isinstance(node.parent, exp.From | exp.Join) else queries.this)
     return query
 
 
 def _is_item(node: exp.Values) -> bool:
-    return isinstance(node.parent, exp.From | exp.Join)
+    return isinstance(node.parent, exp.From | exp.Join | exp.SetOperation)
 
 
 def _as_queries(values: exp.Values) -> exp.Subquery:
@@ -35,7 +37,7 @@ def _as_queries(values: exp.Values) -> exp.Subquery:
     selects = [
         exp.Select(
             expressions=[
-                exp.alias_(value.unalias().copy(), name, quoted=True)
+                aliased(value.unalias().copy(), name, quoted=True)
                 for name, value in zip(names, row, strict=True)
             ]
         )
