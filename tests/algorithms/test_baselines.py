@@ -51,6 +51,7 @@ def test_claims_hold_on_fifo(name: str, scenario: Scenario) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("scenario", Scenario)
 @pytest.mark.parametrize("name", BASELINES)
 def test_claims_hold_on_fifo_in_many_runs(name: str, scenario: Scenario) -> None:
@@ -163,6 +164,7 @@ def test_claims_hold_in_every_order_of_events(name: str, world: World) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("name", "world"),
     [

@@ -289,6 +289,7 @@ EXPECTED = {
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_spectrum(name: str) -> None:
     """Which variant misses what, each with a witness that can be replayed."""

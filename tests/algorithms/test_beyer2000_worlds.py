@@ -135,6 +135,7 @@ def test_algorithm_2_keeps_all_properties(variant: Variant) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("variant", SELECTABLE, ids=lambda variant: variant.name)
 def test_algorithm_2_keeps_all_properties_for_long(variant: Variant) -> None:
     seeds = range(RUNS, RUNS + 500)

@@ -76,6 +76,7 @@ def test_oracle_views_published_together(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("runs", [50, pytest.param(250, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("relations", [1, 2, 3, 4])
 @pytest.mark.parametrize("scenario", Scenario)
@@ -106,6 +107,7 @@ def test_oracle_every_schedule_of_small_worlds(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_oracle_schedules_of_the_anomaly(name: str) -> None:
     """zhuge1996 Example 1, whose anomaly is what compensation is for: the first thousands of schedules."""

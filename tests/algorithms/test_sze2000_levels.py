@@ -46,6 +46,7 @@ def test_complete(scenario: Scenario, network: Network, keyed: bool) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("scenario", LOCAL)
 @pytest.mark.parametrize("network", FAULTY, ids=lambda network: network.name)
 @pytest.mark.parametrize("relations", [2, 3, 4])

@@ -41,6 +41,7 @@ def test_the_spectrum_of_figure_2(name: str, scenario: Scenario) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize(("name", "scenario"), CELLS)
 @pytest.mark.parametrize("relations", [3, 4])
 def test_the_claims_hold_in_larger_worlds(name: str, scenario: Scenario, relations: int) -> None:

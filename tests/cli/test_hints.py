@@ -97,6 +97,7 @@ def test_there_are_hints_and_they_can_be_filled_in() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_every_command_of_a_hint_can_be_typed(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from servers.mariadb import ADMIN, PASSWORD, MariaDBServer
 from servers.postgres import PostgresServer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 
