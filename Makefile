@@ -6,8 +6,6 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ARCHIVE := $(VENV)/spark.jsa
 JOBS ?= auto
-# After so many minutes `make test` begins no further campaign. On two quiet cores all of them run.
-CAMPAIGN_MINUTES ?= 35
 
 .PHONY: help demo test test-fresh check lint format types layers fast servers soak bench clean
 
@@ -18,8 +16,7 @@ demo: $(READY) ## See it work in a minute: two databases, constant writes, two v
 	@$(BIN)/rollview demo
 
 test: check servers $(ARCHIVE) ## Everything that must hold before a change lands
-	ROLLVIEW_CAMPAIGN_MINUTES=$(CAMPAIGN_MINUTES) $(BIN)/pytest -m "slow and not soak" -n $(JOBS) \
-		--dist worksteal --durations=25 -r s
+	$(BIN)/pytest -m "slow and not soak" -n $(JOBS) --dist worksteal --durations=25 -r s
 
 test-fresh: $(READY) ## Fresh clones, for root and for an ordinary user: make demo, init, setup; ten minutes, needs root
 	$(BIN)/pytest -m soak tests/cli/test_fresh_clone.py
