@@ -163,3 +163,11 @@ def test_names_of_a_text_that_is_not_supported_are_not_guessed() -> None:
 )
 def test_tables_of_which_all_columns_are_shown(sql: str, names: list[str]) -> None:
     assert sorted(starred_names(sql)) == sorted(names)
+
+
+def test_an_order_that_has_no_effect_is_in_no_stage() -> None:
+    sql = """SELECT product, sum(amount) AS s, sum(sum(amount)) OVER (PARTITION BY product) AS share
+        FROM shop.sales GROUP BY product ORDER BY share"""
+    view = parse_view(sql, TABLES, "v")
+    assert view.stages
+    assert [stage.sql for stage in view.stages if "ORDER BY" in stage.sql] == []

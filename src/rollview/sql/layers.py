@@ -36,7 +36,10 @@ def _outermost(query: exp.Expr, names: OutputNames) -> exp.Expr:
     if isinstance(query, exp.Select | exp.SetOperation) and (
         query.args.get("limit") or query.args.get("offset")
     ):
-        return _without_limit(query) if _is_at_most_one_row(query) else first_rows(query, names)
+        return _without_order(query) if _is_at_most_one_row(query) else first_rows(query, names)
+    if query.args.get("order"):
+        # A bag of rows has no order, and the names in it may be gone in a layer below.
+        return _without_order(query)
     if isinstance(query, exp.SetOperation):
         return _set_operation(query, names)
     if not isinstance(query, exp.Select):
@@ -59,7 +62,7 @@ def _is_at_most_one_row(query: exp.Expr) -> bool:
     return query.args.get("offset") is None and _number(query, "limit") != 0
 
 
-def _without_limit(query: exp.Expr) -> exp.Expr:
+def _without_order(query: exp.Expr) -> exp.Expr:
     query = query.copy()
     for argument in ("order", "limit"):
         query.set(argument, None)
