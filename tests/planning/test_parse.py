@@ -171,3 +171,20 @@ def test_an_order_that_has_no_effect_is_in_no_stage() -> None:
     view = parse_view(sql, TABLES, "v")
     assert view.stages
     assert [stage.sql for stage in view.stages if "ORDER BY" in stage.sql] == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "stages"),
+    [
+        ("SELECT first(amount) IGNORE NULLS OVER (ORDER BY amount) AS a FROM shop.sales", 0),
+        ("SELECT sum(amount) FILTER (WHERE amount > 1) OVER (PARTITION BY product) AS a FROM shop.sales", 0),
+        (
+            """SELECT product, first(sum(amount)) IGNORE NULLS OVER (PARTITION BY count(*)
+            ORDER BY sum(amount)) AS a FROM shop.sales GROUP BY product""",
+            1,
+        ),
+    ],
+    ids=["nulls ignored", "filtered", "over groups"],
+)
+def test_a_function_over_a_window_is_no_aggregate(sql: str, stages: int) -> None:
+    assert len(parse_view(sql, TABLES, "v").stages) == stages

@@ -45,7 +45,9 @@ GROUPS = {
     "left_over": "SELECT cust_id AS id FROM shop.sales EXCEPT ALL SELECT product_id FROM shop.product",
     "ranked": """SELECT sale_id, cust_id,
             row_number() OVER (PARTITION BY cust_id ORDER BY amount DESC, sale_id) AS place,
-            sum(amount) OVER (PARTITION BY cust_id) AS total FROM shop.sales""",
+            sum(amount) OVER (PARTITION BY cust_id) AS total,
+            first(amount) IGNORE NULLS OVER (PARTITION BY cust_id ORDER BY sale_id) AS before
+        FROM shop.sales""",
     "largest": """SELECT sale_id, cust_id, amount FROM shop.sales
         QUALIFY row_number() OVER (PARTITION BY cust_id ORDER BY amount DESC, sale_id) = 1""",
     "second": """SELECT cust_id FROM crm.customer c WHERE EXISTS (

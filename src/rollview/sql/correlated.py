@@ -69,7 +69,7 @@ def correlated(
 def _without_outputs(query: exp.Expr) -> None:
     """Of a query whose rows are not looked at, only their number matters."""
     if not query.args.get("offset") and not _is_limit_zero(query):
-        for argument in ("order", "limit"):
+        for argument in ("order", "limit", *(["distinct"] if isinstance(query, exp.Select) else [])):
             query.set(argument, None)
     elif not query.args.get("order"):
         # Whichever rows are left out, as many stay.

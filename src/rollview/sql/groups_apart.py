@@ -7,7 +7,7 @@ outputs are the keys and the aggregates; it may name these: HAVING EXISTS (SELEC
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from sqlglot import exp
 
@@ -16,7 +16,7 @@ from rollview.sql.aliased import aliased
 from rollview.sql.domains import free_columns, names
 from rollview.sql.functions import is_aggregate
 from rollview.sql.grouping_sets import has_grouping_sets, is_grouping, keys_of_sets
-from rollview.sql.layers import aggregates, column, is_grouped, own, with_aliases
+from rollview.sql.layers import aggregates, changed, column, is_grouped, is_of_group, own, with_aliases
 from rollview.sql.outputs import output_names, scope_of
 from rollview.sql.place import DIALECT, mistake
 
@@ -130,9 +130,9 @@ class _Apart:
                 return column(known[1], _ROWS)
             return node
 
-        above = exp.Select(expressions=[_outermost(each, of_row) for each in inner.expressions])
+        above = exp.Select(expressions=[changed(each, of_row) for each in inner.expressions])
         if inner.args.get("group"):
-            above.set("group", _outermost(inner.args["group"], of_row))
+            above.set("group", changed(inner.args["group"], of_row))
         inner.set("expressions", [aliased(node, name) for node, name in rows.values()])
         inner.set("group", None)
         above.set("from_", exp.From(this=_derived(inner, _ROWS)))
@@ -146,13 +146,12 @@ class _Over:
         self.apart, self.keys = apart, keys
 
     def replaced(self, node: exp.Expr) -> exp.Expr:
-        return _outermost(node.copy(), self._part)
+        return changed(node.copy(), self._part)
 
     def _part(self, node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Query):
             return self._inside(node)
-        is_value = is_aggregate(node) and not isinstance(node.parent, exp.Window | exp.Filter)
-        if _text(node) in self.keys or is_value or is_grouping(node):
+        if _text(node) in self.keys or is_of_group(node) or is_grouping(node):
             return self._known(node)
         return node
 
@@ -190,19 +189,6 @@ class _Over:
                 break
             node = node.parent
         return found
-
-
-def _outermost(node: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
-    """Changes what `change` knows, outermost first; what was changed, and other queries, are left alone."""
-    changed = change(node)
-    if changed is not node or isinstance(node, exp.Query):
-        return changed
-    for argument, value in list(node.args.items()):
-        if isinstance(value, exp.Expr):
-            node.set(argument, _outermost(value, change))
-        elif isinstance(value, list):
-            node.set(argument, [_outermost(v, change) if isinstance(v, exp.Expr) else v for v in value])
-    return node
 
 
 def _is_value_of_query(node: exp.Expr) -> bool:

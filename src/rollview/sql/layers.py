@@ -98,14 +98,23 @@ def aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
         part = waiting.pop()
         if isinstance(part, exp.Query):
             continue
-        if is_aggregate(part):
+        if is_of_group(part):
             yield part
-        elif isinstance(part, exp.Window):
-            # What is computed over a window is none, but what it is computed from may be.
-            waiting += [*part.this.iter_expressions(), *(part.args.get("partition_by") or ())]
-            waiting += [part.args["order"]] if part.args.get("order") else []
         else:
+            # What is computed over a window is none, but what it is computed from may be.
             waiting += reversed(list(part.iter_expressions()))
+
+
+def is_of_group(node: exp.Expr) -> bool:
+    """Whether a node is an aggregate function of a group, with its FILTER, and none over a window."""
+    if not is_aggregate(node):
+        return False
+    while node.arg_key == "this" and isinstance(node.parent, _AROUND_FUNCTIONS):
+        node = node.parent
+    return not (isinstance(node.parent, exp.Window) and node.arg_key == "this")
+
+
+_AROUND_FUNCTIONS = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 
 
 def _over(query: exp.Expr, columns: Iterable[exp.Expr], alias: str = _LAYER) -> exp.Select:
@@ -184,11 +193,8 @@ def _over_groups(select: exp.Select) -> exp.Select:
     keys = keys_of_sets(select) if has_grouping_sets(select) else group_keys(select)
 
     def taken(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Query):
-            return node
         sql = node.sql(dialect=DIALECT)
-        is_value = is_aggregate(node) and not isinstance(node.parent, exp.Window | exp.Filter)
-        if sql in keys or is_value or is_grouping(node):
+        if sql in keys or is_of_group(node) or is_grouping(node):
             parts.setdefault(sql, (node.copy(), f"_part_{len(parts) + 1}"))
             return column(parts[sql][1])
         return node
@@ -196,26 +202,21 @@ def _over_groups(select: exp.Select) -> exp.Select:
     outer_items = []
     for item in select.expressions:
         name = item.alias_or_name
-        outer_items.append(aliased(_deep(item.unalias().copy(), taken), name, quoted=True))
+        outer_items.append(aliased(changed(item.unalias().copy(), taken), name, quoted=True))
     inner.set("expressions", [aliased(node, name) for node, name in parts.values()])
     return _over(inner, outer_items)
 
 
-def _deep(node: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
-    """Changes outermost first, and does not look into what was changed; a window's function is kept."""
-    changed = change(node)
-    if changed is not node or isinstance(node, exp.Query):
-        return changed
+def changed(node: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
+    """Changes what `change` knows, outermost first; what was changed, and queries inside, are left alone."""
+    new = change(node)
+    if new is not node or isinstance(node, exp.Query):
+        return new
     for argument, value in list(node.args.items()):
         if isinstance(value, exp.Expr):
-            if isinstance(node, exp.Window) and argument == "this":
-                for inner_argument, inner_value in list(value.args.items()):
-                    if isinstance(inner_value, exp.Expr):
-                        value.set(inner_argument, _deep(inner_value, change))
-                continue
-            node.set(argument, _deep(value, change))
+            node.set(argument, changed(value, change))
         elif isinstance(value, list):
-            node.set(argument, [_deep(v, change) if isinstance(v, exp.Expr) else v for v in value])
+            node.set(argument, [changed(v, change) if isinstance(v, exp.Expr) else v for v in value])
     return node
 
 
