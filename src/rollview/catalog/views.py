@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from math import inf
 from typing import Any
 
@@ -52,7 +53,9 @@ def forget_spans(connection: Connection, view: str, before: float) -> None:
     connection.execute(old)
 
 
+@lru_cache(maxsize=4096)
 def _record(row: Row[Any]) -> ViewRecord:
+    """Of a row with the columns of the view table. Most rows are the same as the last time they were read."""
     return ViewRecord(
         name=row.name,
         sql=row.sql_text,

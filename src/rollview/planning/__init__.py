@@ -2,6 +2,7 @@
 
 from rollview.operators.translation import Types
 from rollview.planning.parse import (
+    UNTYPED,
     has_idle_order,
     names_given,
     parse_view,
@@ -12,6 +13,7 @@ from rollview.planning.parse import (
 from rollview.planning.render import render
 
 __all__ = [
+    "UNTYPED",
     "Types",
     "has_idle_order",
     "names_given",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 from itertools import zip_longest
 
 import sqlglot
@@ -82,6 +83,7 @@ def _with_properties(view: View, properties: dict[str, str]) -> View:
     return replace(view, properties=properties, stages=stages)
 
 
+@lru_cache(maxsize=1024)
 def referenced_names(sql: str) -> tuple[str, ...]:
     """What the view reads, as FROM names it: `source.table`, or a bare name for another view; each once.
 

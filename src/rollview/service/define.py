@@ -16,6 +16,7 @@ from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.catalog import ViewRecord
 from rollview.errors import JavaMissing, RollviewError, UnsupportedError
+from rollview.planning import UNTYPED
 from rollview.service.definitions import (
     ViewText,
     as_table,
@@ -25,7 +26,7 @@ from rollview.service.definitions import (
     parse_text,
     read_view_files,
 )
-from rollview.service.layout import Layout, layout_of
+from rollview.service.layout import Layout, columns_of, layout_of
 from rollview.service.mistakes import Mistakes
 from rollview.service.project_file import ProjectFile
 from rollview.service.session import Session
@@ -134,13 +135,13 @@ def _define_view(
     text: ViewText, tables: Mapping[str, Table], views: Mapping[str, Defined], session: Session
 ) -> tuple[dict[str, Defined], Table]:
     """A view with its stages, over the columns that it uses; and as a table that others can read."""
-    analysis = SparkTypes(session)
-    view = parse_text(text, tables, analysis)
+    view = parse_text(text, tables, UNTYPED)
     used = used_tables(view)
     if any(used[table.qualified] != table for table in view.named_tables if table.source):
         # First over all columns: what Spark does not accept there is said better.
-        analysis.of_stage(view)
-        view = parse_text(text, {**tables, **used}, analysis)
+        columns_of(session.spark, view)
+    analysis = SparkTypes(session)
+    view = parse_text(text, {**tables, **used}, analysis)
     as_read = as_table(view, analysis.of_stage(view))
     parts: dict[str, Defined] = {}
     for part in view.stored_parts:

@@ -189,14 +189,10 @@ def _sortable(names: Sequence[str], columns: Columns) -> tuple[str, ...]:
 
 def layout_of(spark: SparkSession, view: View) -> Layout:
     """The layout that Spark's own analysis of the view gives; no job runs."""
-    empty = {table.qualified: _empty(spark, table.columns, table.types) for table in view.named_tables}
-    names = view.root.output_columns
-    frames = {name: bag.frame.drop(COUNT) for name, bag in empty.items()}
-    with view_sql(spark, view.sql, frames) as shown:
-        columns = _columns(names, shown)
+    columns = columns_of(spark, view)
     if view.root.is_linear:
         return Layout(view, columns, columns)
-    contents = block_contents(view.root, with_stages(view, empty))
+    contents = block_contents(view.root, with_stages(view, _empty_tables(spark, view)))
     inputs = [each.rows_of(contents) for each in view.root.inputs]
     state = view.root.state_from(inputs)
     types = dict(state.frame.dtypes)
@@ -206,6 +202,13 @@ def layout_of(spark: SparkSession, view: View) -> Layout:
     if reason:
         raise UnsupportedError(reason, subject=owner(view.name), hint=hint)
     return Layout(view, columns, tuple((name, types[name]) for name in view.root.state_columns))
+
+
+def columns_of(spark: SparkSession, view: View) -> Columns:
+    """The columns that a reader sees, as Spark's analysis of the view's own text has them."""
+    frames = {name: bag.frame.drop(COUNT) for name, bag in _empty_tables(spark, view).items()}
+    with view_sql(spark, view.sql, frames) as shown:
+        return _columns(view.root.output_columns, shown)
 
 
 def _columns(names: Sequence[str], shown: DataFrame) -> Columns:
@@ -224,7 +227,12 @@ def _columns(names: Sequence[str], shown: DataFrame) -> Columns:
     return tuple((name, kind) for name, (_, kind) in zip(names, shown.dtypes, strict=True))
 
 
-def _empty(spark: SparkSession, names: Sequence[str], types: Sequence[str]) -> SparkBag:
-    schema = arrow_schema([*zip(names, types, strict=True), (COUNT, "bigint")])
-    rows: Rows = schema.empty_table()
-    return SparkBag.of_rows(spark, rows)
+def _empty_tables(spark: SparkSession, view: View) -> dict[str, SparkBag]:
+    return {
+        table.qualified: SparkBag.of_rows(spark, _no_rows(table.columns, table.types))
+        for table in view.named_tables
+    }
+
+
+def _no_rows(names: Sequence[str], types: Sequence[str]) -> Rows:
+    return arrow_schema([*zip(names, types, strict=True), (COUNT, "bigint")]).empty_table()

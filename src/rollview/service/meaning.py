@@ -56,13 +56,21 @@ def check_meaning_by_invention(spark: SparkSession, view: View, layout: Layout) 
     tables = {
         table.qualified: SparkBag.of_rows(spark, invented(table, constants)) for table in view.named_tables
     }
+    try:
+        check_meaning(spark, view, layout, tables)
+    except PySparkException:
+        if _is_computable(spark, view, tables):
+            raise
+
+
+def _is_computable(spark: SparkSession, view: View, tables: Mapping[str, SparkBag]) -> bool:
     relations = {name: bag.expanded_frame() for name, bag in tables.items()}
     with view_sql(spark, view.sql, relations) as theirs:
         try:
             theirs.collect()
         except PySparkException:
-            return
-    check_meaning(spark, view, layout, tables)
+            return False
+    return True
 
 
 def check_all_by_invention(session: Session, views: Iterable[Defined], mistakes: Mistakes) -> None:

@@ -21,6 +21,7 @@ class Views:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._parsed: tuple[dict[str, ViewRecord], dict[str, View]] | None = None
+        self._parser = _Parser()
 
     def all(self) -> dict[str, View]:
         """The views that have been set up, and their stages, dependencies first."""
@@ -65,7 +66,7 @@ class Views:
         records = self._catalog.views()
         definitions = {name: record.digest for name, record in records.items()}
         if self._parsed is None or {n: r.digest for n, r in self._parsed[0].items()} != definitions:
-            self._parsed = (records, _parse(records, self._catalog.tables()))
+            self._parsed = (records, self._parser.parse(records, self._catalog.tables()))
         return self._parsed
 
 
@@ -85,6 +86,34 @@ class _Recorded:
         return self._expressions.get(part, {}).get(to_sql(expression), "")
 
 
+class _Asked:
+    """Passes questions on, and knows what they were and what the answers."""
+
+    def __init__(self, types: _Recorded) -> None:
+        self._types = types
+        self._stages: list[tuple[View, tuple[str, ...]]] = []
+        self._expressions: list[tuple[str, Expression, Mapping[str, str], str]] = []
+
+    def of_stage(self, stage: View) -> tuple[str, ...]:
+        """The types of a stored view's columns."""
+        answer = self._types.of_stage(stage)
+        self._stages.append((stage, answer))
+        return answer
+
+    def of_expression(self, part: str, expression: Expression, columns: Mapping[str, str]) -> str:
+        """The type that was recorded."""
+        answer = self._types.of_expression(part, expression, columns)
+        self._expressions.append((part, expression, columns, answer))
+        return answer
+
+    def gives_the_same(self, types: _Recorded) -> bool:
+        """Whether the answers would be the same now."""
+        return all(types.of_stage(stage) == answer for stage, answer in self._stages) and all(
+            types.of_expression(part, expression, columns) == answer
+            for part, expression, columns, answer in self._expressions
+        )
+
+
 def unknown_view(name: str, views: Iterable[str]) -> InputError:
     """No such view: says which there are."""
     known = ", ".join(views) or "none is set up yet"
@@ -93,28 +122,48 @@ def unknown_view(name: str, views: Iterable[str]) -> InputError:
     )
 
 
-def _parse(records: Mapping[str, ViewRecord], tables: Mapping[str, Table]) -> dict[str, View]:
-    """The views of the catalog in normal form, dependencies first."""
-    views: dict[str, View] = {}
-    texts = {
-        name: ViewText(Path(f"{name}.sql"), name, r.sql, referenced_names(r.sql))
-        for name, r in records.items()
-        if not is_stage(name)
-    }
+class _Parser:
+    """Parses definitions, each again only if what it is about has changed."""
 
-    types = _Recorded(records)
-    known: dict[str, Table] = {}
-    for text in in_order(texts).values():
-        view = parse_definition(text.sql, known | _base_tables(records[text.name], tables), text.name, types)
-        views |= {part.name: part for part in view.stored_parts if part is view or _is_stored(part, records)}
-        known[view.name] = as_table(view, types.of_stage(view))
-    # While a view is loaded anew, or after a setup that died, there are stages of its new definition.
-    for name in sorted(records.keys() - views.keys()):
-        if name not in views:
-            own = known | _base_tables(records[name], tables)
-            stage = parse_definition(records[name].sql, own, name, types)
-            views |= {part.name: part for part in stage.parts if part is stage or _is_stored(part, records)}
-    return views
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[View, _Asked]] = {}
+
+    def parse(self, records: Mapping[str, ViewRecord], tables: Mapping[str, Table]) -> dict[str, View]:
+        """The views of the catalog in normal form, dependencies first."""
+        views: dict[str, View] = {}
+        texts = {
+            name: ViewText(Path(f"{name}.sql"), name, r.sql, referenced_names(r.sql))
+            for name, r in records.items()
+            if not is_stage(name)
+        }
+        types = _Recorded(records)
+        known: dict[str, Table] = {}
+        for text in in_order(texts).values():
+            view = self._view(text.name, text.sql, known | _base_tables(records[text.name], tables), types)
+            views |= {
+                part.name: part for part in view.stored_parts if part is view or _is_stored(part, records)
+            }
+            known[view.name] = as_table(view, types.of_stage(view))
+        # While a view is loaded anew, or after a setup that died, there are stages of its new definition.
+        for name in sorted(records.keys() - views.keys()):
+            if name not in views:
+                own = known | _base_tables(records[name], tables)
+                stage = self._view(name, records[name].sql, own, types)
+                views |= {
+                    part.name: part for part in stage.parts if part is stage or _is_stored(part, records)
+                }
+        return views
+
+    def _view(self, name: str, sql: str, tables: Mapping[str, Table], types: _Recorded) -> View:
+        if (known := self._known.get(name)) is not None:
+            view, asked = known
+            is_same = all(tables.get(table.qualified) == table for table in view.named_tables)
+            if view.sql == sql.strip() and is_same and asked.gives_the_same(types):
+                return view
+        asked = _Asked(types)
+        view = parse_definition(sql, tables, name, asked)
+        self._known[name] = view, asked
+        return view
 
 
 def _is_stored(stage: View, records: Mapping[str, ViewRecord]) -> bool:
