@@ -37,7 +37,7 @@ def test_what_cannot_be_created_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="has no type"):
         LakeTable(tmp_path / "a").create((("nothing", "void"),))
     with pytest.raises(UnsupportedError):
-        LakeTable(tmp_path / "b").create((("things", "array<int>"),))
+        LakeTable(tmp_path / "b").create((("things", "map<int,int>"),))
     for name in ("50%20off", "back\\slash"):
         with pytest.raises(LakeError, match="cannot be in a folder"):
             LakeTable(tmp_path / name).create(CHANGES)

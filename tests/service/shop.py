@@ -169,7 +169,8 @@ class Shop:
                 statement = sqlglot.parse_one(sql, dialect="spark")
                 query = statement.expression if isinstance(statement, exp.Create) else statement
                 database.execute(f"CREATE VIEW {other} AS {query.sql(dialect='duckdb')}")
-            return {view: Counter(database.execute(f"SELECT * FROM {view}").fetchall()) for view in views}
+            answers = {view: database.execute(f"SELECT * FROM {view}").fetchall() for view in views}
+            return {view: Counter(map(frozen, rows)) for view, rows in answers.items()}
 
     def fill(self, database: duckdb.DuckDBPyConnection, states: dict[str, dict[str, Rows]]) -> None:
         """Makes the tables in DuckDB, with these rows."""
@@ -226,9 +227,16 @@ def change(name: str, connection: sqlite3.Connection, chance: random.Random) -> 
     return f"{name}.{table}" if connection.total_changes > before else ""
 
 
+def frozen(value: Any) -> Any:
+    """Rows, structs and arrays as tuples."""
+    if isinstance(value, dict):
+        return frozen(list(value.values()))
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
+
+
 def shown(project: Project, view: str, as_of: int | None = None) -> Counter[tuple[Any, ...]]:
     """What rollview shows of a view."""
-    return Counter(tuple(row) for row in project.read(view, as_of).collect())
+    return Counter(frozen(row) for row in project.read(view, as_of).collect())
 
 
 def transact(shop: Shop, number: int = 3) -> None:
@@ -258,7 +266,7 @@ def states_of(project: Project, view: str) -> dict[int, Counter[tuple[Any, ...]]
     change = next(changes, None)
     for csn in range(found.oldest, found.high_water + 1):
         while change is not None and change["_csn"] == csn:
-            state[tuple(change)[:-2]] += change["_count"]
+            state[frozen(change)[:-2]] += change["_count"]
             change = next(changes, None)
         states[csn] = +state
         assert len(states[csn]) == sum(1 for count in state.values() if count), (

@@ -94,6 +94,10 @@ class Bag(Protocol):
     def is_empty(self) -> bool:
         """Whether the net effect has no row."""
 
+    @property
+    def has_no_rows(self) -> bool:
+        """Whether that is known without computing anything."""
+
     def materialized(self) -> Self:
         """The same bag, computed now, because it will be looked at more than once."""
 
@@ -279,6 +283,10 @@ class MemoryBag:
         return self
 
     def is_empty(self) -> bool:
+        return not self.counts
+
+    @property
+    def has_no_rows(self) -> bool:
         return not self.counts
 
     def materialized(self) -> MemoryBag:

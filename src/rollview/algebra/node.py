@@ -178,6 +178,9 @@ class Node(ABC):
 
     def lift(self, number: int, delta: B, *extra: str) -> B:
         """The delta of the state for a delta of one of the blocks below, by its number; `extra` is kept."""
+        if delta.has_no_rows:
+            # Its columns need not have types that any function would take.
+            return delta.project((*((name, Literal(None)) for name in self.state_columns), *keep(extra)))
         for position, each in enumerate(self.inputs):
             if number < len(each.blocks):
                 assert each.is_linear, f"the input {each.name} has a state of its own"

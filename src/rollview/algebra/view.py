@@ -45,6 +45,13 @@ class View:
     types: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
     """Of expressions, as Spark told them when the view was defined; they belong to the definition."""
     stores_stages: bool = True
+    ordered_sql: str = ""
+    """The text with complete orders, where those that are written leave open which rows come first."""
+
+    @property
+    def exact_sql(self) -> str:
+        """What the view is by definition, for Spark to compute."""
+        return self.ordered_sql or self.sql
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:

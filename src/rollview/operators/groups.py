@@ -220,7 +220,7 @@ class ValueGroups(SumGroups):
             and isinstance(inner, _LISTS)
         ):
             return
-        name = function_name(inner).upper()
+        name = inner.sql(dialect=DIALECT).partition("(")[0].upper()
         hint = f"{name} gives another result whenever rows come in another order; "
         hint += "write sort_array around it" if isinstance(inner, _LISTS) else "use MIN or MAX, or max_by"
         raise refusal(node, f"{name} without an order", hint=hint)

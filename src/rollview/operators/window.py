@@ -36,11 +36,11 @@ from rollview.sql.layers import has_window, is_grouped
 from rollview.sql.place import DIALECT
 from rollview.sql.scalar import scalar
 from rollview.sql.scope import Scope
+from rollview.sql.total_order import needs_total_order
 
 B = TypeVar("B", bound=Bag)
 
-_TIED = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead, exp.NthValue, exp.FirstValue)
-"""Functions whose value depends on the order of rows that ORDER BY takes for equal."""
+_FUNCTIONS = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead, exp.NthValue, exp.FirstValue)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Window(Node):
         exp.Select: ("qualify",),
         exp.Qualify: ("this",),
         exp.WindowSpec: ("kind", "start", "start_side", "end", "end_side"),
-        **dict.fromkeys(_TIED, ("this", "expression", "offset", "default", "expressions", "order")),
+        **dict.fromkeys(_FUNCTIONS, ("this", "expression", "offset", "default", "expressions", "order")),
         exp.Rank: ("expressions", "order"),
         exp.DenseRank: ("expressions", "order"),
         exp.PercentRank: ("expressions", "order"),
@@ -186,7 +186,7 @@ class _Windows:
         by = written.args.get("partition_by") or [exp.Literal.number(0)]
         inner = [f"PARTITION BY {EXTRA_KEYS}{_sql(by)}"]
         if order := written.args.get("order"):
-            ties = _TIE_BREAKERS if _needs_total_order(node) else ""
+            ties = _TIE_BREAKERS if needs_total_order(node) else ""
             inner.append(f"ORDER BY {_sql(order.expressions)}{ties}")
         if spec := written.args.get("spec"):
             inner.append(spec.sql(dialect=DIALECT))
@@ -196,12 +196,6 @@ class _Windows:
 
 def _sql(nodes: Iterable[exp.Expr]) -> str:
     return ", ".join(node.sql(dialect=DIALECT) for node in nodes)
-
-
-def _needs_total_order(node: exp.Window) -> bool:
-    spec = node.args.get("spec")
-    function = node.this.this if isinstance(node.this, exp.IgnoreNulls | exp.RespectNulls) else node.this
-    return isinstance(function, _TIED) or (spec is not None and spec.args.get("kind") == "ROWS")
 
 
 def _totally_ordered(expression: Expression, columns: tuple[str, ...]) -> Expression:

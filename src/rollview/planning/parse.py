@@ -28,6 +28,7 @@ from rollview.sql.grammar import check_supported, whole_syntax
 from rollview.sql.pivots import without_pivots
 from rollview.sql.place import DIALECT, NodeError, Text, line_at, mistake, place_at, refusal
 from rollview.sql.splice import start_of_query
+from rollview.sql.total_order import open_orders, with_choices, with_marks, with_total_orders
 from rollview.sql.unnamed import given_names, with_names
 from rollview.sql.values import without_values
 
@@ -56,12 +57,29 @@ def parse_view(sql: str, tables: Iterable[Table], name: str = "", types: Types =
 
     Another view that it reads is a table without a source. `types` is asked as stages and averages are met.
     """
+    tables = tuple(tables)
+    # What a stage's text says comes from a text that was complete.
+    exact = sql if is_stage(name) else _exact(sql, tables, name)
+    view = _parse(exact, tables, name, types)
+    return view if exact == sql else replace(view, sql=sql.strip(), ordered_sql=exact)
+
+
+def _exact(sql: str, tables: tuple[Table, ...], name: str) -> str:
+    """The text that leaves open nothing about rows and values that are ordered alike."""
+    chosen = with_choices(sql)
+    places = open_orders(chosen)
+    if chosen == sql and not places:
+        return sql
+    # As it is written, to say what is wrong with it where that stands.
+    _parse(sql, tables, name, UNTYPED)
+    marked = _plain_query(_statement(with_marks(chosen, places)), tables)
+    return with_total_orders(chosen, places, marked, tables)
+
+
+def _parse(sql: str, tables: tuple[Table, ...], name: str, types: Types) -> View:
     statement = _statement(sql)
     try:
-        query = without_ctes(with_names(without_values(_query(statement))))
-        _check(query)
-        tables = tuple(tables)
-        query = without_pivots(query, tables)
+        query = _plain_query(statement, tables)
         created = isinstance(statement, exp.Create)
         name = statement.this.name if created else name or "view"
         translation = Translation(name, tables, OPERATORS, types, named=not is_stage(name))
@@ -75,6 +93,13 @@ def parse_view(sql: str, tables: Iterable[Table], name: str = "", types: Types =
         raise Text(sql).located(fault) from None
     except RecursionError:
         raise _too_deep() from None
+
+
+def _plain_query(statement: exp.Expr, tables: tuple[Table, ...]) -> exp.Expr:
+    """The query of a statement without what is no more than a way of writing."""
+    query = without_ctes(with_names(without_values(_query(statement))))
+    _check(query)
+    return without_pivots(query, tables)
 
 
 def _with_properties(view: View, properties: dict[str, str]) -> View:

@@ -170,6 +170,8 @@ def _cast(bag: SparkBag, columns: Columns) -> SparkBag:
         schema = arrow_schema((*columns, (COUNT, "bigint")))
         if bag.table().schema.equals(schema):
             return bag
+        if bag.has_no_rows:
+            return bag.emptied(schema)
         if bag.table().select(schema.names).schema.equals(schema):
             return bag.project(keep([name for name, _ in columns]))
     own = [named(name).cast(kind).alias(name) for name, kind in columns]
@@ -207,7 +209,7 @@ def layout_of(spark: SparkSession, view: View) -> Layout:
 def columns_of(spark: SparkSession, view: View) -> Columns:
     """The columns that a reader sees, as Spark's analysis of the view's own text has them."""
     frames = {name: bag.frame.drop(COUNT) for name, bag in _empty_tables(spark, view).items()}
-    with view_sql(spark, view.sql, frames) as shown:
+    with view_sql(spark, view.exact_sql, frames) as shown:
         return _columns(view.root.output_columns, shown)
 
 

@@ -44,7 +44,7 @@ def check_meaning(spark: SparkSession, view: View, layout: Layout, tables: Mappi
     columns = [name for name, _ in layout.columns]
     typed = ours.frame.select(*[named(name).cast(kind).alias(name) for name, kind in layout.columns], COUNT)
     relations = {table.qualified: tables[table.qualified].expanded_frame() for table in view.named_tables}
-    with view_sql(spark, view.sql, relations) as theirs:
+    with view_sql(spark, view.exact_sql, relations) as theirs:
         found, number = differences(counted(typed, theirs.toDF(*columns), columns), columns)
         if found:
             raise _misunderstood(view, columns, found[0], number, theirs)
@@ -65,7 +65,7 @@ def check_meaning_by_invention(spark: SparkSession, view: View, layout: Layout) 
 
 def _is_computable(spark: SparkSession, view: View, tables: Mapping[str, SparkBag]) -> bool:
     relations = {name: bag.expanded_frame() for name, bag in tables.items()}
-    with view_sql(spark, view.sql, relations) as theirs:
+    with view_sql(spark, view.exact_sql, relations) as theirs:
         try:
             theirs.collect()
         except PySparkException:

@@ -73,7 +73,7 @@ class VerifyDriver:
                 rows = rows.select(part.holds(sliced[table])) if part and table in sliced else rows
                 relations[table] = rows.expanded_frame()
             compared = f.expr(to_sql(TRUE if part is None else part.holds(part.column)))
-            with view_sql(spark, stored.view.sql, relations) as recomputed:
+            with view_sql(spark, stored.view.exact_sql, relations) as recomputed:
                 ours, theirs = stored.shown_rows().frame, recomputed.toDF(*columns)
                 both = counted(ours.where(compared), theirs.where(compared), columns)
                 number = stored_rows(both)

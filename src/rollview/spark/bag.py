@@ -210,6 +210,8 @@ class SparkBag:
         return spread.sortWithinPartitions(*_kept(self.columns))
 
     def net_effect(self) -> SparkBag:
+        if self.has_no_rows:
+            return self
         if self._table is not None and driver_side.can_group(self._table, self.columns):
             return self._at_driver(self._spark, driver_side.net_effect(self._table))
         total = self.frame.groupBy(*_kept(self.columns)).agg(f.sum(COUNT).alias(COUNT))
@@ -219,6 +221,14 @@ class SparkBag:
         self.collect_if_small()
         net = self.net_effect()
         return bool(net._table.num_rows == 0 if net._table is not None else net.frame.isEmpty())
+
+    @property
+    def has_no_rows(self) -> bool:
+        return self._table is not None and self._table.num_rows == 0
+
+    def emptied(self, schema: pa.Schema) -> SparkBag:
+        """No rows, of a schema with a count."""
+        return self._at_driver(self._spark, schema.empty_table())
 
     def materialized(self) -> SparkBag:
         self.collect_if_small()

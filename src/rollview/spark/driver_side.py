@@ -109,13 +109,18 @@ def _pairs(left: pa.Table, right: pa.Table, on: Sequence[tuple[str, str]]) -> in
 
 
 def with_constants(table: pa.Table, outputs: Sequence[Output]) -> pa.Table | None:
-    """The projection to columns and whole numbers; None if anything has to be computed."""
+    """The projection to columns and whole numbers; None if anything has to be computed.
+
+    Of no rows there is nothing to compute, so that NULL stands for whatever it is.
+    """
     columns, names = [], []
     for name, expression in outputs:
         if isinstance(expression, Column):
             columns.append(table[expression.name])
         elif isinstance(expression, Literal) and type(expression.value) is int:
             columns.append(pa.repeat(pa.scalar(expression.value, pa.int64()), table.num_rows))
+        elif expression == Literal(None) and not table.num_rows:
+            columns.append(pa.nulls(0))
         else:
             return None
         names.append(name)

@@ -16,7 +16,7 @@ from rollview.sql.aliased import aliased
 from rollview.sql.domains import free_columns, names
 from rollview.sql.functions import is_aggregate
 from rollview.sql.grouping_sets import has_grouping_sets, is_grouping, keys_of_sets
-from rollview.sql.layers import aggregates, changed, column, is_grouped, is_of_group, own, with_aliases
+from rollview.sql.layers import changed, column, group_keys, is_grouped, is_of_group, own, with_aliases
 from rollview.sql.outputs import output_names, scope_of
 from rollview.sql.place import DIALECT, mistake
 
@@ -52,7 +52,7 @@ class _Apart:
         order = select.args.get("order")
         # ORDER BY means outputs first, by name or by place.
         ordered = [each for each in order.expressions if not _is_output(each, outputs)] if order else []
-        group = self._group(items)
+        group = self._group()
         self._spelled(group)
         items = [self._spelled(item) for item in items]
         sets = has_grouping_sets(select)
@@ -74,23 +74,12 @@ class _Apart:
         above.set("from_", exp.From(this=_derived(below, _GROUPS)))
         return above
 
-    def _group(self, items: list[exp.Expr]) -> exp.Group:
+    def _group(self) -> exp.Group:
         """GROUP BY with places and names of outputs written out; none for one group."""
         group = self.select.args.get("group") or exp.Group()
+        keys = group_keys(self.select)
         if group.args.get("all"):
-            found = [item for item in items if not any(aggregates(item))]
-            return exp.Group(expressions=[item.copy() for item in found])
-        known = {
-            item.alias.lower(): item.this for item in self.select.expressions if isinstance(item, exp.Alias)
-        }
-        keys = []
-        for key in group.expressions:
-            node = key
-            if isinstance(key, exp.Literal) and not key.is_string and 1 <= int(key.name) <= len(items):
-                node = items[int(key.name) - 1].copy()
-            elif isinstance(key, exp.Column) and not key.table and not names(self.scope, key):
-                node = known.get(key.name.lower(), key).copy()
-            keys.append(node)
+            return exp.Group(expressions=keys)
         group.set("expressions", keys)
         self.select.set("group", group)
         return group

@@ -190,10 +190,10 @@ def _over_groups(select: exp.Select) -> exp.Select:
     """The groups first, with every aggregate and key as an output; windows over these."""
     inner = select.copy()
     parts: dict[str, tuple[exp.Expr, str]] = {}
-    keys = keys_of_sets(select) if has_grouping_sets(select) else group_keys(select)
+    keys = set(keys_of_sets(select)) if has_grouping_sets(select) else set(map(_text, group_keys(select)))
 
     def taken(node: exp.Expr) -> exp.Expr:
-        sql = node.sql(dialect=DIALECT)
+        sql = _text(node)
         if sql in keys or is_of_group(node) or is_grouping(node):
             parts.setdefault(sql, (node.copy(), f"_part_{len(parts) + 1}"))
             return column(parts[sql][1])
@@ -220,22 +220,20 @@ def changed(node: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
     return node
 
 
-def group_keys(select: exp.Select) -> set[str]:
-    """The group keys as SQL text, positions and names of outputs resolved."""
-    group = select.args.get("group")
-    if group is None:
-        return set()
-    items = select.expressions
-    aliases = {item.alias.lower(): item.this for item in items if isinstance(item, exp.Alias)}
-    found = set()
-    for key in group.expressions:
-        node = key
-        if isinstance(key, exp.Literal) and not key.is_string and 1 <= int(key.name) <= len(items):
-            node = items[int(key.name) - 1].unalias()
-        found.add(node.sql(dialect=DIALECT))
-        if isinstance(node, exp.Column) and not node.table and node.name.lower() in aliases:
-            found.add(aliases[node.name.lower()].sql(dialect=DIALECT))
-    return found
+def group_keys(select: exp.Select) -> list[exp.Expr]:
+    """What a SELECT groups by, with places written out, apart from grouping sets; nothing for one group."""
+    group = select.args.get("group") or exp.Group()
+    items = [item.unalias() for item in select.expressions]
+    if group.args.get("all"):
+        return [item.copy() for item in items if not any(aggregates(item))]
+    return [_item_at(key, items) or key for key in group.expressions]
+
+
+def _item_at(key: exp.Expr, items: list[exp.Expr]) -> exp.Expr | None:
+    """The output whose place a key is."""
+    if not isinstance(key, exp.Literal) or key.is_string or not 1 <= int(key.name) <= len(items):
+        return None
+    return items[int(key.name) - 1].copy()
 
 
 def _set_operation(query: exp.SetOperation, names: OutputNames) -> exp.Expr:
@@ -360,3 +358,7 @@ def _number(query: exp.Expr, argument: str) -> int | None:
     if not isinstance(value, exp.Literal) or value.is_string or not value.name.isdigit():
         raise refusal(node, f"{argument.upper()} other than a number")
     return int(value.name)
+
+
+def _text(node: exp.Expr) -> str:
+    return node.sql(dialect=DIALECT)

@@ -57,9 +57,12 @@ def with_aliases_written_out(select: exp.Select, scope: Scope) -> exp.Select:
 
 
 def _names_outputs(group: exp.Expr | None, scope: Scope, known: dict[str, exp.Expr]) -> list[exp.Column]:
-    """Where ROLLUP, CUBE or GROUPING SETS name outputs; columns of FROM go first."""
-    sets = group.find_all(exp.Rollup, exp.Cube, exp.GroupingSets) if group is not None else ()
+    """Where GROUP BY names outputs, also in ROLLUP, CUBE or GROUPING SETS; columns of FROM go first."""
+    if group is None:
+        return []
+    sets = group.find_all(exp.Rollup, exp.Cube, exp.GroupingSets)
     columns = [each for one in sets for each in one.find_all(exp.Column)]
+    columns += [each for each in group.expressions if isinstance(each, exp.Column)]
     unqualified = [each for each in columns if not each.table and each.name.lower() in known]
     return [each for each in unqualified if not scope.names(each)]
 
