@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rollview.cli.terminal import plain
 from rollview.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -120,5 +122,6 @@ def cell(value: Any) -> Text:
         return Text(str(value).lower())
     if isinstance(value, bytes | bytearray):
         return Text(f"X'{bytes(value).hex()}'")
-    text = str(value)
+    nested = isinstance(value, list | tuple | dict)
+    text = json.dumps(plain(value), ensure_ascii=False) if nested else str(value)
     return Text("".join(each if each.isprintable() else repr(each)[1:-1] for each in text))

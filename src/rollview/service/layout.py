@@ -225,7 +225,9 @@ def _columns(names: Sequence[str], shown: DataFrame) -> Columns:
             arrow_schema([(name, kind)])
         except RollviewError as error:
             message = f"the column `{name}` has the type {kind}, which cannot be stored"
-            raise UnsupportedError(message, subject=name, hint="cast it to another type") from error
+            is_map = kind.startswith("map<")
+            hint = "write map_entries around it" if is_map else "cast it to another type"
+            raise UnsupportedError(message, subject=name, hint=hint) from error
     return tuple((name, kind) for name, (_, kind) in zip(names, shown.dtypes, strict=True))
 
 

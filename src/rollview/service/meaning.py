@@ -34,6 +34,9 @@ from rollview.spark import SparkBag
 
 _proved: set[str] = set()
 
+_REPORT = "write the expression differently, for example with parentheses; and please report it"
+_ORDER = "if a window takes rows for equal, order it by a key, or write ROWS BETWEEN; else please report it"
+
 SAMPLED_ROWS = 100_000
 """About how many rows of all tables together are tried at a load."""
 
@@ -143,5 +146,5 @@ def _misunderstood(
         f" ({row}), which rollview finds {first.stored} times and Spark {first.expected} times\n"
         f"rollview's normal form:\n{render(view)}Spark's plan:\n{plan.getvalue().strip()}",
         subject=view.name,
-        hint="write the expression differently, for example with parentheses; and please report it",
+        hint=_ORDER if "OVER" in view.sql.upper() else _REPORT,
     )
