@@ -66,10 +66,19 @@ def definition(identity: str, schema: str, partitions: Iterable[str]) -> Definit
 def _type_name(field: Mapping[str, Any]) -> str:
     kind = field["type"]
     if not isinstance(kind, str):
-        return str(kind["type"])
+        return _nested(kind)
     if field.get("metadata", {}).get("__COLLATIONS"):
         return f"{kind} with a collation"
     return _TYPES.get(kind, kind)
+
+
+def _nested(kind: Mapping[str, Any]) -> str:
+    if kind["type"] == "array":
+        return f"array<{_type_name({'type': kind['elementType']})}>"
+    if kind["type"] == "struct":
+        fields = [f"{each['name']}:{_type_name(each)}" for each in kind["fields"]]
+        return f"struct<{','.join(fields)}>"
+    return str(kind["type"])
 
 
 def check_columns(table: str, columns: Iterable[tuple[str, str]]) -> None:

@@ -48,11 +48,23 @@ def declared_columns(table: str, text: str) -> Columns:
             )
         kind = re.sub(r"\s+", "", match[2].lower())
         try:
-            arrow_type(kind)
+            is_nested = pa.types.is_nested(arrow_type(kind))
         except UnsupportedError as error:
             raise OptionError(f"schema.{table}: column {match[1]}: {error.message}", subject=table) from None
+        if is_nested:
+            raise OptionError(
+                f"schema.{table}: column {match[1]}: dumps have simple types alone", subject=table
+            )
         columns.append((match[1], kind))
     return tuple(columns)
+
+
+def _simple_type(kind: pa.DataType) -> str | None:
+    """The Spark SQL type of a column; None if dumps of such columns cannot be compared."""
+    try:
+        return None if pa.types.is_nested(kind) else spark_type(kind)
+    except UnsupportedError:
+        return None
 
 
 def columns_of_dump(table: str, dump: Dump, how: CsvFormat) -> Columns:
@@ -64,13 +76,11 @@ def columns_of_dump(table: str, dump: Dump, how: CsvFormat) -> Columns:
     with readable(table, dump):
         schema = pq.read_schema(dump.files[0])
     for field in schema:
-        try:
-            columns.append((field.name, spark_type(field.type)))
-        except UnsupportedError:
-            raise CaptureRefused(
-                f"column {field.name} of {table} has type {field.type}, which is not supported",
-                subject=f"{table}.{field.name}",
-            ) from None
+        kind = _simple_type(field.type)
+        if kind is None:
+            message = f"column {field.name} of {table} has type {field.type}, which is not supported"
+            raise CaptureRefused(message, subject=f"{table}.{field.name}")
+        columns.append((field.name, kind))
     return tuple(columns)
 
 

@@ -82,6 +82,8 @@ def comparable(key_type: str, column_type: str) -> bool:
 
 def _as_type(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array | None:
     """The values that a column of this type can have at all; None if only Spark can tell."""
+    if pa.types.is_nested(kind):
+        return None
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     values = values.drop_null()
     if not len(values):
