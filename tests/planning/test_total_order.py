@@ -13,6 +13,8 @@ TABLES = (Table("s", "t", ("k", "day", "x", "word"), ("k",)),)
 COMPLETED = [
     ("SELECT k FROM s.t ORDER BY x DESC -- largest\nLIMIT 2", "ORDER BY x DESC -- largest\n, 1 LIMIT 2"),
     ("SELECT * FROM s.t ORDER BY x OFFSET 2", "ORDER BY x , 1, 2, 3, 4 OFFSET 2"),
+    ("SELECT k, x FROM s.t LIMIT 3 OFFSET 2", "FROM s.t ORDER BY 1, 2 LIMIT 3 OFFSET 2"),
+    ("SELECT k, (SELECT word FROM s.t LIMIT 1) AS w FROM s.t", "FROM s.t ORDER BY 1 LIMIT 1) AS w"),
     ("SELECT k FROM s.t UNION ALL SELECT x FROM s.t ORDER BY k LIMIT 2", "ORDER BY k , 1 LIMIT 2"),
     ("WITH a AS (SELECT * FROM s.t) SELECT * FROM a ORDER BY x LIMIT 2", "ORDER BY x , 1, 2, 3, 4 LIMIT 2"),
     ("SELECT k, lag(x) OVER (ORDER BY day) AS l FROM s.t", "ORDER BY day, k, x, day )"),

@@ -288,9 +288,6 @@ def _compare(kind: type[exp.Binary], flag: str) -> exp.Expr:
 
 def first_rows(query: exp.Expr, names: OutputNames, partition: Iterable[str] = ()) -> exp.Select:
     """ORDER BY … LIMIT: the rows whose place in the order is small enough, of each part."""
-    if not query.args.get("order"):
-        hint = "without an order nobody can say which rows are meant: add ORDER BY"
-        raise refusal(query.args.get("limit") or query.args["offset"], "LIMIT without ORDER BY", hint=hint)
     limit, offset = (_number(query, each) for each in ("limit", "offset"))
     columns = names(query)
     keys = _order_keys(query, columns)
@@ -325,7 +322,8 @@ def first_rows(query: exp.Expr, names: OutputNames, partition: Iterable[str] = (
 
 
 def _order_keys(query: exp.Expr, columns: tuple[str, ...]) -> list[exp.Expr]:
-    keys = [each.copy() for each in query.args["order"].expressions]
+    order = query.args.get("order")
+    keys = [each.copy() for each in order.expressions] if order is not None else []
     if len(keys) == 1 and keys[0].this == exp.Var(this="ALL"):
         return [exp.Ordered(**{**keys[0].args, "this": column(name)}) for name in columns]
     return keys

@@ -1,6 +1,7 @@
 """A view's text with its orders complete, where rows that ORDER BY takes for equal would make a difference.
 
-Which rows LIMIT keeps and which row has row_number 1, SQL leaves open where ORDER BY takes rows for equal. A
+Which rows LIMIT keeps and which row has row_number 1, SQL leaves open where ORDER BY takes rows for equal, or
+where there is none. A
 stored view must not depend on the order in which an engine happens to read, so further columns decide: behind
 LIMIT all outputs, in a window the columns that the outputs of its SELECT are computed from, among groups
 their keys. The text itself says so, for rollview as for Spark, which is to judge what rollview made of it.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import sqlglot
 from sqlglot import Token, TokenType, exp
@@ -34,9 +36,16 @@ _OF_ROWS = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead)
 _OF_FIRST = (exp.FirstValue, exp.First, exp.AnyValue)
 
 
-def open_orders(sql: str) -> tuple[int, ...]:
-    """Where an order might go on: behind ORDER BY in windows, and before LIMIT and OFFSET."""
-    found: list[int] = []
+class Place(NamedTuple):
+    """Where in the text further columns to order by may stand, and what before them."""
+
+    offset: int
+    before: str
+
+
+def open_orders(sql: str) -> tuple[Place, ...]:
+    """Where an order might begin or go on: behind ORDER BY in windows, and before LIMIT and OFFSET."""
+    found: list[Place] = []
     try:
         tokens = sqlglot.tokenize(sql, dialect=SparkGrammar)
     except TokenError:
@@ -49,10 +58,11 @@ def open_orders(sql: str) -> tuple[int, ...]:
             over = before is not None and before.token_type == TokenType.OVER
             inside.append(_Parentheses(is_window=begins or over))
         elif kind == TokenType.ORDER_BY:
+            innermost.before = ", "
             # ORDER BY ALL is complete.
             innermost.is_open = after is not None and after.token_type != TokenType.ALL
         elif innermost.is_open and innermost.ends(kind, before.token_type if before is not None else None):
-            found.append(int(token.start))
+            found.append(Place(int(token.start), innermost.before))
             innermost.is_open = False
         if kind == TokenType.R_PAREN and len(inside) > 1:
             inside.pop()
@@ -103,11 +113,12 @@ class _Parentheses:
 
     def __init__(self, *, is_window: bool) -> None:
         self.is_window = is_window
-        self.is_open = False
-        """Whether an ORDER BY has begun."""
+        self.is_open = not is_window
+        """Whether an order may begin, or go on."""
+        self.before = "ORDER BY "
 
     def ends(self, kind: TokenType, before: TokenType | None) -> bool:
-        """Whether a token stands behind the ORDER BY."""
+        """Whether a token stands behind the order."""
         if not self.is_window:
             return kind in (TokenType.LIMIT, TokenType.OFFSET)
         is_frame = kind in (TokenType.ROWS, TokenType.RANGE)
@@ -116,17 +127,19 @@ class _Parentheses:
         )
 
 
-def with_marks(sql: str, places: Sequence[int]) -> str:
+def with_marks(sql: str, places: Sequence[Place]) -> str:
     """The text with one more column to order by at each of these places."""
-    return _inserted(sql, {place: f", {_MARK}{number} " for number, place in enumerate(places)})
+    marks = {place.offset: f"{place.before}{_MARK}{number} " for number, place in enumerate(places)}
+    return _inserted(sql, marks)
 
 
-def with_total_orders(sql: str, places: Sequence[int], marked: exp.Expr, tables: tuple[Table, ...]) -> str:
+def with_total_orders(sql: str, places: Sequence[Place], marked: exp.Expr, tables: tuple[Table, ...]) -> str:
     """The text with complete orders; `marked` is what its query with marks was parsed to."""
     ties: dict[int, str] = {}
     for mark in marked.find_all(exp.Column):
         if mark.name.startswith(_MARK) and (columns := list(_ties(mark, tables))):
-            ties[places[int(mark.name.removeprefix(_MARK))]] = f", {', '.join(columns)} "
+            place = places[int(mark.name.removeprefix(_MARK))]
+            ties[place.offset] = f"{place.before}{', '.join(columns)} "
     return _inserted(sql, ties)
 
 
