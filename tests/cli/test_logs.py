@@ -15,8 +15,10 @@ from rollview.cli.event_lines import Activity, sentence
 from rollview.cli.logs import SPARK_LOGGERS, log_options, logging_as_asked
 from rollview.cli.terminal import Working
 from rollview.events import (
+    Applied,
     Captured,
     Event,
+    Propagated,
     Retry,
     SparkStarted,
     SparkStarting,
@@ -128,6 +130,10 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
             Waiting("t-1", ("crm",), ("shop",)),
             "waiting for shop: global transaction t-1 holds up crm; `rollview release t-1` ends the wait",
         ),
+        (Propagated("v", 1, 2), "propagated v to csn 2"),
+        (Propagated("v$0a7430b646", 1, 2), ""),
+        (Applied(("v$0a7430b646", "v", "w"), 2), "applied v, w to csn 2"),
+        (Applied(("v$0a7430b646",), 2), ""),
         (Started(("v",)), ""),
         (StepBegun("apply", "v", 1), ""),
     ],

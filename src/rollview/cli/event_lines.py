@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rollview.algebra.view import is_stage
 from rollview.cli.failures import plain_text
 from rollview.cli.terminal import Working
 from rollview.events import (
@@ -28,16 +29,16 @@ _WORDS = {"site": "source", "table": "table", "view": "view"}
 
 
 def sentence(event: Event) -> str:
-    """The line for an event; empty if it is not worth one."""
+    """The line for an event; empty if it is not worth one, as those of stages are not."""
     match event:
         case Captured(transactions=number, csn=csn, merged=merged):
             several = f" ({merged:,} may stand for several)" if merged else ""
             return f"captured {number:,} transaction{'' if number == 1 else 's'}{several}, csn {csn}"
-        case Propagated(view=view, to_csn=csn):
+        case Propagated(view=view, to_csn=csn) if not is_stage(view):
             return f"propagated {view} to csn {csn}"
-        case Applied(views=views, csn=csn):
-            return f"applied {', '.join(views)} to csn {csn}"
-        case Refreshed(kind="full", view=view, csn=csn, reason=reason):
+        case Applied(views=views, csn=csn) if named := [view for view in views if not is_stage(view)]:
+            return f"applied {', '.join(named)} to csn {csn}"
+        case Refreshed(kind="full", view=view, csn=csn, reason=reason) if not is_stage(view):
             return f"loaded {view} at csn {csn} ({reason})"
         case Verified(view=view, csn=csn, rows=rows, different=0, part=part):
             where = f" ({part})" if part else ""
