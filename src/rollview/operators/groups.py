@@ -172,6 +172,10 @@ class ValueGroups(SumGroups):
 
         written = node.copy()
         written.parent = None
+        # ANY as a function is written like the quantifier that it is not.
+        written = written.transform(
+            lambda part: exp.LogicalOr(this=part.this.unnest()) if isinstance(part, exp.Any) else part
+        )
         sql = place(written).sql(dialect=DIALECT)
         if not self.keys:
             # The row that keeps a single group there is none of its rows.
@@ -210,8 +214,12 @@ class ValueGroups(SumGroups):
 
     def _check_order(self, node: exp.Expr) -> None:
         """Refuses functions that depend on the order of rows, unless something orders them."""
-        inner = node.this if isinstance(node, exp.Filter | exp.WithinGroup) else node
-        if not isinstance(inner, _IN_ORDER) or isinstance(node, exp.WithinGroup) or inner.find(exp.Order):
+        inner, is_ordered = node, False
+        while isinstance(inner, exp.Filter | exp.WithinGroup):
+            is_ordered |= isinstance(inner, exp.WithinGroup)
+            inner = inner.this
+        is_text = function_name(inner).upper() in ("LISTAGG", "STRING_AGG")
+        if is_ordered or not (is_text or isinstance(inner, _IN_ORDER)) or inner.find(exp.Order):
             return
         around = node.parent
         if (
@@ -222,7 +230,8 @@ class ValueGroups(SumGroups):
             return
         name = inner.sql(dialect=DIALECT).partition("(")[0].upper()
         hint = f"{name} gives another result whenever rows come in another order; "
-        hint += "write sort_array around it" if isinstance(inner, _LISTS) else "use MIN or MAX, or max_by"
+        other = "write WITHIN GROUP (ORDER BY …) behind it" if is_text else "use MIN or MAX, or max_by"
+        hint += "write sort_array around it" if isinstance(inner, _LISTS) else other
         raise refusal(node, f"{name} without an order", hint=hint)
 
 

@@ -25,6 +25,7 @@ from rollview.planning.properties import read_properties
 from rollview.planning.starred import starred
 from rollview.sql.ctes import without_ctes
 from rollview.sql.grammar import check_supported, whole_syntax
+from rollview.sql.idle import without_idle_clauses
 from rollview.sql.pivots import without_pivots
 from rollview.sql.place import DIALECT, NodeError, Text, line_at, mistake, place_at, refusal
 from rollview.sql.splice import start_of_query
@@ -97,7 +98,7 @@ def _parse(sql: str, tables: tuple[Table, ...], name: str, types: Types) -> View
 
 def _plain_query(statement: exp.Expr, tables: tuple[Table, ...]) -> exp.Expr:
     """The query of a statement without what is no more than a way of writing."""
-    query = without_ctes(with_names(without_values(_query(statement))))
+    query = without_ctes(with_names(without_values(without_idle_clauses(_query(statement)))))
     _check(query)
     return without_pivots(query, tables)
 
@@ -128,7 +129,7 @@ def _names(tables: Iterable[exp.Table]) -> tuple[str, ...]:
 
 def _checked_query(sql: str) -> exp.Expr:
     try:
-        query = without_ctes(without_values(_query(_statement(sql))))
+        query = without_ctes(without_values(without_idle_clauses(_query(_statement(sql)))))
         _check(query)
     except NodeError as fault:
         raise Text(sql).located(fault) from None

@@ -7,7 +7,7 @@ from sqlglot import exp
 from rollview.algebra.expression import Call, Expression, Literal, call
 from rollview.algebra.functions import FUNCTIONS, Date, Timestamp
 from rollview.errors import EvaluationError
-from rollview.sql.place import DIALECT, mistake, refusal
+from rollview.sql.place import mistake
 
 _UNITS = {
     "DAY": ("PLUS DAYS", 1),
@@ -29,16 +29,20 @@ def is_interval(node: exp.Expr) -> bool:
     return isinstance(node.unnest() if isinstance(node, exp.Paren) else node, exp.Interval)
 
 
-def plus_interval(value: Expression, node: exp.Expr, sign: int) -> Expression:
-    """A date or timestamp plus (or with sign -1 minus) an interval; a constant date is moved at once."""
+def is_simple_interval(node: exp.Expr) -> bool:
+    """Whether an interval is a whole number of days, weeks, months or years."""
     interval = node.unnest() if isinstance(node, exp.Paren) else node
     amount, unit = interval.this, interval.args.get("unit")
     digits = amount.name if isinstance(amount, exp.Literal) else ""
     name = unit.name.upper().removesuffix("S") if isinstance(unit, exp.Var) else ""
-    if name not in _UNITS or not digits.removeprefix("-").isdigit():
-        hint = "supported: INTERVAL 'n' DAY, WEEK, MONTH or YEAR with a whole number n"
-        raise refusal(interval, interval.sql(dialect=DIALECT), hint=hint)
-    function, step = _UNITS[name]
+    return name in _UNITS and digits.removeprefix("-").isdigit()
+
+
+def plus_interval(value: Expression, node: exp.Expr, sign: int) -> Expression:
+    """A date or timestamp plus (or with sign -1 minus) an interval; a constant date is moved at once."""
+    interval = node.unnest() if isinstance(node, exp.Paren) else node
+    digits = interval.this.name
+    function, step = _UNITS[interval.args["unit"].name.upper().removesuffix("S")]
     if isinstance(value, Literal) and not isinstance(value.value, Date | None):
         message = f"an INTERVAL is added to {value.value!r}, which is not a date"
         raise mistake(interval, message, hint="write DATE '2024-01-31', or CAST it AS DATE")
@@ -61,19 +65,13 @@ def _folded(result: Call) -> Expression:
     return Literal(FUNCTIONS[result.function](value.value, amount.value))
 
 
-def truncation_unit(node: exp.TimestampTrunc) -> Literal:
-    """The unit of DATE_TRUNC."""
-    unit = node.args["unit"].name.upper()
-    if unit not in _TRUNCATIONS:
-        hint = f"supported: {', '.join(dict.fromkeys(_TRUNCATIONS.values()))}"
-        raise refusal(node, f"the unit {unit} of DATE_TRUNC", hint=hint)
-    return Literal(_TRUNCATIONS[unit])
+def truncation_unit(node: exp.TimestampTrunc) -> str:
+    """The unit of DATE_TRUNC; empty if Spark alone knows it."""
+    unit = node.args["unit"]
+    return _TRUNCATIONS.get(unit.name.upper(), "") if isinstance(unit, exp.Var | exp.Literal) else ""
 
 
 def extracted_part(node: exp.Extract) -> str:
-    """The function that EXTRACT(part FROM …) is."""
+    """The function that EXTRACT(part FROM …) is; empty if Spark alone knows it."""
     part = node.name.upper().removesuffix("S")
-    if part not in _PARTS:
-        hint = f"supported: {', '.join(sorted(_PARTS))}"
-        raise refusal(node, f"{node.name.upper()} in EXTRACT", hint=hint)
-    return part
+    return part if part in _PARTS else ""

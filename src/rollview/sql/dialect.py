@@ -14,15 +14,45 @@ where Spark wants a value. So that method gives values here, comparisons include
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, ClassVar
+
 from sqlglot import TokenType, exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
+
+_AS_WRITTEN = {
+    *("DATE_FORMAT", "FROM_UNIXTIME", "FROM_UTC_TIMESTAMP", "TO_UTC_TIMESTAMP", "TO_CHAR", "LEVENSHTEIN"),
+    *("GET_JSON_OBJECT", "PARSE_JSON", "LOG10", "LOG2"),
+    *("MAX_BY", "MIN_BY", "PERCENTILE_CONT", "PERCENTILE_DISC", "LISTAGG", "STRING_AGG"),
+}
+"""Functions that the library takes for others of nearly the same meaning, or writes without some argument."""
+
+
+def _to_date(arguments: list[exp.Expr], dialect: Dialect) -> exp.Expr:
+    if len(arguments) > 1:
+        return exp.Anonymous(this="to_date", expressions=arguments)
+    read: exp.Expr = SparkParser.FUNCTIONS["TO_DATE"](arguments, dialect)
+    return read
+
 
 _COMPARISONS: dict[TokenType, type[exp.Binary]] = {**SparkParser.EQUALITY, **SparkParser.COMPARISON}
 
 
 class _Parser(SparkParser):
     """Its levels, the loosest first: OR, AND, NOT, one predicate, comparisons, bits, + - ||, * / %, sign."""
+
+    FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
+        **{name: build for name, build in SparkParser.FUNCTIONS.items() if name not in _AS_WRITTEN},
+        "TO_DATE": _to_date,
+        "MEAN": exp.Avg.from_arg_list,
+        "STD": exp.Stddev.from_arg_list,
+        "EVERY": exp.LogicalAnd.from_arg_list,
+    }
+    FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
+        name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name not in _AS_WRITTEN
+    }
 
     def _parse_equality(self, parse_is: bool = True) -> exp.Expr | None:  # noqa: ARG002
         """A condition: a value, and at most one predicate behind it."""

@@ -101,6 +101,9 @@ def is_aggregate(node: exp.Expr) -> bool:
         return is_aggregate(node.this)
     if isinstance(node, exp.Anonymous):
         return node.name.upper() in _AGGREGATES
+    if isinstance(node, exp.Any):
+        # ANY(condition), not `x = ANY (SELECT …)` nor LIKE ANY (…).
+        return not isinstance(node.parent, exp.Binary) and not isinstance(node.this, exp.Query | exp.Tuple)
     return isinstance(node, exp.AggFunc) and not isinstance(node, _RANKING)
 
 
@@ -111,8 +114,22 @@ _RANKING = (
 """Functions that need a window."""
 
 _AGGREGATES = {
+    *(f"KLL_{what}_AGG_{kind}" for what in ("SKETCH", "MERGE") for kind in ("BIGINT", "FLOAT", "DOUBLE")),
+    *(f"THETA_{what}_AGG" for what in ("SKETCH", "UNION", "INTERSECTION")),
+    *(
+        f"TUPLE_{what}_AGG_{kind}"
+        for what in ("SKETCH", "UNION", "INTERSECTION")
+        for kind in ("DOUBLE", "INTEGER")
+    ),
+    "BITMAP_AND_AGG",
     "ANY",
     "SOME",
+    "LISTAGG",
+    "STRING_AGG",
+    "MAX_BY",
+    "MIN_BY",
+    "PERCENTILE_CONT",
+    "PERCENTILE_DISC",
     "BITMAP_OR_AGG",
     "BITMAP_CONSTRUCT_AGG",
     "COUNT_MIN_SKETCH",

@@ -22,12 +22,18 @@ from rollview.algebra.expression import (
     place_of,
 )
 from rollview.algebra.functions.casts import cast_to, cast_type
-from rollview.sql.calendar import extracted_part, is_interval, plus_interval, truncation_unit
+from rollview.sql.calendar import (
+    extracted_part,
+    is_interval,
+    is_simple_interval,
+    plus_interval,
+    truncation_unit,
+)
 from rollview.sql.cast import cast, is_known_type
 from rollview.sql.functions import BOOLEAN, FUNCTIONS, OF_THEIR_ARGUMENTS, function_name, is_aggregate
 from rollview.sql.grammar import is_read
 from rollview.sql.literal import NULL, literal
-from rollview.sql.place import DIALECT, mistake, refusal
+from rollview.sql.place import DIALECT, mistake
 from rollview.sql.scope import Scope
 
 AggregateRule = Callable[[exp.Expr], Expression]
@@ -174,18 +180,13 @@ class _Translation:
 
     def truncate(self, node: exp.Expr) -> Expression:
         assert isinstance(node, exp.TimestampTrunc)
-        return call("DATE_TRUNC", truncation_unit(node), self.of(node.this))
-
-    def interval(self, node: exp.Expr) -> Expression:
-        raise refusal(node, "an INTERVAL on its own", hint="add it to a date, or subtract it from one")
+        return call("DATE_TRUNC", Literal(truncation_unit(node)), self.of(node.this))
 
     def _interval(self, node: exp.Expr) -> Expression:
         """A date plus or minus an interval; plus goes both ways."""
         if is_interval(node.expression):
             sign = -1 if isinstance(node, exp.Sub) else 1
             return plus_interval(self.of(node.this), node.expression, sign)
-        if isinstance(node, exp.Sub):
-            return self.interval(node.this)
         return plus_interval(self.of(node.expression), node.this, 1)
 
     @staticmethod
@@ -228,7 +229,15 @@ class _Translation:
             return not isinstance(pattern, exp.Literal) or not pattern.is_string or "\\" in pattern.name
         if isinstance(node, exp.In):
             return any(isinstance(each, exp.Tuple) for each in node.expressions)
-        return False
+        if isinstance(node, exp.Extract):
+            return not extracted_part(node)
+        if isinstance(node, exp.TimestampTrunc):
+            return not truncation_unit(node)
+        if isinstance(node, exp.Add | exp.Sub):
+            intervals = [each for each in (node.this, node.expression) if is_interval(each)]
+            is_reversed = isinstance(node, exp.Sub) and is_interval(node.this)
+            return len(intervals) == 2 or is_reversed or not all(map(is_simple_interval, intervals))
+        return isinstance(node, exp.Interval)
 
     def _passed(self, node: exp.Expr) -> Expression:
         """What rollview need not understand goes to Spark as it is, with its columns as arguments."""
@@ -280,7 +289,6 @@ _RULES: dict[type[exp.Expr], Callable[[_Translation, exp.Expr], Expression]] = {
     exp.Trim: _Translation.trim,
     exp.Extract: _Translation.extract,
     exp.TimestampTrunc: _Translation.truncate,
-    exp.Interval: _Translation.interval,
     exp.Paren: lambda translation, node: translation.of(node.this),
     **dict.fromkeys((exp.Literal, exp.Boolean, exp.Null), lambda _, node: literal(node)),
 }

@@ -24,6 +24,7 @@ from sqlglot.errors import TokenError
 from rollview.algebra.relation import Table
 from rollview.sql.dialect import SparkGrammar
 from rollview.sql.domains import free_columns, names
+from rollview.sql.functions import function_name
 from rollview.sql.grouping_sets import has_grouping_sets, keys_of_sets
 from rollview.sql.layers import group_keys, is_grouped, own
 from rollview.sql.outputs import output_names, scope_of
@@ -157,8 +158,18 @@ def _ties(mark: exp.Column, tables: tuple[Table, ...]) -> Iterator[str]:
         select = around.find_ancestor(exp.Select)
         if select is not None and all(map(needs_total_order, _written_out(around, select))):
             yield from dict.fromkeys(_columns_of_rows(select, tables))
+    elif isinstance(around, exp.WithinGroup):
+        yield from _ties_of_texts(around.this)
     elif isinstance(around, exp.Query):
         yield from map(str, range(1, len(output_names(around, tables)) + 1))
+
+
+def _ties_of_texts(function: exp.Expr) -> Iterator[str]:
+    """Texts of a list that are ordered alike are ordered by themselves; of distinct ones there are none."""
+    if function_name(function).upper() in ("LISTAGG", "STRING_AGG"):
+        text = function.expressions[0]
+        if not isinstance(text, exp.Distinct):
+            yield text.sql(dialect=DIALECT)
 
 
 def _written_out(window: exp.Window, select: exp.Select) -> Iterator[exp.Window]:
