@@ -130,6 +130,16 @@ TIES = {
             min(often.product_id) AS often, sort_array(collect_set(s.product_id)) AS ids
         FROM shop.sales s JOIN often ON often.cust_id = s.cust_id GROUP BY s.cust_id""",
     ),
+    "texts": (
+        """SELECT /*+ BROADCAST(s) */ cust_id, listagg(CAST(product_id AS STRING), ';') WITHIN GROUP
+            (ORDER BY amount) AS products FROM shop.sales s GROUP BY cust_id SORT BY cust_id""",
+        """SELECT cust_id, listagg(CAST(product_id AS STRING), ';') WITHIN GROUP
+            (ORDER BY amount, CAST(product_id AS STRING)) AS products FROM shop.sales GROUP BY cust_id""",
+    ),
+    "middle": (
+        "SELECT cust_id, product_id FROM shop.sales LIMIT 6 OFFSET 2",
+        "SELECT cust_id, product_id FROM shop.sales ORDER BY cust_id, product_id LIMIT 6 OFFSET 2",
+    ),
     "nested": (
         """SELECT struct(kind, parent_id) AS which, count(*) AS n, max(array(product_id, parent_id)) AS m
             FROM shop.product GROUP BY struct(kind, parent_id)""",
