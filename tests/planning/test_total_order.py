@@ -35,6 +35,7 @@ COMPLETED = [
         "SELECT max_by(k, x + 1) AS m FROM s.t",
         "max_by(k, CASE WHEN (x + 1) IS NOT NULL THEN struct(x + 1, k) END)",
     ),
+    ("SELECT min_by(DISTINCT k, x) AS m FROM s.t", "THEN struct(x, k) END"),
     ("SELECT mode(x) AS m FROM s.t", "SELECT mode(x, true) AS m"),
 ]
 LEFT_ALONE = [

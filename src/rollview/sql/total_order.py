@@ -85,7 +85,8 @@ def with_choices(sql: str) -> str:
         if name == "mode" and len(arguments) == 1:
             texts[arguments[0][-1].end + 1] = ", true"
         elif name != "mode" and len(arguments) == 2:
-            value, order = (sql[each[0].start : each[-1].end + 1] for each in arguments)
+            values = arguments[0][arguments[0][0].token_type == TokenType.DISTINCT :]
+            value, order = (sql[each[0].start : each[-1].end + 1] for each in (values, arguments[1]))
             texts[arguments[1][0].start] = f"CASE WHEN ({order}) IS NOT NULL THEN struct("
             texts[arguments[1][-1].end + 1] = f", {value}) END"
     return _inserted(sql, texts)

@@ -29,8 +29,9 @@ def net_effect(table: pa.Table) -> pa.Table:
 def _of_nested(table: pa.Table) -> pa.Table:
     """The same row by row: Arrow does not compare arrays and structs."""
     rows: dict[str, list[int]] = {}
-    for number, row in enumerate(table.drop_columns([COUNT]).to_pylist()):
-        rows.setdefault(repr(row), [number, 0])[1] += table[COUNT][number].as_py()
+    counted_rows = zip(table.drop_columns([COUNT]).to_pylist(), table[COUNT].to_pylist(), strict=True)
+    for number, (row, count) in enumerate(counted_rows):
+        rows.setdefault(repr(row), [number, 0])[1] += count
     left = [(number, count) for number, count in rows.values() if count]
     taken = table.take(pa.array([number for number, _ in left], pa.int64()))
     counts = pa.array([count for _, count in left], pa.int64())
