@@ -21,7 +21,7 @@ test: check servers $(ARCHIVE) ## Everything that must hold before a change land
 test-fresh: $(READY) ## Fresh clones, for root and for an ordinary user: make demo, init, setup; ten minutes, needs root
 	$(BIN)/pytest -m soak tests/cli/test_fresh_clone.py
 
-check: lint types layers fast ## Lint, format, types, import layers, fast tests: under two minutes
+check: lint types layers fast ## Lint, format, types, import layers, fast tests: some five minutes on two cores
 
 lint: $(READY)
 	$(BIN)/ruff check .
