@@ -63,6 +63,7 @@ class MariaDBServer:
 
     def _install(self) -> None:
         shutil.copytree(_installed(self._user), self.folder / "data", copy_function=shutil.copy)
+        (self.folder / "tmp").mkdir()
         if self._user:
             give(self.folder, self._user)
 
@@ -71,6 +72,8 @@ class MariaDBServer:
         command = [_program("mariadbd"), "--no-defaults", f"--datadir={self.folder / 'data'}"]
         command += [f"--port={self.port}", "--bind-address=127.0.0.1", f"--socket={self.socket_path}"]
         command += [f"--log-error={self.folder / 'error.log'}", f"--pid-file={self.folder / 'pid'}"]
+        # A server that starts removes all temporary tables of its tmpdir; one that loses them so crashes (10.11).
+        command.append(f"--tmpdir={self.folder / 'tmp'}")
         command += [f"--{name}={value}" if value else f"--{name}" for name, value in self.options.items()]
         if self._user:
             command.append(f"--user={self._user}")
@@ -171,9 +174,11 @@ def _installed(user: str) -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     data = folder / "data"
     data.mkdir()
+    (folder / "tmp").mkdir()
     if user:
         give(folder, user)
     command = [_program("mariadb-install-db"), "--no-defaults", f"--datadir={data}", "--skip-test-db"]
+    command += [f"--tmpdir={folder / 'tmp'}"]
     command += ["--auth-root-authentication-method=normal", "--innodb-log-file-size=48M"]
     if user:
         command.append(f"--user={user}")
