@@ -72,7 +72,7 @@ class MariaDBServer:
         command = [_program("mariadbd"), "--no-defaults", f"--datadir={self.folder / 'data'}"]
         command += [f"--port={self.port}", "--bind-address=127.0.0.1", f"--socket={self.socket_path}"]
         command += [f"--log-error={self.folder / 'error.log'}", f"--pid-file={self.folder / 'pid'}"]
-        # A server that starts removes all temporary tables of its tmpdir; one that loses them so crashes (10.11).
+        # A server that starts removes all temporary tables in its tmpdir, also those of others.
         command.append(f"--tmpdir={self.folder / 'tmp'}")
         command += [f"--{name}={value}" if value else f"--{name}" for name, value in self.options.items()]
         if self._user:
