@@ -20,6 +20,7 @@ from sqlglot import exp
 
 from rollview.service.project import Project
 from rollview.service.status import ViewStatus
+from rollview.sql.place import DIALECT
 
 SCHEMAS = {
     "crm": {"customer": "cust_id INTEGER PRIMARY KEY, state TEXT, segment TEXT"},
@@ -113,7 +114,7 @@ class Shop:
         self.captured = {
             f"{table.db}.{table.name}"
             for sql in self.views.values()
-            for table in sqlglot.parse_one(sql, dialect="spark").find_all(exp.Table)
+            for table in sqlglot.parse_one(sql, dialect=DIALECT).find_all(exp.Table)
             if table.db
         }
 

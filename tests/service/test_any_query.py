@@ -153,6 +153,45 @@ TIES = {
 }
 """What SQL leaves open, and the same with what rollview promises about it."""
 
+TIME_WINDOWS = {
+    "tens": (
+        """SELECT unix_seconds(window.start) AS began, unix_seconds(window.end) AS ended, cust_id,
+                count(*) AS n FROM shop.sales
+            GROUP BY window(timestamp_seconds(sale_id * 100), '10 minutes'), cust_id""",
+        """SELECT sale_id * 100 DIV 600 * 600 AS began, sale_id * 100 DIV 600 * 600 + 600 AS ended, cust_id,
+            count(*) AS n FROM shop.sales GROUP BY ALL""",
+    ),
+    "sliding": (
+        """SELECT unix_seconds(w.start) AS began, n, total FROM (
+            SELECT window(timestamp_seconds(sale_id * 100), '10 minutes', '4 minutes', '1 minute') AS w,
+                count(*) AS n, sum(amount) AS total FROM shop.sales GROUP BY w HAVING count(*) > 1)""",
+        """SELECT (sale_id * 100 - 60) DIV 240 * 240 + 60 - i * 240 AS began, count(*) AS n,
+                sum(amount) AS total FROM shop.sales, (VALUES (0), (1), (2)) steps(i)
+            WHERE (sale_id * 100 - 60) % 240 + i * 240 < 600 GROUP BY 1 HAVING count(*) > 1""",
+    ),
+    "sessions": (
+        """SELECT cust_id, unix_seconds(session_window.start) AS began,
+                unix_seconds(session_window.end) AS ended, count(*) AS n, max(amount) AS hi
+            FROM shop.sales s WHERE amount <> 3
+            GROUP BY session_window(timestamp_seconds(sale_id * 100), '5 minutes'), cust_id""",
+        """SELECT cust_id, min(sale_id) * 100 AS began, max(sale_id) * 100 + 300 AS ended, count(*) AS n,
+                max(amount) AS hi
+            FROM (SELECT *, sum(CASE WHEN sale_id > before + 3 THEN 1 ELSE 0 END) OVER (PARTITION BY cust_id
+                    ORDER BY sale_id) AS session
+                FROM (SELECT *, lag(sale_id) OVER (PARTITION BY cust_id ORDER BY sale_id) AS before
+                    FROM shop.sales WHERE amount <> 3))
+            GROUP BY cust_id, session""",
+    ),
+    "written": (
+        """SELECT s.cust_id, c.cust_id, 'it''s' AS word, r.id FROM shop.sales s
+            JOIN crm.customer c ON s.cust_id = c.cust_id JOIN range(1, 4) r ON r.id = s.product_id
+            LIMIT ALL""",
+        """SELECT s.cust_id, c.cust_id AS cust_id_2, 'it' || chr(39) || 's' AS word, s.product_id AS id
+            FROM shop.sales s JOIN crm.customer c ON s.cust_id = c.cust_id WHERE s.product_id IN (1, 2, 3)""",
+    ),
+}
+"""Spark's windows of time, and the same by numbers; texts that other parsers read differently."""
+
 
 @pytest.mark.parametrize("views", [JOINS, GROUPS, DEPENDENT], ids=["joins", "groups", "dependent"])
 def test_oracle_every_csn(shop: Shop, spark: SparkSession, views: dict[str, str]) -> None:
@@ -160,9 +199,10 @@ def test_oracle_every_csn(shop: Shop, spark: SparkSession, views: dict[str, str]
     _check(shop, spark, views)
 
 
-def test_oracle_ties_and_nested_values(shop: Shop, spark: SparkSession) -> None:
-    shop.views = {name: sql for name, (sql, _) in TIES.items()}
-    _check(shop, spark, {name: sql for name, (_, sql) in TIES.items()})
+@pytest.mark.parametrize("views", [TIES, TIME_WINDOWS], ids=["ties", "time_windows"])
+def test_oracle_of_what_is_meant(shop: Shop, spark: SparkSession, views: dict[str, tuple[str, str]]) -> None:
+    shop.views = {name: sql for name, (sql, _) in views.items()}
+    _check(shop, spark, {name: meant for name, (_, meant) in views.items()})
 
 
 def _check(shop: Shop, spark: SparkSession, meaning: dict[str, str]) -> None:

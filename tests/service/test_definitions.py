@@ -53,7 +53,7 @@ def test_outputs_without_a_name_are_told() -> None:
     sales = Table("shop", "sales", ("sale_id", "amount"), types=("bigint", "bigint"))
     view = parse_text(ViewText(Path("v.sql"), "v", sql, ("shop.sales",)), {"shop.sales": sales}, Untyped())
     assert view.root.output_columns == ("amount_1", "sale_id")
-    assert notices(view) == ["view v: the column amount + 1 has no name, and is called amount_1"]
+    assert notices(view) == ["view v: the column amount + 1 has no name of its own, and is called amount_1"]
 
 
 @pytest.mark.parametrize("text", ["mostly", "", "Complete", "none"])

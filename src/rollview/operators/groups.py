@@ -54,7 +54,7 @@ class SumGroups:
 
     def output(self, item: SelectItem) -> Expression:
         """An output column over keys and measures."""
-        expression = item.column or scalar(item.node, self.scope, self._measured)
+        expression = item.column or scalar(item.node, self.scope, self._measured, self.keys)
         result = self._over_keys(expression)
         stored = {*self.keys.values(), *self.measures}
         for name in columns_of(result):
@@ -137,7 +137,7 @@ class ValueGroups(SumGroups):
 
     def output(self, item: SelectItem) -> Expression:
         """An output column over keys and aggregates of values."""
-        expression = item.column or scalar(item.node, self.scope, self._measured)
+        expression = item.column or scalar(item.node, self.scope, self._measured, self.keys)
         result = self._over_keys(expression)
         stored = {*self.keys.values(), *self.values(), REAL}
         for name in columns_of(result):

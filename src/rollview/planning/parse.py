@@ -29,6 +29,7 @@ from rollview.sql.idle import without_idle_clauses
 from rollview.sql.pivots import without_pivots
 from rollview.sql.place import DIALECT, NodeError, Text, line_at, mistake, place_at, refusal
 from rollview.sql.splice import start_of_query
+from rollview.sql.time_windows import without_time_windows
 from rollview.sql.total_order import open_orders, with_choices, with_marks, with_total_orders
 from rollview.sql.unnamed import given_names, with_names
 from rollview.sql.values import without_values
@@ -82,7 +83,7 @@ def _parse(sql: str, tables: tuple[Table, ...], name: str, types: Types) -> View
     try:
         query = _plain_query(statement, tables)
         created = isinstance(statement, exp.Create)
-        name = statement.this.name if created else name or "view"
+        name = _name_of(statement) if created else name or "view"
         translation = Translation(name, tables, OPERATORS, types, named=not is_stage(name))
         root = translation.node(query)
         view = View(name, root, sql.strip(), stages=translation.used_stages(root), types=translation.types)
@@ -99,6 +100,7 @@ def _parse(sql: str, tables: tuple[Table, ...], name: str, types: Types) -> View
 def _plain_query(statement: exp.Expr, tables: tuple[Table, ...]) -> exp.Expr:
     """The query of a statement without what is no more than a way of writing."""
     query = without_ctes(with_names(without_values(without_idle_clauses(_query(statement)))))
+    query = without_time_windows(query)
     _check(query)
     return without_pivots(query, tables)
 
@@ -159,7 +161,12 @@ def view_name(sql: str) -> str | None:
         raise Text(sql).located(fault) from None
     except RecursionError:
         raise _too_deep() from None
-    return statement.this.name if isinstance(statement, exp.Create) else None
+    return _name_of(statement) if isinstance(statement, exp.Create) else None
+
+
+def _name_of(create: exp.Expr) -> str:
+    target = create.this
+    return str(target.this.name if isinstance(target, exp.Schema) else target.name)
 
 
 def _statement(sql: str) -> exp.Expr:
@@ -239,16 +246,35 @@ def _query(statement: exp.Expr) -> exp.Expr:
         if value and argument not in _CREATE_ARGUMENTS:
             raise refusal(statement.this, f"{argument.strip('_').upper()} in CREATE MATERIALIZED VIEW")
     target = statement.this
+    columns: list[exp.Identifier] = []
     if isinstance(target, exp.Schema):
-        hint = "name the output columns with AS"
-        raise refusal(target.expressions[0], "a column list after the view's name", hint=hint)
+        columns = [_listed(each) for each in target.expressions]
+        target = target.this
     if target.db:
         message = f"the view's name `{target.sql(dialect=DIALECT)}` has a qualifier"
         raise mistake(target, message, hint="a view is named by one word")
     if statement.expression is None:
         raise mistake(statement, "the view has no AS SELECT ...")
     query: exp.Expr = statement.expression
-    return query
+    return _called(query, columns) if columns else query
+
+
+def _listed(node: exp.Expr) -> exp.Identifier:
+    """A column in the list behind a view's name, which may have a comment."""
+    if isinstance(node, exp.ColumnDef):
+        comments = [isinstance(each.kind, exp.CommentColumnConstraint) for each in node.args["constraints"]]
+        if node.args.get("kind") is None and all(comments):
+            node = node.this
+    if not isinstance(node, exp.Identifier):
+        raise refusal(node, "a column list with more than names and comments")
+    return node
+
+
+def _called(query: exp.Expr, columns: list[exp.Identifier]) -> exp.Select:
+    """The query with other names for its columns."""
+    alias = exp.TableAlias(this=exp.to_identifier("_listed"), columns=[each.copy() for each in columns])
+    inner = exp.Subquery(this=query.copy(), alias=alias)
+    return exp.Select(expressions=[exp.Star()], from_=exp.From(this=inner))
 
 
 def _check(query: exp.Expr) -> None:

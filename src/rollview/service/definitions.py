@@ -159,7 +159,7 @@ def notices(view: View) -> list[str]:
         found.append(f"view {view.name}: ORDER BY has no effect without LIMIT: a view is a bag of rows")
     if not is_stage(view.name):
         for text, name in names_given(view.sql).items():
-            found.append(f"view {view.name}: the column {text} has no name, and is called {name}")
+            found.append(f"view {view.name}: the column {text} has no name of its own, and is called {name}")
     return found
 
 

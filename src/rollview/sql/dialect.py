@@ -91,6 +91,15 @@ class _Parser(SparkParser):
             this = self.expression(kind(this=this, expression=super()._parse_bitwise()))
         return this
 
+    def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
+        """GROUP BY window(…): the function, where the library sees the clause WINDOW."""
+        place = self._index + (not skip_group_by_token)
+        following = self._tokens[place : place + 2]
+        kinds = [token.token_type for token in following]
+        if kinds == [TokenType.WINDOW, TokenType.L_PAREN]:
+            following[0].token_type = TokenType.VAR
+        return super()._parse_group(skip_group_by_token)
+
     def _parse_term(self, parse_mod: bool = True) -> exp.Expr | None:
         this = self._parse_factor(parse_mod=parse_mod)
         while self._match_set(self.TERM) or self._match(TokenType.DPIPE):
@@ -102,7 +111,14 @@ class _Parser(SparkParser):
         return this
 
 
+class _Tokenizer(Spark.Tokenizer):
+    """A doubled quote is one quote, as Spark reads it from version 4 on."""
+
+    STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
+
+
 class SparkGrammar(Spark):
     """The dialect to parse views with."""
 
+    Tokenizer = _Tokenizer
     Parser = _Parser

@@ -104,6 +104,11 @@ def is_aggregate(node: exp.Expr) -> bool:
     if isinstance(node, exp.Any):
         # ANY(condition), not `x = ANY (SELECT …)` nor LIKE ANY (…).
         return not isinstance(node.parent, exp.Binary) and not isinstance(node.this, exp.Query | exp.Tuple)
+    if isinstance(node, exp.FirstValue | exp.LastValue):
+        around = node.parent
+        while isinstance(around, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
+            around = around.parent
+        return not isinstance(around, exp.Window)
     return isinstance(node, exp.AggFunc) and not isinstance(node, _RANKING)
 
 

@@ -13,7 +13,6 @@ from sqlglot import exp
 
 from rollview.sql.cast import check_cast
 from rollview.sql.functions import FUNCTIONS, IGNORED, unstable_hint
-from rollview.sql.literal import is_adjacent_strings
 from rollview.sql.place import DIALECT, NodeError, refusal
 
 _BINARY = ("this", "expression")
@@ -108,6 +107,7 @@ _CONSTRUCTS: dict[type[exp.Expr], str] = {
     exp.Values: "VALUES",
     exp.Lateral: "LATERAL",
     exp.Tuple: "a row value",
+    exp.Collate: "COLLATE",
     exp.Escape: "ESCAPE after LIKE",
     exp.ILike: "ILIKE",
     exp.RegexpLike: "RLIKE",
@@ -131,11 +131,6 @@ def check_supported(query: exp.Expr, syntax: Syntax) -> None:
             _check_alias(node)
         if isinstance(node, exp.Cast):
             check_cast(node)
-        if isinstance(node, exp.Concat) and is_adjacent_strings(node):
-            # Spark 3 reads 'a''b' as ab, Spark 4 as a'b.
-            raise refusal(
-                node, "two string constants side by side", hint="write || between them, or \\' for a quote"
-            )
         if _passes_to_spark(node):
             continue
         allowed = syntax.get(type(node))
@@ -158,7 +153,7 @@ def is_read(node: exp.Expr) -> bool:
 
 def _passes_to_spark(node: exp.Expr) -> bool:
     """Whether a node is part of a scalar or aggregate expression that Spark is left to understand."""
-    if isinstance(node, exp.Query | exp.Window | exp.Lateral):
+    if isinstance(node, exp.Query | exp.Window | exp.Lateral | exp.Collate):
         return False
     if isinstance(node, exp.UDTF):
         # As an item of FROM they are tables, which nobody captures.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 _IDLE = ("hint", "sort", "cluster", "distribute")
-"""Optimizer hints, SORT BY, CLUSTER BY, DISTRIBUTE BY."""
+"""Optimizer hints, SORT BY, CLUSTER BY, DISTRIBUTE BY; and LIMIT ALL, which limits nothing."""
 
 
 def without_idle_clauses(query: exp.Expr) -> exp.Expr:
@@ -14,4 +14,7 @@ def without_idle_clauses(query: exp.Expr) -> exp.Expr:
         for clause in _IDLE:
             if each.args.get(clause):
                 each.set(clause, None)
+        limit = each.args.get("limit")
+        if limit is not None and limit.args.get("expression") == exp.Var(this="ALL"):
+            each.set("limit", None)
     return query

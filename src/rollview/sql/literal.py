@@ -13,11 +13,6 @@ from rollview.sql.place import mistake
 NULL = Literal(None)
 
 
-def is_adjacent_strings(node: exp.Concat) -> bool:
-    """Whether a concatenation is how the parser reads 'a' 'b': then the later constants have no place."""
-    return any(part.is_string and "start" not in part.meta for part in node.expressions)
-
-
 def literal(node: exp.Expr) -> Literal:
     """The value of a constant; a number with a point is a decimal, one with an exponent a double."""
     if isinstance(node, exp.Null):

@@ -6,7 +6,7 @@ Everything is reduced to few functions: BETWEEN to two comparisons, CASE to nest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from decimal import Decimal
 
 from sqlglot import exp
@@ -33,7 +33,7 @@ from rollview.sql.cast import cast, is_known_type
 from rollview.sql.functions import BOOLEAN, FUNCTIONS, OF_THEIR_ARGUMENTS, function_name, is_aggregate
 from rollview.sql.grammar import is_read
 from rollview.sql.literal import NULL, literal
-from rollview.sql.place import DIALECT, mistake
+from rollview.sql.place import DIALECT, NodeError, mistake
 from rollview.sql.scope import Scope
 
 AggregateRule = Callable[[exp.Expr], Expression]
@@ -77,17 +77,25 @@ def _may_be_boolean(expression: Expression) -> bool:
     return function in BOOLEAN or function in OF_THEIR_ARGUMENTS or cast_type(function) == "BOOLEAN"
 
 
-def scalar(node: exp.Expr, scope: Scope, aggregate: AggregateRule | None = None) -> Expression:
-    """The expression over the block's columns; aggregate functions become what the rule says."""
-    return _Translation(scope, aggregate).of(node)
+def scalar(
+    node: exp.Expr, scope: Scope, aggregate: AggregateRule | None = None, keys: Container[Expression] = ()
+) -> Expression:
+    """The expression over the block's columns; aggregate functions become what the rule says.
+
+    What is in `keys` stays whole where it is passed to Spark: it can be known where its columns are not.
+    """
+    return _Translation(scope, aggregate, keys).of(node)
 
 
 class _Translation:
     """One walk over one syntax tree."""
 
-    def __init__(self, scope: Scope, aggregate: AggregateRule | None) -> None:
+    def __init__(
+        self, scope: Scope, aggregate: AggregateRule | None = None, keys: Container[Expression] = ()
+    ) -> None:
         self.scope = scope
         self.aggregate = aggregate
+        self.keys = keys
 
     def of(self, node: exp.Expr) -> Expression:
         kind = type(node)
@@ -253,6 +261,9 @@ class _Translation:
             ):
                 meaning = self.of(part)
                 return exp.Var(this=place_of(arguments.setdefault(meaning, len(arguments))))
+            key = self._key(part) if part is not top else None
+            if key is not None:
+                return exp.Var(this=place_of(arguments.setdefault(key, len(arguments))))
             for argument, value in list(part.args.items()):
                 if isinstance(value, exp.Expr):
                     part.set(argument, place(value))
@@ -266,6 +277,16 @@ class _Translation:
         top.parent = None
         sql = place(top).sql(dialect=DIALECT)
         return in_spark(f"({sql})" if isinstance(node, exp.Binary | exp.Unary) else sql, *arguments)
+
+    def _key(self, node: exp.Expr) -> Expression | None:
+        """The key that a part is; none for all else."""
+        if not self.keys or node.find(exp.Column) is None:
+            return None
+        try:
+            meaning = _Translation(self.scope).of(node)
+        except NodeError:
+            return None
+        return meaning if meaning in self.keys else None
 
     def _or_null(self, node: exp.Expr, argument: str) -> Expression:
         part = node.args.get(argument)

@@ -29,7 +29,7 @@ def query_with(sql: str, name_of: Callable[[str], str]) -> str:
         statement = statement.expression
     places: list[list[str]] = []
     for table in statement.find_all(exp.Table):
-        if is_cte(table) or table.find_ancestor(exp.Hint):
+        if is_cte(table) or isinstance(table.this, exp.Func) or table.find_ancestor(exp.Hint):
             continue
         parts = table.parts
         called = "" if table.alias else f" AS {_written(sql, parts[-1])}"

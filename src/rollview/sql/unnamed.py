@@ -1,6 +1,7 @@
 """Outputs without a name get one, made of their expression: a stored table needs it.
 
-Spark calls them by their text, such as `sum(amount)`, which is no name that a lake table can have.
+Spark calls them by their text, such as `sum(amount)`, which is no name that a lake table can have. Where two
+columns with one name are outputs, the second gets a number behind it.
 """
 
 from __future__ import annotations
@@ -12,20 +13,26 @@ from sqlglot import exp
 from rollview.sql.aliased import aliased
 from rollview.sql.generators import is_generator
 from rollview.sql.place import DIALECT
+from rollview.sql.time_windows import window_name
 
 _LONGEST = 60
 
 
 def with_names(query: exp.Expr) -> exp.Expr:
-    """The query itself, with an alias for every output that has no name.
+    """The query itself, with an alias for every output that has no name, or that of an earlier one.
 
     The alias is no name that the query uses for something else, so that nothing gets another meaning.
     """
     known = {each.name.lower() for each in query.find_all(exp.Identifier)}
     for select in query.find_all(exp.Select):
         taken = set(known)
-        items = []
+        items: list[exp.Expr] = []
         for place, item in enumerate(select.expressions, 1):
+            if name := _repeated(item, select.expressions[: place - 1]):
+                name = _free(f"{name}_2", taken)
+                taken.add(name)
+                items.append(aliased(item, name, quoted=True))
+                continue
             if _has_name(item):
                 items.append(item)
                 continue
@@ -44,10 +51,25 @@ def given_names(query: exp.Expr) -> dict[str, str]:
     if not isinstance(top, exp.Select):
         return {}
     written = [
-        "" if _has_name(item) or _spark_name(item) else item.sql(dialect=DIALECT) for item in top.expressions
+        "" if _is_called_so(item, top.expressions[:place]) else item.sql(dialect=DIALECT)
+        for place, item in enumerate(top.expressions)
     ]
     with_names(query)
     return {text: item.alias for text, item in zip(written, top.expressions, strict=True) if text}
+
+
+def _is_called_so(item: exp.Expr, earlier: list[exp.Expr]) -> bool:
+    """Whether Spark's name of an output is also ours."""
+    return not _repeated(item, earlier) and bool(_has_name(item) or _spark_name(item))
+
+
+def _repeated(item: exp.Expr, earlier: list[exp.Expr]) -> str:
+    """The name of a column, if an earlier output has it; a name that somebody gave is left alone."""
+    inner = item.unnest()
+    if not isinstance(inner, exp.Column) or inner.is_star:
+        return ""
+    taken = {(each.alias or each.unnest().name).lower() for each in earlier}
+    return inner.name if inner.name.lower() in taken else ""
 
 
 def _has_name(item: exp.Expr) -> bool:
@@ -59,8 +81,10 @@ def _has_name(item: exp.Expr) -> bool:
 
 
 def _spark_name(item: exp.Expr) -> str:
-    """What Spark calls a field, and a column as another type; nothing for all else."""
+    """What Spark calls a field, a column as another type, and a window of time; nothing for all else."""
     inner = item.unnest()
+    if name := window_name(inner):
+        return name
     if isinstance(inner, exp.Cast) and isinstance(inner.this, exp.Column):
         return inner.this.name
     return inner.name if isinstance(inner, exp.Dot) else ""

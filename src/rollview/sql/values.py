@@ -1,19 +1,26 @@
-"""VALUES: rows of constants are a sum of queries that read no table."""
+"""VALUES and range: rows of constants are a sum of queries that read no table."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from sqlglot import exp
 
 from rollview.sql.aliased import aliased
-from rollview.sql.place import mistake
+from rollview.sql.place import mistake, refusal
 from rollview.sql.unions import union_all
+
+_MOST_ARGUMENTS = 3
+_MOST_ROWS = 1_000
 
 
 def without_values(query: exp.Expr) -> exp.Expr:
     """The query with a UNION ALL for each list of rows after FROM; the same object where there is none."""
-    if not any(_is_item(node) for node in query.find_all(exp.Values)):
+    if not any(_is_item(node) for node in query.find_all(exp.Values)) and not any(_ranges(query)):
         return query
     query = query.copy()
+    for table in list(_ranges(query)):
+        table.replace(_as_values(table))
     for node in list(query.find_all(exp.Values)):
         if _is_item(node):
             queries = _as_queries(node)
@@ -23,6 +30,37 @@ def without_values(query: exp.Expr) -> exp.Expr:
 
 def _is_item(node: exp.Values) -> bool:
     return isinstance(node.parent, exp.From | exp.Join | exp.SetOperation)
+
+
+def _ranges(query: exp.Expr) -> Iterator[exp.Table]:
+    for node in query.find_all(exp.Table):
+        if isinstance(node.this, exp.Anonymous) and node.this.name.lower() == "range":
+            yield node
+
+
+def _as_values(node: exp.Table) -> exp.Values:
+    """range(end), range(start, end) or range(start, end, step): numbers called `id`."""
+    function = node.this
+    numbers = [_whole_number(each) for each in function.expressions]
+    if not 1 <= len(numbers) <= _MOST_ARGUMENTS or None in numbers or numbers[2:3] == [0]:
+        raise refusal(function, "range other than of whole numbers", hint="range(start, end, step)")
+    found = range(*(each for each in numbers if each is not None))
+    if not 0 < len(found) <= _MOST_ROWS:
+        raise refusal(function, f"range with {len(found):,} rows", hint=f"1 to {_MOST_ROWS:,} are")
+    rows = [exp.Tuple(expressions=[exp.cast(exp.Literal.number(each), "BIGINT")]) for each in found]
+    given = node.args.get("alias")
+    alias = given.copy() if given is not None else exp.TableAlias(this=exp.to_identifier("range"))
+    if not alias.columns:
+        alias.set("columns", [exp.to_identifier("id")])
+    return exp.Values(expressions=rows, alias=alias)
+
+
+def _whole_number(node: exp.Expr) -> int | None:
+    if isinstance(node, exp.Neg):
+        inner = _whole_number(node.this)
+        return None if inner is None else -inner
+    is_whole = isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
+    return int(node.name) if is_whole else None
 
 
 def _as_queries(values: exp.Values) -> exp.Subquery:
