@@ -63,11 +63,6 @@ def test_overlapping_windows_make_a_row_for_each() -> None:
         ("SELECT window.start FROM s.t GROUP BY window(at, x)", "x is no duration"),
         ("SELECT window.start FROM s.t GROUP BY window(at, '1 hour', '2 hours')", "at least as often"),
         ("SELECT window.start FROM s.t GROUP BY window(at)", "a moment and a duration"),
-        ("SELECT session_window(at, '1 hour') AS s FROM s.t", "other than in a plain GROUP BY"),
-        (
-            "SELECT session_window.end FROM s.t JOIN s.u ON t.k = u.k GROUP BY session_window(at, '1 hour')",
-            "over a join",
-        ),
         (
             "SELECT window(at, '1 hour') AS a, window(at, '2 hours') AS b FROM s.t",
             "a second window of time",
@@ -77,6 +72,13 @@ def test_overlapping_windows_make_a_row_for_each() -> None:
 def test_what_is_refused(sql: str, reason: str) -> None:
     with pytest.raises((ViewError, UnsupportedError), match=reason):
         _view(sql)
+
+
+def test_sessions_over_a_join_are_recomputed() -> None:
+    view = _view(
+        "SELECT session_window.end FROM s.t JOIN s.u ON t.k = u.k GROUP BY session_window(at, '1 hour')"
+    )
+    assert view.root.method == "full"
 
 
 def test_functions_of_keys_that_only_spark_knows() -> None:

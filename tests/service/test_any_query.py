@@ -192,8 +192,31 @@ TIME_WINDOWS = {
 }
 """Spark's windows of time, and the same by numbers; texts that other parsers read differently."""
 
+RECOMPUTED = {
+    "below": """WITH RECURSIVE r(id, top, depth) AS (
+            SELECT product_id, product_id, 0 FROM shop.product
+            UNION ALL SELECT p.product_id, r.top, r.depth + 1 FROM shop.product p
+                JOIN r ON p.parent_id = r.id WHERE r.depth < 2)
+        SELECT top, id, depth FROM r""",
+    "sold_below": """WITH RECURSIVE r AS (
+            SELECT product_id AS id, product_id AS top, 0 AS depth FROM shop.product
+            UNION ALL SELECT p.product_id, r.top, r.depth + 1 FROM shop.product p
+                JOIN r ON p.parent_id = r.id WHERE r.depth < 2),
+        sold AS (SELECT product_id, sum(amount) AS total FROM shop.sales GROUP BY product_id)
+        SELECT r.top, sum(sold.total) AS total, count(*) AS n FROM r
+        JOIN sold ON sold.product_id = r.id GROUP BY r.top""",
+    "asked": """SELECT c.cust_id, s.sale_id, p.product_id FROM crm.customer c
+        LEFT JOIN shop.sales s ON s.cust_id = c.cust_id
+        RIGHT JOIN shop.product p ON p.product_id = c.cust_id
+            AND s.product_id IN (SELECT parent_id FROM shop.product)""",
+}
 
-@pytest.mark.parametrize("views", [JOINS, GROUPS, DEPENDENT], ids=["joins", "groups", "dependent"])
+
+@pytest.mark.parametrize(
+    "views",
+    [JOINS, GROUPS, DEPENDENT, RECOMPUTED],
+    ids=["joins", "groups", "dependent", "recomputed"],
+)
 def test_oracle_every_csn(shop: Shop, spark: SparkSession, views: dict[str, str]) -> None:
     shop.views = views
     _check(shop, spark, views)

@@ -9,7 +9,10 @@ import pytest
 
 from rollview.algebra import costs
 from rollview.algebra.relation import Table
+from rollview.errors import InputError
 from rollview.planning import parse_view
+from rollview.planning.parse import UNTYPED
+from rollview.service.definitions import ViewText, notices, parse_text
 from rollview.service.explain import explain
 from rollview.service.explain_parts import Size
 
@@ -17,6 +20,7 @@ TABLES = (
     Table("shop", "sales", ("sale_id", "cust_id", "product", "amount"), ("sale_id",)),
     Table("crm", "customer", ("cust_id", "state"), ("cust_id",)),
     Table("crm", "visit", ("cust_id", "day")),
+    Table("shop", "returns", ("sale_id",)),
 )
 JOIN = "shop.sales s JOIN crm.customer c ON s.cust_id = c.cust_id"
 TYPICAL = {
@@ -45,6 +49,12 @@ TYPICAL = {
             WHERE EXISTS (SELECT 1 FROM crm.visit v WHERE v.cust_id = c.cust_id)""",
         [("linear", []), ("counts", [])],
     ),
+    "a hierarchy": (
+        """WITH RECURSIVE chain AS (SELECT sale_id AS id FROM shop.returns UNION ALL
+                SELECT s.sale_id FROM shop.sales s JOIN chain c ON s.cust_id = c.id)
+            SELECT c.id, v.day FROM chain c JOIN crm.visit v ON v.cust_id = c.id""",
+        [("linear", []), ("full", ["FULL_PART"])],
+    ),
     "different rows": ("SELECT DISTINCT product FROM shop.sales", [("counts", [])]),
     "many outer joins": (
         """SELECT s.sale_id, a.day AS a, b.day AS b, c.day AS c FROM shop.sales s
@@ -70,6 +80,17 @@ def test_every_code_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "views.md").read_text("utf-8")
     codes = {value for name, value in vars(costs).items() if name.isupper()}
     assert codes == set(re.findall(r"^\| `([A-Z_]+)` \|", page, re.MULTILINE))
+
+
+def test_a_part_that_is_recomputed_is_announced_and_can_be_forbidden() -> None:
+    text = TYPICAL["a hierarchy"][0]
+    (notice,) = notices(parse_view(text, TABLES, "v"))
+    assert "WITH RECURSIVE" in notice and "recomputed" in notice
+    said = "CREATE MATERIALIZED VIEW v TBLPROPERTIES ('rollview.refresh' = 'incremental') AS "
+    tables = {table.qualified: table for table in TABLES}
+    parse_text(ViewText(Path("v.sql"), "v", said + TYPICAL["visitors"][0], ()), tables, UNTYPED)
+    with pytest.raises(InputError, match="WITH RECURSIVE: "):
+        parse_text(ViewText(Path("v.sql"), "v", said + text, ()), tables, UNTYPED)
 
 
 def test_who_is_read_and_asked() -> None:

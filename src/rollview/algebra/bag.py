@@ -12,7 +12,7 @@ for `net_effect`):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import add, itemgetter
 from typing import Any, Protocol, Self
@@ -87,6 +87,18 @@ class Bag(Protocol):
 
     def generated(self, generator: Expression, names: Sequence[str]) -> Self:
         """Each row as often as a generator makes something of it, with that in further columns."""
+
+    def queried(
+        self,
+        sql: str,
+        tables: Mapping[str, tuple[Expression, Sequence[Output]]],
+        names: Sequence[str],
+        extra: Sequence[str],
+    ) -> Self:
+        """The answer of a query, under these names, for every combination of the `extra` columns on its own.
+
+        `tables` says which rows of a net bag without negative counts each table has, and which columns.
+        """
 
     def net_effect(self) -> Self:
         """φ: counts added up per row, zeros dropped."""
@@ -278,6 +290,15 @@ class MemoryBag:
 
     def generated(self, generator: Expression, names: Sequence[str]) -> MemoryBag:
         raise UnsupportedError(f"{', '.join(names)}: {to_sql(generator)} is computed by Spark alone")
+
+    def queried(
+        self,
+        sql: str,
+        tables: Mapping[str, tuple[Expression, Sequence[Output]]],  # noqa: ARG002
+        names: Sequence[str],  # noqa: ARG002
+        extra: Sequence[str],  # noqa: ARG002
+    ) -> MemoryBag:
+        raise UnsupportedError(f"queries are computed by Spark alone: {sql}")
 
     def net_effect(self) -> MemoryBag:
         return self

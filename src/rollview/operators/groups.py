@@ -26,7 +26,7 @@ from rollview.algebra.functions.averages import MOST_DIGITS, average_of
 from rollview.operators.grouped_values import REAL
 from rollview.operators.translation import SelectItem, Translation
 from rollview.sql.functions import function_name, is_aggregate
-from rollview.sql.place import DIALECT, mistake, refusal
+from rollview.sql.place import DIALECT, beyond, mistake, refusal
 from rollview.sql.scalar import scalar
 from rollview.sql.scope import Scope
 
@@ -123,7 +123,7 @@ class SumGroups:
         precision, scale = map(int, decimal.groups())
         if scale > MOST_DIGITS:
             construct = f"AVG of decimals with more than {MOST_DIGITS} digits behind the point"
-            raise refusal(node, construct, hint=f"AVG(CAST(x AS DECIMAL(38,{MOST_DIGITS})))")
+            raise beyond(node, construct, hint=f"AVG(CAST(x AS DECIMAL(38,{MOST_DIGITS})))")
         return call(average_of(precision, scale), Column(total), Column(count))
 
 
@@ -149,7 +149,7 @@ class ValueGroups(SumGroups):
 
     def _measured(self, node: exp.Expr) -> Expression:
         """The function over stored values."""
-        self._check_order(node)
+        check_order(node)
         plain = self._plain(node)
         if plain is not None:
             return plain
@@ -212,32 +212,34 @@ class ValueGroups(SumGroups):
             self.arguments[argument] = self.keys.get(argument, f"arg_{len(self.arguments) + 1}")
         return self.arguments[argument]
 
-    def _check_order(self, node: exp.Expr) -> None:
-        """Refuses functions that depend on the order of rows, unless something orders them."""
-        inner, is_ordered = node, False
-        while isinstance(inner, exp.Filter | exp.WithinGroup):
-            is_ordered |= isinstance(inner, exp.WithinGroup)
-            inner = inner.this
-        is_text = function_name(inner).upper() in ("LISTAGG", "STRING_AGG")
-        if is_ordered or not (is_text or isinstance(inner, _IN_ORDER)) or inner.find(exp.Order):
-            return
-        around = node.parent
-        if (
-            around is not None
-            and function_name(around).upper() in ("SORT_ARRAY", "ARRAY_SORT")
-            and isinstance(inner, _LISTS)
-        ):
-            return
-        name = inner.sql(dialect=DIALECT).partition("(")[0].upper()
-        hint = f"{name} gives another result whenever rows come in another order; "
-        other = "write WITHIN GROUP (ORDER BY …) behind it" if is_text else "use MIN or MAX, or max_by"
-        hint += "write sort_array around it" if isinstance(inner, _LISTS) else other
-        raise refusal(node, f"{name} without an order", hint=hint)
-
 
 _LISTS = (exp.ArrayAgg, exp.ArrayUniqueAgg)
-_IN_ORDER = (*_LISTS, exp.First, exp.Last, exp.AnyValue, exp.FirstValue, exp.LastValue, exp.GroupConcat)
+IN_ORDER = (*_LISTS, exp.First, exp.Last, exp.AnyValue, exp.FirstValue, exp.LastValue, exp.GroupConcat)
+"""Functions that depend on the order of rows."""
 _AROUND_VALUES = (
     *(exp.Filter, exp.Where, exp.WithinGroup, exp.Order, exp.Ordered, exp.Distinct),
     *(exp.IgnoreNulls, exp.RespectNulls),
 )
+
+
+def check_order(node: exp.Expr) -> None:
+    """Refuses functions that depend on the order of rows, unless something orders them."""
+    inner, is_ordered = node, False
+    while isinstance(inner, exp.Filter | exp.WithinGroup):
+        is_ordered |= isinstance(inner, exp.WithinGroup)
+        inner = inner.this
+    is_text = function_name(inner).upper() in ("LISTAGG", "STRING_AGG")
+    if is_ordered or not (is_text or isinstance(inner, IN_ORDER)) or inner.find(exp.Order):
+        return
+    around = node.parent
+    if (
+        around is not None
+        and function_name(around).upper() in ("SORT_ARRAY", "ARRAY_SORT")
+        and isinstance(inner, _LISTS)
+    ):
+        return
+    name = inner.sql(dialect=DIALECT).partition("(")[0].upper()
+    hint = f"{name} gives another result whenever rows come in another order; "
+    other = "write WITHIN GROUP (ORDER BY …) behind it" if is_text else "use MIN or MAX, or max_by"
+    hint += "write sort_array around it" if isinstance(inner, _LISTS) else other
+    raise refusal(node, f"{name} without an order", hint=hint)

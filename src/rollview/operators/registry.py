@@ -9,11 +9,12 @@ from rollview.operators.aggregate import Aggregate
 from rollview.operators.block import SelectProjectJoin
 from rollview.operators.generate import Generate
 from rollview.operators.multiset import Multiset
+from rollview.operators.recomputed import Recomputed
 from rollview.operators.translation import Operator
 from rollview.operators.union_all import UnionAll
 from rollview.operators.window import Window
 
-OPERATORS: list[Operator] = [Generate, Window, Aggregate, Multiset, UnionAll, SelectProjectJoin]
+OPERATORS: list[Operator] = [Recomputed, Generate, Window, Aggregate, Multiset, UnionAll, SelectProjectJoin]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ operator below another one becomes a stage, which the draft above it reads like 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from hashlib import sha256
@@ -28,6 +28,7 @@ from rollview.errors import UnsupportedError
 from rollview.operators.draft import Draft
 from rollview.operators.matching import Joined, joined
 from rollview.sql.aliased import aliased
+from rollview.sql.ctes import is_cte
 from rollview.sql.from_clause import FromSyntax
 from rollview.sql.generators import generated_first, with_generators_in_from
 from rollview.sql.grammar import Syntax, is_parenthesised
@@ -35,7 +36,7 @@ from rollview.sql.groups_apart import with_groups_apart
 from rollview.sql.laterals import without_laterals
 from rollview.sql.layers import has_window, is_grouped, layered
 from rollview.sql.outputs import bare, has_column_aliases, output_names, renamed, scope_of
-from rollview.sql.place import DIALECT, mistake, refusal
+from rollview.sql.place import DIALECT, NodeError, mistake, refusal, suppress_known_to_spark
 from rollview.sql.scalar import condition, scalar
 from rollview.sql.scope import Item, Scope, check_outputs, find_relation
 from rollview.sql.shorthands import (
@@ -94,6 +95,10 @@ class Operator(Protocol):
         """The tree of a query that it claims."""
 
 
+Instead = Callable[["exp.Expr", "Translation", NodeError], Node]
+"""What a query becomes that cannot be taken apart, because of an error."""
+
+
 @dataclass(frozen=True)
 class SelectItem:
     """An output column: its name, and its SQL or, where `*` was written, the column itself."""
@@ -132,7 +137,8 @@ class Translation:
     """From the syntax tree of a supported query to a view's tree, over these base tables.
 
     `stages` are those of the whole view; `types` has those of expressions that mattered. Outputs that nobody
-    reads by name need none (`named`): those of all but the first in a UNION ALL.
+    reads by name need none (`named`): those of all but the first in a UNION ALL. `instead` makes a node of a
+    query that Spark knows and the translation does not; without it, such a query is refused.
     """
 
     def __init__(
@@ -143,6 +149,7 @@ class Translation:
         types: Types,
         named: bool = True,
         stages: Stages | None = None,
+        instead: Instead | None = None,
     ) -> None:
         self._name = name
         self._tables = tuple(tables)
@@ -151,15 +158,30 @@ class Translation:
         self.types: dict[str, str] = {}
         self._named = named
         self._stages = Stages(name) if stages is None else stages
+        self._instead = instead
         self._aliases = 0
         self._used: set[str] | None = None
 
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """What the query may name."""
+        return self._tables
+
     def node(self, query: exp.Expr) -> Node:
-        """The tree of a whole query."""
+        """The tree of a whole query; what nobody can take apart is recomputed."""
         if not self._stages.tables:
-            self._stages.tables.extend(query.find_all(exp.Table, bfs=False))
-        query = self._simple(query)
-        return self._operator(query).translate(query, self)
+            named = query.find_all(exp.Table, bfs=False)
+            self._stages.tables.extend(table for table in named if not is_cte(table))
+        with suppress_known_to_spark() as faults:
+            simple = self._simple(query)
+            return self._operator(simple).translate(simple, self)
+        return self.recomputed(query, faults[0])
+
+    def recomputed(self, query: exp.Expr, fault: NodeError) -> Node:
+        """A query that is left to Spark as it is, because of something in it."""
+        if self._instead is None:
+            raise fault
+        return self._instead(query, self, fault)
 
     def _simple(self, query: exp.Expr) -> exp.Expr:
         """The query with one operator outermost, and no queries inside its expressions."""
@@ -210,7 +232,9 @@ class Translation:
         name = self._stages.name_of(sql, named)
         if known := self._stages.relations.get(name):
             return known
-        below = Translation(name, self._tables, self._operators, self._known_types, named, self._stages)
+        below = Translation(
+            name, self._tables, self._operators, self._known_types, named, self._stages, self._instead
+        )
         root = below.node(query)
         stage = View(name, root, sql, stages=below.used_stages(root), types=below.types)
         types = self._known_types.of_stage(stage)

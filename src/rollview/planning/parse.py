@@ -16,18 +16,29 @@ import sqlglot
 from sqlglot import TokenType, exp
 from sqlglot.errors import ParseError, TokenError
 
+from rollview.algebra.node import Node
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View, is_stage
 from rollview.errors import ViewError
+from rollview.operators.recomputed import Recomputed
 from rollview.operators.registry import OPERATORS
 from rollview.operators.translation import Translation, Types, Untyped
 from rollview.planning.properties import read_properties
 from rollview.planning.starred import starred
-from rollview.sql.ctes import without_ctes
+from rollview.sql.ctes import is_cte, without_ctes
 from rollview.sql.grammar import check_supported, whole_syntax
 from rollview.sql.idle import without_idle_clauses
 from rollview.sql.pivots import without_pivots
-from rollview.sql.place import DIALECT, NodeError, Text, line_at, mistake, place_at, refusal
+from rollview.sql.place import (
+    DIALECT,
+    NodeError,
+    Text,
+    line_at,
+    mistake,
+    place_at,
+    refusal,
+    suppress_known_to_spark,
+)
 from rollview.sql.splice import start_of_query
 from rollview.sql.time_windows import without_time_windows
 from rollview.sql.total_order import open_orders, with_choices, with_marks, with_total_orders
@@ -81,11 +92,11 @@ def _exact(sql: str, tables: tuple[Table, ...], name: str) -> str:
 def _parse(sql: str, tables: tuple[Table, ...], name: str, types: Types) -> View:
     statement = _statement(sql)
     try:
-        query = _plain_query(statement, tables)
         created = isinstance(statement, exp.Create)
         name = _name_of(statement) if created else name or "view"
-        translation = Translation(name, tables, OPERATORS, types, named=not is_stage(name))
-        root = translation.node(query)
+        named = not is_stage(name)
+        translation = Translation(name, tables, OPERATORS, types, named, instead=Recomputed.instead)
+        root = _root(statement, translation)
         view = View(name, root, sql.strip(), stages=translation.used_stages(root), types=translation.types)
         if not isinstance(statement, exp.Create):
             return view
@@ -95,6 +106,13 @@ def _parse(sql: str, tables: tuple[Table, ...], name: str, types: Types) -> View
         raise Text(sql).located(fault) from None
     except RecursionError:
         raise _too_deep() from None
+
+
+def _root(statement: exp.Expr, translation: Translation) -> Node:
+    with suppress_known_to_spark() as faults:
+        return translation.node(_plain_query(statement, translation.tables))
+    # It did not get as far as to be translated.
+    return translation.recomputed(without_ctes(with_names(_query(statement))), faults[0])
 
 
 def _plain_query(statement: exp.Expr, tables: tuple[Table, ...]) -> exp.Expr:
@@ -117,7 +135,8 @@ def referenced_names(sql: str) -> tuple[str, ...]:
 
     Names are case-insensitive. Nothing is looked up, so that views can be put in order before that.
     """
-    return _names(_checked_query(sql).find_all(exp.Table, bfs=False))
+    tables = _checked_query(sql).find_all(exp.Table, bfs=False)
+    return _names(table for table in tables if not is_cte(table) and not isinstance(table.this, exp.Func))
 
 
 def starred_names(sql: str) -> tuple[str, ...]:
@@ -130,9 +149,12 @@ def _names(tables: Iterable[exp.Table]) -> tuple[str, ...]:
 
 
 def _checked_query(sql: str) -> exp.Expr:
+    statement = _statement(sql)
     try:
-        query = without_ctes(without_values(without_idle_clauses(_query(_statement(sql)))))
-        _check(query)
+        query = without_ctes(without_idle_clauses(_query(statement)))
+        with suppress_known_to_spark():
+            query = without_values(query)
+            _check(query)
     except NodeError as fault:
         raise Text(sql).located(fault) from None
     except RecursionError:

@@ -12,6 +12,7 @@ from pathlib import Path
 from re import IGNORECASE
 from re import compile as pattern
 
+from rollview.algebra.costs import Cost
 from rollview.algebra.levels import Level
 from rollview.algebra.relation import Table
 from rollview.algebra.view import STAGE_MARK, View, is_stage
@@ -160,7 +161,15 @@ def notices(view: View) -> list[str]:
     if not is_stage(view.name):
         for text, name in names_given(view.sql).items():
             found.append(f"view {view.name}: the column {text} has no name of its own, and is called {name}")
+        found += [f"view {view.name}: {cost.sentence}" for cost in _recomputed(view)]
     return found
+
+
+def _recomputed(view: View) -> Iterator[Cost]:
+    """What is recomputed as a whole at every change, and why."""
+    for part in view.parts:
+        if part.root.method == "full":
+            yield from part.root.costs
 
 
 def is_full(view: View) -> bool:
@@ -209,6 +218,10 @@ def _check_properties(view: View) -> None:
     if refresh == "incremental" and policy == "snapshot":
         message = "rollview.refresh is incremental, but the policy snapshot recomputes the view"
         raise InputError(message, subject=refresh, hint="leave one of both out")
+    whole = next((cost for cost in _recomputed(view)), None)
+    if refresh == "incremental" and whole is not None:
+        message = f"rollview.refresh is incremental, but {whole.sentence}"
+        raise InputError(message, subject=refresh, hint=whole.suggestion)
     for key, value in view.properties.items():
         if (
             key.startswith("rollview.interval")

@@ -9,6 +9,7 @@ cost no job. Counts need not be net in between. Laws: as in `algebra.bag`, up to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
@@ -16,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from rollview.algebra.bag import COUNT, Output, before_it, keep
-from rollview.algebra.expression import Column, Expression, Row, call, conjunction, to_sql
+from rollview.algebra.expression import Column, Expression, Literal, Row, call, conjunction, to_sql
 from rollview.rows import Rows
 from rollview.spark import driver_side
+from rollview.spark.answered import answered
 from rollview.spark.driver_condition import evaluate_condition
 from rollview.spark.scan import frame_of
 from rollview.spark.weigh import sums_of
@@ -201,6 +203,42 @@ class SparkBag:
     def generated(self, generator: Expression, names: Sequence[str]) -> SparkBag:
         made = f.expr(to_sql(generator)).alias(*names)
         return SparkBag(self.frame.select(*_kept(self.columns), made, f.col(COUNT)))
+
+    def queried(
+        self,
+        sql: str,
+        tables: Mapping[str, tuple[Expression, Sequence[Output]]],
+        names: Sequence[str],
+        extra: Sequence[str],
+    ) -> SparkBag:
+        whole = self.computed()
+        points = whole.frame.select(*_kept(extra)).distinct().collect() if extra else [()]
+        answers = [
+            whole._answer(sql, tables, names, dict(zip(extra, point, strict=True))) for point in points
+        ]
+        if not answers:
+            return whole._answer(sql, tables, names, dict.fromkeys(extra)).select(Literal(False))
+        return reduce(lambda left, right: left.plus(right), answers)
+
+    def _answer(
+        self,
+        sql: str,
+        tables: Mapping[str, tuple[Expression, Sequence[Output]]],
+        names: Sequence[str],
+        point: Mapping[str, int | None],
+    ) -> SparkBag:
+        """The answer of a query over those rows that are of one point."""
+        here = conjunction(tuple(call("<=>", Column(name), Literal(csn)) for name, csn in point.items()))
+        rows = self.select(here) if point else self
+        frames = {
+            name: rows.select(condition).project(outputs).expanded_frame()
+            for name, (condition, outputs) in tables.items()
+        }
+        with answered(self._spark, sql, frames) as answer:
+            shown = answer.toDF(*names)
+            fixed = [f.lit(value).alias(name) for name, value in point.items()]
+            bag = SparkBag(shown.select(*_kept(names), *fixed, f.lit(1).cast("bigint").alias(COUNT)))
+            return bag.computed() if point else bag
 
     def _in_order(self, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
         """Rows in an order of their own where sums depend on it: those of floating-point numbers do."""

@@ -13,7 +13,7 @@ from rollview.sql.aliased import aliased
 from rollview.sql.domains import free_columns, names, own_columns
 from rollview.sql.layers import column, own
 from rollview.sql.outputs import scope_of
-from rollview.sql.place import refusal
+from rollview.sql.place import beyond, refusal
 from rollview.sql.scope import Scope
 
 
@@ -63,7 +63,7 @@ def _item_of(select: exp.Select, place: int, aliases: set[str]) -> exp.Expr:
     item = items[number]
     is_plain = isinstance(item, exp.Table | exp.Subquery) and not item.args.get("joins")
     if (aliases and not owners) or not is_plain or _is_filled(number, joins[:place]):
-        raise refusal(join.args["on"], f"this subquery in ON of a {join.args['side']} JOIN", hint=hint)
+        raise beyond(join.args["on"], f"this subquery in ON of a {join.args['side']} JOIN", hint=hint)
     return item
 
 

@@ -7,31 +7,75 @@ from typing import cast
 
 from sqlglot import exp
 
-from rollview.sql.place import refusal
-
 _Known = Mapping[str, exp.Subquery]
+
+_ALONE = {"with_", "expressions", "from_"}
+
+
+def is_recursive(query: exp.Expr) -> bool:
+    """Whether a query has a WITH RECURSIVE of its own."""
+    own = query.args.get("with_")
+    return own is not None and bool(own.args.get("recursive"))
 
 
 def without_ctes(query: exp.Expr) -> exp.Expr:
-    """The query with a subquery for every name that a WITH gives; the same object where there is none."""
+    """The query with a subquery for every name that a WITH gives; the same object where there is none.
+
+    What is recursive becomes a query of its own, which has nothing but its WITH RECURSIVE.
+    """
     return _expanded(query.copy(), {}) if query.find(exp.With) else query
 
 
 def _expanded(query: exp.Expr, known: _Known) -> exp.Expr:
     """Expands names inside out: a WITH is seen by what follows in it, and by the query it belongs to."""
     own = query.args.get("with_")
-    if own is not None:
-        if own.args.get("recursive"):
-            raise refusal(own, "WITH RECURSIVE")
+    if own is not None and not _is_alone(query):
         query.set("with_", None)
         for cte in own.expressions:
-            known = {**known, cte.alias.lower(): _named(cte, known)}
+            of_itself = own.args.get("recursive") and any(map(_is_itself, cte.find_all(exp.Table)))
+            meant = _recursive(cte, known) if of_itself else _named(cte, known)
+            known = {**known, cte.alias.lower(): meant}
     for node in list(_own_nodes(query)):
         if isinstance(node, exp.Table):
             _replace(node, known)
         else:
             node.replace(_expanded(node, known))
     return query
+
+
+def _is_alone(query: exp.Expr) -> bool:
+    """Whether a query is nothing but columns of its own WITH RECURSIVE."""
+    if not is_recursive(query) or {name for name, value in query.args.items() if value} != _ALONE:
+        return False
+    names = [each.alias.lower() for each in query.args["with_"].expressions]
+    item = query.args["from_"].this
+    columns = all(isinstance(each.unalias(), exp.Star | exp.Column) for each in query.expressions)
+    is_plain = isinstance(item, exp.Table) and not item.args.get("joins")
+    return columns and is_plain and [item.name.lower()] == names
+
+
+def _is_itself(table: exp.Table) -> bool:
+    """Whether a table inside of a WITH is the one that the WITH defines."""
+    around = table.find_ancestor(exp.CTE)
+    while around is not None:
+        if not table.db and table.name.lower() == around.alias.lower():
+            return True
+        around = around.find_ancestor(exp.CTE)
+    return False
+
+
+def _recursive(cte: exp.CTE, known: _Known) -> exp.Subquery:
+    """All columns of a recursive WITH, in which other names are written out."""
+    cte = cte.copy()
+    others = {name: query for name, query in known.items() if name != cte.alias.lower()}
+    cte.set("this", _expanded(cte.this, others))
+    own = exp.to_identifier(cte.alias, quoted=True)
+    all_rows = exp.Select(
+        with_=exp.With(recursive=True, expressions=[cte]),
+        expressions=[exp.Star()],
+        from_=exp.From(this=exp.Table(this=own)),
+    )
+    return exp.Subquery(this=all_rows, alias=exp.TableAlias(this=own.copy()))
 
 
 def _own_nodes(query: exp.Expr) -> list[exp.Expr]:
@@ -76,6 +120,20 @@ def _replace(table: exp.Table, known: _Known) -> None:
     table.replace(subquery)
 
 
+def with_anchors_alone(query: exp.Expr) -> exp.Expr:
+    """A query that has the same columns, without recursion: of each UNION the first part alone."""
+    if not is_recursive(query):
+        return query
+    query = query.copy()
+    for cte in query.args["with_"].expressions:
+        first: exp.Expr = cte.this
+        while isinstance(first, exp.SetOperation | exp.Subquery):
+            first = first.this
+        cte.set("this", first)
+    query.args["with_"].set("recursive", False)
+    return without_ctes(query)
+
+
 def is_cte(table: exp.Table) -> bool:
     """Whether a name after FROM is one that a WITH around it gives."""
     if table.db:
@@ -83,8 +141,9 @@ def is_cte(table: exp.Table) -> bool:
     name, node = table.name.lower(), cast(exp.Expr, table)
     while (parent := node.parent) is not None:
         if isinstance(parent, exp.With) and parent.parent is not None:
-            # Inside of a WITH, only what stands before is known.
+            # Inside of a WITH, only what stands before is known; what is recursive knows itself.
             place = next(n for n, each in enumerate(parent.expressions) if each is node)
+            place += bool(parent.args.get("recursive"))
             if name in [each.alias.lower() for each in parent.expressions[:place]]:
                 return True
             node = parent.parent

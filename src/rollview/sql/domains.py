@@ -20,7 +20,7 @@ from rollview.sql.conjuncts import written_conjuncts
 from rollview.sql.from_clause import FromSyntax
 from rollview.sql.layers import column, first_rows, having_above, is_grouped, own
 from rollview.sql.outputs import bare, output_names, scope_of
-from rollview.sql.place import NodeError, refusal
+from rollview.sql.place import NodeError, beyond
 from rollview.sql.scope import Scope, Visible
 from rollview.sql.shorthands import with_aliases_written_out, with_stars_written_out, with_windows_written_out
 
@@ -91,7 +91,7 @@ def over_domain(query: exp.Expr, around: Around) -> OverDomain:
     query = _written_out(bare(query), around.tables)
     places = around.named_by(query)
     if around.syntax is None:
-        raise refusal(places[0] if places else query, "a correlated query beside LATERAL VIEW")
+        raise beyond(places[0] if places else query, "a correlated query beside LATERAL VIEW")
     columns: dict[str, Visible] = {}
     prefix = outer_prefix(query)
     for place in places:
@@ -167,7 +167,7 @@ class _Over:
                 query.set(side, self.query(query.args[side]))
             return query
         if not isinstance(query, exp.Select):
-            raise refusal(query, "a correlated query of this kind")
+            raise beyond(query, "a correlated query of this kind")
         if query.args.get("having") and not query.args.get("group"):
             query = having_above(query, self._names)
         return self._select(query)
@@ -210,7 +210,7 @@ class _Over:
         if any(join.args.get("side") in ("RIGHT", "FULL") for join in joins):
             inside = next((each for each in (clause, *joins) if _names_domain(each)), None)
             if inside is not None:
-                raise refusal(inside, "a correlated column in FROM beside a RIGHT or FULL JOIN")
+                raise beyond(inside, "a correlated column in FROM beside a RIGHT or FULL JOIN")
             select.set("joins", [*joins, exp.Join(this=domain, kind="CROSS")])
             return
         joins = [exp.Join(this=clause.this, kind="CROSS"), *joins] if clause is not None else []

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sqlglot import exp
 
 from rollview.sql.aliased import aliased
-from rollview.sql.place import DIALECT, refusal
+from rollview.sql.place import DIALECT, beyond, refusal
 from rollview.sql.scope import Scope
 
 _NAMES = {
@@ -115,7 +115,7 @@ def generated_first(select: exp.Select, scope: Scope) -> exp.Select:
     items = []
     for item in outer.expressions:
         if item.is_star:
-            raise refusal(item, "* with LATERAL VIEW and groups or windows", hint="name the columns")
+            raise beyond(item, "* with LATERAL VIEW and groups or windows", hint="name the columns")
         items.append(item if item.alias else aliased(item.copy(), item.alias_or_name, quoted=True))
     outer.set("expressions", items)
     for argument in ("expressions", "group", "having", "order", "windows"):

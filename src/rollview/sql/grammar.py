@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from sqlglot import exp
 
 from rollview.sql.cast import check_cast
+from rollview.sql.ctes import is_recursive
 from rollview.sql.functions import FUNCTIONS, IGNORED, unstable_hint
-from rollview.sql.place import DIALECT, NodeError, refusal
+from rollview.sql.place import DIALECT, NodeError, beyond, refusal
 
 _BINARY = ("this", "expression")
 
@@ -126,7 +127,10 @@ def whole_syntax(parts: Iterable[Syntax]) -> Syntax:
 
 def check_supported(query: exp.Expr, syntax: Syntax) -> None:
     """Refuses the first construct that is not listed, if there is one."""
-    for node in query.walk(bfs=False):
+    for node in query.walk(bfs=False, prune=is_recursive):
+        if is_recursive(node):
+            check_stable(node)
+            continue
         if isinstance(node, exp.Subquery) and node.alias:
             _check_alias(node)
         if isinstance(node, exp.Cast):
@@ -143,6 +147,15 @@ def check_supported(query: exp.Expr, syntax: Syntax) -> None:
                 continue
             if value and name not in allowed:
                 raise _refused_argument(node, name, value)
+
+
+def check_stable(query: exp.Expr) -> None:
+    """Refuses what gives another answer each time, in a query that is left to Spark as it is."""
+    for node in query.walk(bfs=False):
+        if hint := unstable_hint(_function_name(node)):
+            raise refusal(node, _construct(node), hint=hint)
+        if isinstance(node, exp.TableSample | exp.QueryTransform):
+            raise refusal(node, _construct(node))
 
 
 def is_read(node: exp.Expr) -> bool:
@@ -174,7 +187,7 @@ _PASSED_KINDS = (
 
 def _check_alias(node: exp.Subquery) -> None:
     if is_parenthesised(node):
-        raise refusal(node.args["alias"], "an alias of joined relations")
+        raise beyond(node.args["alias"], "an alias of joined relations")
     if not isinstance(node.parent, exp.From | exp.Join):
         raise refusal(node.args["alias"], "an alias of a query inside parentheses")
 
@@ -198,6 +211,8 @@ def _refused_argument(node: exp.Expr, name: str, value: object) -> NodeError:
 def _refused(node: exp.Expr) -> NodeError:
     # The first words of a set operation are its left side; the right side is nearer to the operator.
     at = node.expression if isinstance(node, exp.SetOperation) else node
+    if isinstance(node, exp.Collate):
+        return beyond(node, _construct(node))
     return refusal(at, _construct(node), hint=unstable_hint(_function_name(node)))
 
 

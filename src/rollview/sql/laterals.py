@@ -16,7 +16,7 @@ from rollview.sql.generators import is_generator
 from rollview.sql.layers import column, own
 from rollview.sql.one_row import has_one_row
 from rollview.sql.outputs import bare, output_names, renamed, scope_of
-from rollview.sql.place import refusal
+from rollview.sql.place import beyond, refusal
 from rollview.sql.shorthands import with_stars_written_out
 
 
@@ -98,7 +98,7 @@ def _generators_last(select: exp.Select) -> None:
         on = join.args.get("on")
         if on is not None and on != exp.true():
             if join.args.get("side"):
-                raise refusal(on, "ON behind a generator in a LEFT JOIN", hint="ask for it in a query around")
+                raise beyond(on, "ON behind a generator in a LEFT JOIN", hint="ask for it in a query around")
             select.where(on, append=True, copy=False)
         view = join.this.copy()
         view.set("view", True)
@@ -106,7 +106,7 @@ def _generators_last(select: exp.Select) -> None:
         generators.insert(0, view)
     early = next((join for join in joins if is_generator(join.this.this)), None)
     if early is not None:
-        raise refusal(early.this, "a join behind a generator", hint="put the generator last in FROM")
+        raise beyond(early.this, "a join behind a generator", hint="put the generator last in FROM")
     select.set("joins", joins)
     if generators:
         select.set("laterals", [*generators, *(select.args.get("laterals") or [])])

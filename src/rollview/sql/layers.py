@@ -14,7 +14,7 @@ from sqlglot import exp
 from rollview.sql.aliased import aliased
 from rollview.sql.functions import is_aggregate
 from rollview.sql.grouping_sets import by_set, has_grouping_sets, is_grouping, keys_of_sets
-from rollview.sql.place import DIALECT, mistake, refusal
+from rollview.sql.place import DIALECT, beyond, mistake, refusal
 
 OutputNames = Callable[[exp.Expr], tuple[str, ...]]
 """The names of a query's columns, `*` expanded; columns that have no name get one."""
@@ -354,7 +354,7 @@ def _number(query: exp.Expr, argument: str) -> int | None:
         return None
     value = node.args.get("expression")
     if not isinstance(value, exp.Literal) or value.is_string or not value.name.isdigit():
-        raise refusal(node, f"{argument.upper()} other than a number")
+        raise beyond(node, f"{argument.upper()} other than a number")
     return int(value.name)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from sqlglot import exp
 
 from rollview.algebra.relation import Table
+from rollview.sql.ctes import with_anchors_alone
 from rollview.sql.generators import generated_names, is_generator
 from rollview.sql.grammar import is_parenthesised
 from rollview.sql.place import mistake
@@ -41,9 +42,9 @@ def renamed(item: exp.Expr, names: Sequence[str]) -> Sequence[str]:
 
 def output_names(query: exp.Expr, tables: Tables) -> tuple[str, ...]:
     """The names of a query's columns; a column that has none is called after its place."""
-    query = bare(query)
+    query = with_anchors_alone(bare(query))
     while isinstance(query, exp.SetOperation):
-        query = bare(query.this)
+        query = with_anchors_alone(bare(query.this))
     if not isinstance(query, exp.Select):
         return ()
     scope = scope_of(query, tables) if any(item.is_star for item in query.expressions) else Scope()

@@ -10,7 +10,7 @@ from rollview.algebra.relation import Table
 from rollview.sql.aliased import aliased
 from rollview.sql.layers import column
 from rollview.sql.outputs import output_names
-from rollview.sql.place import refusal
+from rollview.sql.place import beyond, refusal
 from rollview.sql.scope import find_relation
 from rollview.sql.unions import union_all
 
@@ -51,7 +51,7 @@ def _as_query(item: exp.Table | exp.Subquery, tables: tuple[Table, ...]) -> exp.
         else output_names(below.this, tables)
     )
     if len(pivot.args["fields"]) != 1 or isinstance(pivot.args["fields"][0].this, exp.Tuple):
-        raise refusal(pivot, "PIVOT or UNPIVOT of several columns at once")
+        raise beyond(pivot, "PIVOT or UNPIVOT of several columns at once")
     made = (_unpivoted if pivot.args.get("unpivot") else _pivoted)(pivot, below, names)
     alias = pivot.args.get("alias") or item.args.get("alias")
     whole = exp.Subquery(this=made, alias=alias.copy() if alias is not None else None)
@@ -89,7 +89,7 @@ def _unpivoted(pivot: exp.Pivot, below: exp.Expr, names: Sequence[str]) -> exp.E
     """A row for each of the columns, with its name and its value; without NULLs unless they are asked for."""
     field = pivot.args["fields"][0]
     if len(pivot.expressions) != 1 or any(isinstance(_bare(each), exp.Tuple) for each in field.expressions):
-        raise refusal(pivot, "UNPIVOT of several columns at once")
+        raise beyond(pivot, "UNPIVOT of several columns at once")
     taken = {_bare(each).name.lower() for each in field.expressions}
     rest = [aliased(column(name), name, quoted=True) for name in names if name.lower() not in taken]
     parts = []

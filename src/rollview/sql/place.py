@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from sqlglot import exp, tokenize
 
@@ -20,13 +21,19 @@ DIALECT = SparkGrammar
 
 
 class NodeError(Exception):
-    """Something is wrong with a node; `words` are keywords that show its place best."""
+    """Something is wrong with a node; `words` are keywords that show its place best.
 
-    def __init__(self, node: exp.Expr, error: ViewError, words: Iterable[str] = ()) -> None:
+    What only the translation does not know has `is_known_to_spark`: it can be recomputed as a whole.
+    """
+
+    def __init__(
+        self, node: exp.Expr, error: ViewError, words: Iterable[str] = (), is_known_to_spark: bool = False
+    ) -> None:
         super().__init__(error.message)
         self.node = node
         self.error = error
         self.words = tuple(words)
+        self.is_known_to_spark = is_known_to_spark
 
 
 def mistake(node: exp.Expr, message: str, *, subject: str = "", hint: str = "") -> NodeError:
@@ -35,9 +42,27 @@ def mistake(node: exp.Expr, message: str, *, subject: str = "", hint: str = "") 
 
 
 def refusal(node: exp.Expr, construct: str, *, hint: str = "") -> NodeError:
-    """The SQL is right, but the construct cannot be maintained yet."""
+    """The SQL may be right, but the construct cannot be part of a view."""
     error = UnsupportedError(f"{construct} is not supported yet", subject=construct, hint=hint)
     return NodeError(node, error, re.findall(r"\b[A-Z_]{2,}\b", construct))
+
+
+def beyond(node: exp.Expr, construct: str, *, hint: str = "") -> NodeError:
+    """Spark knows the construct, but the translation does not: it cannot be maintained incrementally."""
+    refused = refusal(node, construct, hint=hint)
+    return NodeError(node, refused.error, refused.words, is_known_to_spark=True)
+
+
+@contextmanager
+def suppress_known_to_spark() -> Iterator[list[NodeError]]:
+    """Goes on behind the block where something in it is beyond the translation; that is in the list."""
+    faults: list[NodeError] = []
+    try:
+        yield faults
+    except NodeError as fault:
+        if not fault.is_known_to_spark:
+            raise
+        faults.append(fault)
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from rollview.sql.aliased import aliased
 from rollview.sql.layers import changed, own
-from rollview.sql.place import DIALECT, mistake, refusal
+from rollview.sql.place import DIALECT, beyond, mistake, refusal
 
 _WINDOW, _SESSION, _END = "window", "session_window", "window_time"
 _STEP, _BEFORE, _NUMBER = "_step", "_moment_before", "_session"
@@ -109,7 +109,7 @@ def _windows(select: exp.Select, call: exp.Expr, moment: exp.Expr, durations: li
     else:
         steps = -(-length // slide)
         if steps > _MOST_STEPS:
-            raise refusal(call, f"a row in {steps:,} windows")
+            raise beyond(call, f"a row in {steps:,} windows")
         _add_steps(select, steps)
         start = _sql(f"({{0}} - ({since} + {_STEP} * {slide}L) * {_MICROSECOND})", moment)
         _and_where(select, _sql(f"{since} + {_STEP} * {slide}L < {length}L", moment))
@@ -134,9 +134,9 @@ def _sessions(select: exp.Select, call: exp.Expr, moment: exp.Expr, durations: l
         raise mistake(call, "session_window needs a moment and a duration, no more", subject=_SESSION)
     group, source = select.args.get("group"), select.args.get("from_")
     if group is None or any(value for name, value in group.args.items() if name != "expressions"):
-        raise refusal(call, "session_window other than in a plain GROUP BY")
+        raise beyond(call, "session_window other than in a plain GROUP BY")
     if source is None or select.args.get("joins") or select.args.get("laterals"):
-        raise refusal(call, "session_window over a join", hint="put the join into a subquery in FROM")
+        raise beyond(call, "session_window over a join", hint="put the join into a subquery in FROM")
     whole = call.sql(dialect=DIALECT)
     keys = [each for each in group.expressions if _text(each) != whole]
     _and_where(select, _sql("{0} IS NOT NULL", moment))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from rollview.sql.aliased import aliased
-from rollview.sql.place import mistake, refusal
+from rollview.sql.place import beyond, mistake, refusal
 from rollview.sql.unions import union_all
 
 _MOST_ARGUMENTS = 3
@@ -46,7 +46,7 @@ def _as_values(node: exp.Table) -> exp.Values:
         raise refusal(function, "range other than of whole numbers", hint="range(start, end, step)")
     found = range(*(each for each in numbers if each is not None))
     if not 0 < len(found) <= _MOST_ROWS:
-        raise refusal(function, f"range with {len(found):,} rows", hint=f"1 to {_MOST_ROWS:,} are")
+        raise beyond(function, f"range with {len(found):,} rows", hint=f"1 to {_MOST_ROWS:,} are")
     rows = [exp.Tuple(expressions=[exp.cast(exp.Literal.number(each), "BIGINT")]) for each in found]
     given = node.args.get("alias")
     alias = given.copy() if given is not None else exp.TableAlias(this=exp.to_identifier("range"))
