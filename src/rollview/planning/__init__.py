@@ -8,6 +8,7 @@ from rollview.planning.parse import (
     parse_view,
     referenced_names,
     starred_names,
+    unknown_functions,
     view_name,
 )
 from rollview.planning.render import render
@@ -21,5 +22,6 @@ __all__ = [
     "referenced_names",
     "render",
     "starred_names",
+    "unknown_functions",
     "view_name",
 ]

@@ -162,6 +162,12 @@ def _checked_query(sql: str) -> exp.Expr:
     return query
 
 
+def unknown_functions(sql: str) -> tuple[str, ...]:
+    """The functions in a view that the parser does not know: Spark's, or somebody's."""
+    found = (each.name for each in _query(_statement(sql)).find_all(exp.Anonymous))
+    return tuple(dict.fromkeys(found))
+
+
 def has_idle_order(sql: str) -> bool:
     """Whether the view says ORDER BY without LIMIT: a stored view has no order, so that it has no effect."""
     query = _query(_statement(sql))

@@ -26,6 +26,7 @@ from rollview.service.definitions import (
     parse_text,
     read_view_files,
 )
+from rollview.service.functions import check_declared
 from rollview.service.layout import Layout, columns_of, layout_of
 from rollview.service.mistakes import Mistakes
 from rollview.service.project_file import ProjectFile
@@ -136,6 +137,7 @@ def _define_view(
 ) -> tuple[dict[str, Defined], Table]:
     """A view with its stages, over the columns that it uses; and as a table that others can read."""
     view = parse_text(text, tables, UNTYPED)
+    check_declared(session.spark, text.sql, session.functions)
     used = used_tables(view)
     if any(used[table.qualified] != table for table in view.named_tables if table.source):
         # First over all columns: what Spark does not accept there is said better.

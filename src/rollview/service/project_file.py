@@ -24,7 +24,8 @@ from rollview.service.variables import expand, is_secret
 
 DEFAULT_NAME = "rollview.yml"
 
-_KEYS = ("name", "lake", "catalog", "spark", "sources", "views", "retention", "step_seconds")
+_KEYS = ("name", "lake", "catalog", "spark", "sources", "views", "functions", "retention", "step_seconds")
+_FUNCTION_KEYS = ("deterministic", "file", "returns")
 _RETENTION_KEYS = ("changes", "deltas", "files")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -36,6 +37,15 @@ class SourceEntry:
     name: str
     kind: str
     settings: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class FunctionEntry:
+    """One entry under `functions`: a function that views may use; its code may be in a file."""
+
+    name: str
+    file: Path | None
+    returns: str
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,7 @@ class ProjectFile:
     spark: Mapping[str, str]
     sources: tuple[SourceEntry, ...]
     views: tuple[str, ...]
+    functions: tuple[FunctionEntry, ...] = ()
     retention: Retention = field(default_factory=Retention)
     step_seconds: float = 5.0
     secrets: Secrets = field(default_factory=lambda: Secrets(()), repr=False, compare=False)
@@ -142,6 +153,7 @@ class _Reading:
             spark=self._spark(content.get("spark")),
             sources=self._sources(content.get("sources")),
             views=self._patterns(content.get("views", ["views/*.sql"])),
+            functions=self._functions(content.get("functions")),
             retention=self._retention(content.get("retention")),
             step_seconds=self._duration("step_seconds", content.get("step_seconds", 5)),
             secrets=Secrets(self.secrets),
@@ -219,6 +231,28 @@ class _Reading:
         if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
             raise self.fail("`views` must be a list of file patterns", "views", 'for example ["views/*.sql"]')
         return tuple(patterns)
+
+    def _functions(self, value: Any) -> tuple[FunctionEntry, ...]:
+        example = "for example functions: {score: {deterministic: true, file: score.py, returns: double}}"
+        if value is None:
+            return ()
+        if not isinstance(value, dict):
+            raise self.fail("`functions` must be a mapping", "functions", example)
+        return tuple(self._function(str(name), entry, example) for name, entry in value.items())
+
+    def _function(self, name: str, entry: Any, example: str) -> FunctionEntry:
+        if not _WORD.fullmatch(name) or not isinstance(entry, dict):
+            raise self.fail(f"`{name}` is not the entry of a function", name, example)
+        self._only(entry, _FUNCTION_KEYS, f"setting of the function {name}:")
+        if entry.get("deterministic") is not True:
+            message = f"the function {name} is not declared deterministic, and views can use no other"
+            hint = "write deterministic: true, if its value depends on nothing but its arguments"
+            raise self.fail(message, name, hint)
+        if ("file" in entry) != ("returns" in entry):
+            message = f"the function {name} needs both `file` and `returns`, or neither"
+            raise self.fail(message, name, example)
+        file = self.path.parent / self.text(entry, "file", "") if "file" in entry else None
+        return FunctionEntry(name, file, str(entry.get("returns", "")))
 
     def _retention(self, value: Any) -> Retention:
         if value is None:

@@ -12,7 +12,8 @@ from threading import Lock
 from pyspark.sql import SparkSession
 
 from rollview.events import Events, SparkStarted, SparkStarting
-from rollview.service.project_file import ProjectFile
+from rollview.service.functions import register
+from rollview.service.project_file import FunctionEntry, ProjectFile
 from rollview.spark.session import open_session
 
 Starting = Callable[[Mapping[str, str]], AbstractContextManager[None]]
@@ -30,6 +31,7 @@ class Session:
         self._around_start = starting
         self._spark = spark
         self._owns_spark = spark is None
+        self._knows_functions = False
         self._starting = Lock()
 
     @property
@@ -38,7 +40,15 @@ class Session:
         with self._starting:
             if self._spark is None:
                 self._spark = self._start_spark()
+            if not self._knows_functions:
+                register(self._spark, self.functions)
+                self._knows_functions = True
             return self._spark
+
+    @property
+    def functions(self) -> tuple[FunctionEntry, ...]:
+        """The functions that the project declares."""
+        return self._project.functions
 
     def _start_spark(self) -> SparkSession:
         started = time.monotonic()

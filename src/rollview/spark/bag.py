@@ -238,7 +238,7 @@ class SparkBag:
             shown = answer.toDF(*names)
             fixed = [f.lit(value).alias(name) for name, value in point.items()]
             bag = SparkBag(shown.select(*_kept(names), *fixed, f.lit(1).cast("bigint").alias(COUNT)))
-            return bag.computed() if point else bag
+            return bag.computed()
 
     def _in_order(self, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
         """Rows in an order of their own where sums depend on it: those of floating-point numbers do."""
