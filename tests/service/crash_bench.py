@@ -55,15 +55,22 @@ class Bench:
             with suppress(Died):
                 project.close()
 
-    def every_crash(self, action: Callable[[Project], object], *expected: str) -> Iterator[str]:
+    def every_crash(
+        self,
+        action: Callable[[Project], object],
+        *expected: str,
+        first: Callable[[Project], object] | None = None,
+    ) -> Iterator[str]:
         """Kills the action at each of its moments in turn; the caller recovers and checks.
 
-        How many there are depends a little on the data, so it ends when the action has outlived two. Deaths
-        at the expected places must have been among them.
+        What comes `first` each time is not killed. How many moments there are depends a little on the data,
+        so it ends when the action has outlived two. Deaths at the expected places must have been among them.
         """
         moment, outlived, places = 0, 0, []
         while outlived < 2:
             self.change_every_source()
+            if first is not None:
+                assert self.do(first)
             died = not self.do(action, moment)
             place = f"moment {moment}, {self.executioner.place}"
             self.executioner.revive()

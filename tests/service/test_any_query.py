@@ -5,8 +5,6 @@ Each project has several views, so that they share sessions, captures and rounds
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from pyspark.sql import SparkSession
 from shop import Shop, check_every_csn, transact
@@ -235,11 +233,8 @@ def _check(shop: Shop, spark: SparkSession, meaning: dict[str, str]) -> None:
     shop.begin()
     with Project.open(shop.folder, spark) as project:
         project.setup()
-        chance = random.Random(2)
-        for _ in range(20):
-            shop.transact()
-            if chance.random() < 0.15:
-                project.run(once=True)
-        project.run(once=True)
+        for steps in (3, 13):
+            transact(shop, steps)
+            project.run(once=True)
         shop.views = meaning
         check_every_csn(shop, project)
