@@ -5,16 +5,19 @@ from __future__ import annotations
 import shlex
 import shutil
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from crashing import Died
 from damage import COMMAND, Damaged
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from shop import shown
 
+from rollview.catalog import CaptureStep
 from rollview.cli.main import main
 from rollview.errors import LakeError, LakeMisfit, RollviewError
 from rollview.service.project import Project
@@ -123,6 +126,37 @@ def test_oracle_a_log_that_lost_entries(tmp_path: Path, spark: SparkSession, tab
             entry.unlink()
     world.lead_back(f"{deed} of {table}")
     world.shop.close()
+
+
+def test_oracle_a_capture_of_two_sites_cannot_be_finished_for_one(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The site is begun again as told; what the capture had written of the other one is taken back."""
+    world = Damaged(tmp_path, spark, 8, monkeypatch)
+    with world.open() as project:
+        world.write(4)
+        project.run(once=True)
+    world.write(12)
+    assert _pending(world) == [{"crm", "shop"}]
+    (entry, *_) = sorted((world.lake / "changes" / "crm" / "customer" / "_delta_log").glob("*.json"))
+    entry.unlink()
+    world.lead_back("first entry of a change log")
+    world.shop.close()
+
+
+def _pending(world: Damaged) -> list[set[str]]:
+    """The sites of a capture that died between its beginning and its end."""
+    assert world.executioner is not None
+    for moment in range(10):
+        world.executioner.kill_at(moment)
+        with suppress(Died), world.open() as project:
+            project.capture()
+        world.executioner.revive()
+        with world.open() as project:
+            found = [set(each.bounds.sites) for each in project._warehouse.catalog.pending(CaptureStep)]
+        if found:
+            break
+    return found
 
 
 def test_oracle_two_copies_of_a_catalog(tmp_path: Path, spark: SparkSession) -> None:

@@ -158,16 +158,21 @@ class CaptureDriver:
                     units += self._write(lease, step, batches, timer)
         return units, failed
 
-    def take_back(self, lease: Lease) -> None:
-        """Undoes what was begun and not finished: a source may not have it any more."""
-        for step in self.catalog.pending(CaptureStep):
-            self._take_back(lease, step)
+    def take_back(self, lease: Lease, besides: Container[str] = ()) -> None:
+        """Undoes what was begun and not finished: a source may not have it any more.
 
-    def _take_back(self, lease: Lease, step: Step[CaptureStep]) -> None:
+        The logs of sites that begin again are none of its business.
+        """
+        for step in self.catalog.pending(CaptureStep):
+            self._take_back(lease, step, besides)
+
+    def _take_back(self, lease: Lease, step: Step[CaptureStep], besides: Container[str] = ()) -> None:
         """Undoes what a step has written, and ends it: its csn have not been made known."""
         tables, versions = self.catalog.tables(), self.catalog.lake_versions()
         writer, csn = self.tables.writer("capture"), self.catalog.last_csn()
         for name, table in tables.items():
+            if table.site in besides:
+                continue
             log = self.tables.change_log(table)
             if log.exists() and log.last_step(writer) == step.id:
                 commit = self.tables.signed("take back", step.id, csn, "take back a capture that died")

@@ -57,8 +57,8 @@ class SourcePreparation:
     def begin_history(self, plan: SetupPlan, views: Iterable[View], report: SetupReport) -> None:
         """Begins the history of tables that are new, and that of sites that start over again.
 
-        Sources stop capturing what is no longer read. A capture that died is finished first; where that is
-        impossible, it may only concern sites that start over.
+        Sources stop capturing what is no longer read. A capture that died is finished first, or taken back
+        where that is impossible.
         """
         catalog, released = self.catalog, {each.source for each in plan.all(StopCapture)}
         again = {each.site for each in plan.all(RestartHistory)}
@@ -137,7 +137,7 @@ class SourcePreparation:
         except RollviewError:
             # What it wrote to the logs of the other sites could not be told from what comes next.
             if not known <= sites:
-                raise
+                self.capture.take_back(lease, besides=sites)
 
 
 def remove_from_sources(sites: Sites) -> dict[str, list[str]]:
