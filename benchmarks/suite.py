@@ -5,7 +5,8 @@
 The schema is a text of CREATE TABLE statements; a PRIMARY KEY is one for rollview, too. A file of the folder
 has one query or several, each ended by a semicolon. The tables are spread over two databases of a PostgreSQL
 server. Their values come from the constants that the queries compare columns with, so that conditions are met
-now and then. Every view is compared at every transaction with what Spark makes of the query's own text and of
+now and then; `--relax` leaves most conditions on constants out, so that queries of many conditions have rows,
+too. Every view is compared at every transaction with what Spark makes of the query's own text and of
 the tables as they were.
 """
 
@@ -129,6 +130,23 @@ def queries_in(folder: Path, tables: dict[str, SuiteTable]) -> Iterator[SuiteQue
         for number, text in enumerate(texts, 1):
             stem = file.stem.replace("-", "_")
             yield SuiteQuery(stem if len(texts) == 1 else f"{stem}_{number}", text, tables)
+
+
+def relaxed(query: SuiteQuery, chance: random.Random, share: float) -> SuiteQuery:
+    """The query without a share of its conditions on constants; joins and subqueries stay."""
+    tree = sqlglot.parse_one(query.text, dialect="spark")
+    for clause in list(tree.find_all(exp.Where, exp.Having)):
+        conditions = list(clause.this.flatten()) if isinstance(clause.this, exp.And) else [clause.this]
+        left = [
+            each
+            for each in conditions
+            if each.find(exp.Query) or not each.find(exp.Literal) or chance.random() >= share
+        ]
+        if left:
+            clause.set("this", exp.and_(*(each.copy() for each in left)))
+        else:
+            clause.pop()
+    return SuiteQuery(query.name, tree.sql("spark"), query.tables)
 
 
 class Values:
@@ -336,12 +354,18 @@ def main() -> int:
         "--rows", type=int, default=20, help="of a table with a key; others have twice as many"
     )
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--relax", type=float, default=0.0, help="share of the conditions on constants to leave out"
+    )
     parser.add_argument("--folder", type=Path, default=Path("benchmarks/data/suite"), help="for the project")
     arguments = parser.parse_args()
     tables = tables_of(arguments.schema.read_text("utf-8"))
     queries = list(queries_in(arguments.queries, tables))
-    values = Values(random.Random(arguments.seed), queries)
     queries = [each for each in queries if not arguments.only or each.name in arguments.only]
+    if arguments.relax:
+        chance = random.Random(arguments.seed)
+        queries = [relaxed(each, chance, arguments.relax) for each in queries]
+    values = Values(random.Random(arguments.seed), queries)
     start_quickly()
     spark = open_session("suite", {"master": "local[2]", "spark.driver.memory": "6g"})
     databases = Databases(tables, values, arguments.rows)

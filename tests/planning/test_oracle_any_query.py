@@ -157,6 +157,9 @@ def test_oracle_any_query(part: int) -> None:
 
 
 WRITTEN = {
+    "columns of a star with one name": "SELECT * FROM north.t JOIN north.u ON t.k = u.k",
+    "such a star inside": """SELECT a.*, v.z FROM (SELECT t.*, u.* FROM north.t JOIN north.u ON t.x = u.y) a
+        LEFT JOIN south.v ON a.x = v.k""",
     "a query inside a sum": """SELECT k, sum(CASE WHEN EXISTS (SELECT 1 FROM north.u WHERE u.k = t.k)
         THEN x ELSE 0 END) AS s FROM north.t GROUP BY k""",
     "a query inside FILTER": """SELECT k, count(*) FILTER (WHERE x IN (SELECT z FROM south.v)) AS n

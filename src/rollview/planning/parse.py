@@ -42,7 +42,7 @@ from rollview.sql.place import (
 from rollview.sql.splice import start_of_query
 from rollview.sql.time_windows import without_time_windows
 from rollview.sql.total_order import open_orders, with_choices, with_marks, with_total_orders
-from rollview.sql.unnamed import given_names, with_names
+from rollview.sql.unnamed import given_names, with_names, with_stars_apart
 from rollview.sql.values import without_values
 
 _CREATE_ARGUMENTS = {"this", "kind", "expression", "properties", "replace", "refresh", "exists"}
@@ -120,7 +120,7 @@ def _plain_query(statement: exp.Expr, tables: tuple[Table, ...]) -> exp.Expr:
     query = without_ctes(with_names(without_values(without_idle_clauses(_query(statement)))))
     query = without_time_windows(query)
     _check(query)
-    return without_pivots(query, tables)
+    return with_stars_apart(without_pivots(query, tables), tables)
 
 
 def _with_properties(view: View, properties: dict[str, str]) -> View:
@@ -175,9 +175,9 @@ def has_idle_order(sql: str) -> bool:
     return bool(arguments.get("order")) and not (arguments.get("limit") or arguments.get("offset"))
 
 
-def names_given(sql: str) -> dict[str, str]:
+def names_given(sql: str, tables: Iterable[Table]) -> dict[str, str]:
     """The outputs of the view that have no name, as they are written, and what they are called."""
-    return given_names(_query(_statement(sql)))
+    return given_names(_query(_statement(sql)), tables)
 
 
 def view_name(sql: str) -> str | None:

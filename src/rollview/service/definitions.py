@@ -159,7 +159,8 @@ def notices(view: View) -> list[str]:
     if not is_stage(view.name) and has_idle_order(view.sql):
         found.append(f"view {view.name}: ORDER BY has no effect without LIMIT: a view is a bag of rows")
     if not is_stage(view.name):
-        for text, name in names_given(view.sql).items():
+        tables = {table for part in view.parts for table in part.tables}
+        for text, name in names_given(view.sql, tables).items():
             found.append(f"view {view.name}: the column {text} has no name of its own, and is called {name}")
         found += [f"view {view.name}: {cost.sentence}" for cost in _recomputed(view)]
     return found

@@ -1,18 +1,24 @@
 """Outputs without a name get one, made of their expression: a stored table needs it.
 
 Spark calls them by their text, such as `sum(amount)`, which is no name that a lake table can have. Where two
-columns with one name are outputs, the second gets a number behind it.
+columns with one name are outputs, the second gets a number behind it; so does a column of `*`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 
 from sqlglot import exp
 
+from rollview.algebra.relation import Table
 from rollview.sql.aliased import aliased
+from rollview.sql.ctes import without_ctes
 from rollview.sql.generators import is_generator
-from rollview.sql.place import DIALECT
+from rollview.sql.outputs import output_names, scope_of
+from rollview.sql.place import DIALECT, NodeError
+from rollview.sql.shorthands import with_stars_written_out
 from rollview.sql.time_windows import window_name
 
 _LONGEST = 60
@@ -43,13 +49,38 @@ def with_names(query: exp.Expr) -> exp.Expr:
     return query
 
 
-def given_names(query: exp.Expr) -> dict[str, str]:
+def with_stars_apart(query: exp.Expr, tables: Iterable[Table]) -> exp.Expr:
+    """The query itself; where `*` shows two columns with one name, its columns are written out."""
+    tables = tuple(tables)
+    for select in reversed(list(query.find_all(exp.Select))):
+        if _write_stars_apart(select, tables):
+            with_names(select)
+    return query
+
+
+def _write_stars_apart(select: exp.Select, tables: tuple[Table, ...]) -> bool:
+    """Whether `*` shows two columns with one name; then it is written out."""
+    if not (select.args.get("joins") and any(item.is_star for item in select.expressions)):
+        return False
+    with suppress(NodeError):
+        names = [name.lower() for name in output_names(select, tables)]
+        scope = scope_of(select, tables)
+        # A column of an item that has no name cannot be told from another one.
+        if len(set(names)) < len(names) and not any(item.alias.startswith("[") for item in scope.items):
+            with_stars_written_out(select, scope)
+            return True
+    return False
+
+
+def given_names(query: exp.Expr, tables: Iterable[Table]) -> dict[str, str]:
     """The outputs of a query that have no name, as they are written, and what they are called."""
+    query = without_ctes(query)
     top = query
     while isinstance(top, exp.SetOperation | exp.Subquery):
         top = top.this
     if not isinstance(top, exp.Select):
         return {}
+    _write_stars_apart(top, tuple(tables))
     written = [
         "" if _is_called_so(item, top.expressions[:place]) else item.sql(dialect=DIALECT)
         for place, item in enumerate(top.expressions)
