@@ -138,9 +138,10 @@ class Applied(Event):
 
 @dataclass(frozen=True)
 class Refreshed(Event):
-    """The stored content of one view was renewed: `kind` is `full` for a load, else `incremental`.
+    """The stored content of one view was renewed: `kind` is `full` for a load, `incremental` for a roll.
 
-    `rows` counts the rows of a full refresh and the changed rows of an incremental one.
+    It is `recomputed` for a step of the view delta that was computed as a whole. `rows` counts the rows of a
+    full refresh and the changed rows of others.
     """
 
     view: str

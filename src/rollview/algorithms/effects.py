@@ -163,6 +163,14 @@ class StateAt:
 
 
 @dataclass(frozen=True, slots=True)
+class ContentsAt:
+    """Computes the blocks of a view at a csn, from whole relations. Result: a bag for each, left to right."""
+
+    view: str
+    csn: int
+
+
+@dataclass(frozen=True, slots=True)
 class Install(Generic[B]):
     """Replaces the stored state of a view in one atomic step; readers see it from then on.
 
@@ -220,6 +228,7 @@ Effect = (
     | Pause
     | Stored
     | StateAt
+    | ContentsAt
     | Install[Any]
     | RowsOf
     | Spawn

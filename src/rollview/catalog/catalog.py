@@ -377,10 +377,10 @@ class Catalog:
         with self._database.reading() as connection:
             return views.high_water(connection, view)
 
-    def refreshes(self, view: str, limit: int = 10) -> list[Refresh]:
-        """The last refreshes of a view, the newest first."""
+    def refreshes(self, view: str, limit: int = 10, kinds: Collection[str] = ()) -> list[Refresh]:
+        """The last refreshes of a view, of some kinds or all, the newest first."""
         with self._database.reading() as connection:
-            return views.read_refreshes(connection, view, limit)
+            return views.read_refreshes(connection, view, limit, kinds)
 
     def condensed(self, view: str) -> list[Range]:
         """The ranges (after, upto] of a view's delta that were condensed: nothing strictly inside is left."""

@@ -112,17 +112,20 @@ class QuerySkip(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PropagateStep(StepBounds[Moved]):
+class PropagateStep(StepBounds[Moved | Refreshed | Condensed]):
     """Forward queries of a view run through their intervals; others have nothing to do.
 
     With `emptied`, all of them go to that csn, and all that the view held just before is taken away there.
+    With `recomputed`, they go to that csn, for which the view is computed as a whole; `reason` says why.
     """
 
     kind = "propagate"
-    version = 2
+    version = 3
     intervals: tuple[QueryInterval, ...]
     skipped: tuple[QuerySkip, ...]
     emptied: int = 0
+    recomputed: int = 0
+    reason: str = ""
 
 
 class CsnRange(NamedTuple):

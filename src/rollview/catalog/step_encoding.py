@@ -111,12 +111,18 @@ def _without_truncation(bounds: dict[str, Any]) -> dict[str, Any]:
     return bounds | {"emptied": 0}
 
 
+def _without_recomputing(bounds: dict[str, Any]) -> dict[str, Any]:
+    """No step of a view computed it as a whole."""
+    return bounds | {"recomputed": 0, "reason": ""}
+
+
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 UPGRADES: Mapping[tuple[type[StepBounds[Any]], int], Upgrade] = {
     (CaptureStep, 0): _name_source_txids,
     (PropagateStep, 0): _only_number,
     (PropagateStep, 1): _without_truncation,
+    (PropagateStep, 2): _without_recomputing,
     (ApplyStep, 0): _only_number,
     (LoadStep, 0): _only_number,
     (DropStep, 0): _only_number,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from functools import lru_cache
 from math import inf
 from typing import Any
@@ -93,9 +94,11 @@ def high_water(connection: Connection, view: str) -> int:
     return min(read_positions(connection, view).values(), default=materialized)
 
 
-def read_refreshes(connection: Connection, view: str, limit: int) -> list[Refresh]:
-    """The last refreshes of a view, the newest first."""
+def read_refreshes(connection: Connection, view: str, limit: int, kinds: Collection[str]) -> list[Refresh]:
+    """The last refreshes of a view, of some kinds or all, the newest first."""
     newest = select(schema.refresh).where(_refresh.view_name == view).limit(limit)
+    if kinds:
+        newest = newest.where(_refresh.kind.in_(kinds))
     return [
         Refresh(
             view=row.view_name,
@@ -250,7 +253,11 @@ def note_refresh(connection: Connection, refresh: Refresh, step: int, ordinal: i
     of_view = select(_refresh.step).where(_refresh.view_name == refresh.view)
     oldest = connection.scalar(of_view.order_by(_refresh.step.desc()).offset(_REFRESHES_KEPT).limit(1))
     if oldest is not None:
-        old = delete(schema.refresh).where(_refresh.view_name == refresh.view, _refresh.step <= oldest)
+        # What the view costs as a whole is asked for long after.
+        full = of_view.where(_refresh.kind != "incremental").order_by(_refresh.step.desc()).limit(1)
+        kept = connection.scalar(full) or 0
+        is_old = (_refresh.step <= oldest, _refresh.step != kept)
+        old = delete(schema.refresh).where(_refresh.view_name == refresh.view, *is_old)
         connection.execute(old)
 
 

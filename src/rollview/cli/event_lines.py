@@ -38,6 +38,8 @@ def sentence(event: Event) -> str:
             return f"propagated {view} to csn {csn}"
         case Applied(views=views, csn=csn) if named := [view for view in views if not is_stage(view)]:
             return f"applied {', '.join(named)} to csn {csn}"
+        case Refreshed(kind="recomputed", view=view, csn=csn, reason=reason) if not is_stage(view):
+            return f"recomputed {view} at csn {csn} ({reason})"
         case Refreshed(kind="full", view=view, csn=csn, reason=reason) if not is_stage(view):
             return f"loaded {view} at csn {csn} ({reason})"
         case Verified(view=view, csn=csn, rows=rows, different=0, part=part):

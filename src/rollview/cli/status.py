@@ -140,3 +140,6 @@ def _print_times(console: Console, views: tuple[ViewStatus, ...]) -> None:
             rows = f", {last.rows:,} rows" if last.rows >= 0 else ""
             what = f"{last.kind}, csn {last.from_csn} → {last.to_csn}{rows}, {last.seconds:.1f} s"
             console.print(Text(f"  last refresh: {what}; {last.reason}", style="dim"))
+        if (whole := view.last_recomputed) is not None:
+            what = f"csn {whole.from_csn} → {whole.to_csn}, {whole.seconds:.1f} s; {whole.reason}"
+            console.print(Text(f"  last recomputed: {what}", style="dim"))

@@ -23,6 +23,7 @@ from rollview.service.processes import Processes
 from rollview.service.propagate import PropagateDriver
 from rollview.service.query import QueryDriver
 from rollview.service.refresh import RefreshDriver
+from rollview.service.refresh_choice import RefreshChoice
 from rollview.service.relations import Relations
 from rollview.service.reload import ReloadDriver
 from rollview.service.run import Round, RunDriver
@@ -75,8 +76,9 @@ class Drivers:
         catalog, tables, session = parts.catalog, parts.tables, parts.session
         relations = Relations(catalog, tables, self.stored, self._site_reader, session)
         sizing = IntervalSizing(catalog, relations, parts.project.step_seconds)
-        processes = Processes(catalog, relations, session)
-        return PropagateDriver(catalog, tables, parts.views, sizing, processes, self.faults)
+        processes = Processes(catalog, relations, self._snapshots, session)
+        choice = RefreshChoice(catalog, tables, parts.views, sizing)
+        return PropagateDriver(catalog, tables, parts.views, choice, processes, self.faults)
 
     @cached_property
     def apply(self) -> ApplyDriver:

@@ -48,6 +48,10 @@ class IntervalSizing:
             intervals[query] = Interval(position, min(newest, upto))
         return intervals, skipped
 
+    def reach(self, view: View, limit: int) -> int:
+        """How far all that the view reads is known."""
+        return min([limit, *(self._relations.newest(table) for table in view.tables)])
+
     def took(self, queries: Iterable[ForwardQuery], seconds: float) -> None:
         """Learns from a step that propagated these queries."""
         target = self._target_seconds

@@ -32,7 +32,6 @@ from rollview.events import Events
 from rollview.lake import Commit
 from rollview.service.apply import LEASE as APPLY
 from rollview.service.attached import histories_of
-from rollview.service.content import block_contents, with_stages
 from rollview.service.definitions import algorithm_of, digest, is_full, policy_of
 from rollview.service.interrupted_load import is_damaged, take_back
 from rollview.service.lake_tables import LakeTables
@@ -154,10 +153,7 @@ class LoadDriver:
 
     def _state_at(self, view: View, readings: dict[str, Reading], csn: int) -> SparkBag:
         """The view's state at a csn, computed from its relations."""
-        tables = {name: self.snapshots.at_csn(reading, csn) for name, reading in readings.items()}
-        if not view.stores_stages:
-            tables = with_stages(view, tables)
-        return view.root.state_of(block_contents(view.root, tables))
+        return view.root.state_of(self.snapshots.contents_at(view, readings, csn))
 
     def _check_meaning(self, view: View, layout: Layout, readings: dict[str, Reading], folder: Path) -> None:
         """Tries what was read on Spark as well; a view is tried with its stages, from base tables."""

@@ -60,7 +60,7 @@ def check_covered(catalog: Catalog, name: str, csn: int, covered: Covered, what:
 
 def _refuse_condensed(catalog: Catalog, name: str, csn: int, what: str) -> None:
     if (around := condensed_around(catalog.condensed(name), csn)) is not None:
-        message = f"view {name} cannot be {what} csn {csn}: its delta is condensed there"
+        message = f"view {name} cannot be {what} csn {csn}: its delta is condensed or recomputed there"
         hint = f"possible nearby: {show(catalog, around.after)} and {show(catalog, around.upto)}"
         raise PointError(message, subject=name, hint=hint)
 

@@ -5,7 +5,10 @@ What they ask for is served from change logs, sources and stored views.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rollview.algebra.history import CSN
@@ -15,6 +18,7 @@ from rollview.algorithms.effects import (
     Await,
     Changes,
     Compensated,
+    ContentsAt,
     Execute,
     Interval,
     Newest,
@@ -25,6 +29,7 @@ from rollview.algorithms.effects import (
     StateAt,
 )
 from rollview.algorithms.emptying import empty
+from rollview.algorithms.recomputing import recompute
 from rollview.catalog import Catalog
 from rollview.errors import RollviewError
 from rollview.service.definitions import algorithm_of
@@ -32,10 +37,11 @@ from rollview.service.interval_sizing import Intervals
 from rollview.service.relations import Relations
 from rollview.service.session import Session
 from rollview.service.side_by_side import side_by_side
+from rollview.service.snapshot import SnapshotReader
 from rollview.service.step_timer import StepTimer
 from rollview.spark import SparkBag
 
-_PHASES: dict[type, str] = {Changes: "read_changes", Ask: "lookups"}
+_PHASES: dict[type, str] = {Changes: "read_changes", Ask: "lookups", ContentsAt: "lookups"}
 """To which phase of a step the service of an effect counts."""
 
 
@@ -45,6 +51,7 @@ class Processes:
 
     catalog: Catalog
     relations: Relations
+    snapshots: SnapshotReader
     session: Session
 
     def run(self, view: View, intervals: Intervals, timer: StepTimer) -> list[Publish[SparkBag]]:
@@ -59,6 +66,20 @@ class Processes:
         process = empty(view, self.catalog.positions(view.name), csn)
         return _Running(self, view, process, {}, timer).run()
 
+    @contextmanager
+    def recompute(
+        self, view: View, interval: Interval, timer: StepTimer
+    ) -> Iterator[list[Publish[SparkBag]]]:
+        """What is published where a view is computed as a whole; to be used before this is left."""
+        process = recompute(view, self.catalog.positions(view.name), interval)
+        with self.snapshots.scratch() as folder:
+            yield _Running(self, view, process, {}, timer, folder).run()
+
+    def _contents_at(self, view: View, csn: int, folder: Path) -> list[SparkBag]:
+        """The content of each block of a view at a csn."""
+        readings = self.snapshots.read(view.tables, folder)
+        return list(self.snapshots.contents_at(view, readings, csn))
+
     def _run_all(self, running: list[_Running]) -> list[Publish[SparkBag]]:
         results = side_by_side(self.session.work_pool, _Running.run, running)
         return [published for result in results for published in result]
@@ -68,7 +89,13 @@ class _Running:
     """One process of the algorithm; it is over when it waits for an interval that the step does not have."""
 
     def __init__(
-        self, parts: Processes, view: View, process: Process, intervals: Intervals, timer: StepTimer
+        self,
+        parts: Processes,
+        view: View,
+        process: Process,
+        intervals: Intervals,
+        timer: StepTimer,
+        folder: Path | None = None,
     ) -> None:
         self.parts = parts
         self.view = view
@@ -76,6 +103,7 @@ class _Running:
         self.process = process
         self.intervals = dict(intervals)
         self.timer = timer
+        self.folder = folder
         self.interval = Interval(0, 0)
 
     def run(self) -> list[Publish[SparkBag]]:
@@ -120,6 +148,8 @@ class _Running:
                 return SparkBag.of(self.parts.session.spark, types, dict(rows))
             case StateAt(view=name, csn=csn):
                 return relations.stored.open(name).state_at(csn)
+            case ContentsAt(csn=csn) if self.folder is not None:
+                return self.parts._contents_at(self.view, csn, self.folder)
             case Compensated():
                 return None
         raise RollviewError(f"{algorithm_of(self.view).name} asks for {type(effect).__name__}")

@@ -2,29 +2,35 @@
 
 One step gives every forward query of the view its interval, records these bounds, runs the algorithm's
 processes side by side until each has published, writes all they published as one append to the view's
-delta table, and moves the positions. A transaction that truncated a table has a step of its own.
+delta table, and moves the positions. A transaction that truncated a table has a step of its own. Where so
+much has changed that the view is sooner computed as a whole, a step does that.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from math import inf
 from typing import Any
 
+from rollview import events
 from rollview.algebra.history import CSN
 from rollview.algebra.view import View
-from rollview.algorithms.effects import ForwardQuery, Interval
+from rollview.algorithms.effects import ForwardQuery, Interval, Publish
 from rollview.catalog import (
     Catalog,
+    Condensed,
     Lease,
     Moved,
     PropagateStep,
     QueryInterval,
     QuerySkip,
+    Refresh,
+    Refreshed,
     Step,
     Truncation,
 )
@@ -34,10 +40,11 @@ from rollview.lake import LakeTable
 from rollview.service.attached import check_attached
 from rollview.service.faults import Faults
 from rollview.service.interrupted_load import take_back
-from rollview.service.interval_sizing import Intervals, IntervalSizing
+from rollview.service.interval_sizing import Intervals
 from rollview.service.lake_tables import LakeTables
 from rollview.service.layout import Layout
 from rollview.service.processes import Processes
+from rollview.service.refresh_choice import RECOMPUTED, RefreshChoice, touched_between
 from rollview.service.step_timer import StepTimer, timed_step
 from rollview.service.truncations import ahead_of, leave_empty, truncated
 from rollview.service.uncomputable import first_uncomputable, naming, with_rows
@@ -65,7 +72,7 @@ class PropagateDriver:
     catalog: Catalog
     tables: LakeTables
     views: Views
-    interval_sizing: IntervalSizing
+    choice: RefreshChoice
     processes: Processes
     faults: Faults
 
@@ -155,7 +162,13 @@ class PropagateDriver:
         high_water = self.catalog.high_water(view.name)
         ahead = ahead_of(self.catalog, view, high_water)
         before = min([end, *(each.csn - 1 for each in ahead)])
-        intervals, skipped = self.interval_sizing.next(view, before)
+        intervals, skipped = self.choice.sizing.next(view, before)
+        whole = Interval(high_water, self.choice.sizing.reach(view, before))
+        if intervals and (reason := self.choice.reason_to_recompute(view, whole)):
+            moves = dict.fromkeys(self.catalog.positions(view.name), whole.upto)
+            bounds = PropagateStep((), _skips(moves), recomputed=whole.upto, reason=reason)
+            self._begin(lease, view, bounds, whole.upto)
+            return True
         if intervals or skipped:
             self._run_through(lease, view, intervals, skipped)
             return True
@@ -174,7 +187,7 @@ class PropagateDriver:
         )
         started = time.monotonic()
         self._begin(lease, view, bounds, max((i.upto for i in intervals.values()), default=0))
-        self.interval_sizing.took(intervals, time.monotonic() - started)
+        self.choice.took(view, intervals, time.monotonic() - started)
 
     def _pass_over(self, lease: Lease, view: View, truncations: Sequence[Truncation]) -> None:
         """Takes a view over the next csn, at which tables were truncated, if it is empty behind it."""
@@ -206,12 +219,36 @@ class PropagateDriver:
 
     def _run(self, lease: Lease, view: View, step: Step[PropagateStep]) -> None:
         before = self.catalog.high_water(view.name)
+        refresh = None
         with timed_step(self.events, "propagate", view.name, step.id) as timer:
             moves, version = self._publish(view, step, timer)
+            effects: list[Refreshed | Condensed] = []
+            if step.bounds.recomputed:
+                whole = Interval(before, step.bounds.recomputed)
+                refresh = self._refresh(view, whole, timer.seconds, step.bounds.reason)
+                effects = [Refreshed(refresh), *self._given_up(view, whole)]
             with timer.phase("commit"):
-                self.catalog.finish(lease, step, Moved(view.name, tuple(moves.items()), version))
+                self.catalog.finish(lease, step, Moved(view.name, tuple(moves.items()), version), *effects)
+        if refresh is not None:
+            to, rows, seconds = refresh.to_csn, refresh.rows, refresh.seconds
+            self.events.emit(events.Refreshed(view.name, RECOMPUTED, to, rows, seconds, refresh.reason))
         if (reached := self.catalog.high_water(view.name)) > before:
             self.events.emit(Propagated(view.name, before, reached))
+
+    def _refresh(self, view: View, whole: Interval, seconds: float, reason: str) -> Refresh:
+        files = self._delta_table(view.name).files(csn=(whole.after, whole.upto))
+        rows = sum(file.rows for file in files)
+        return Refresh(view.name, RECOMPUTED, whole.after, whole.upto, rows, seconds, reason, time.time())
+
+    def _given_up(self, view: View, whole: Interval) -> list[Condensed]:
+        """The states between two csn of a view that was recomputed, and of all views above it."""
+        if not touched_between(self.catalog, view, whole):
+            return []
+        known, above = self.catalog.views(), {view.name}
+        for name, other in self.views.all().items():
+            if any(table.qualified in above for table in other.tables):
+                above.add(name)
+        return [Condensed(name, whole.after, whole.upto) for name in sorted(above) if name in known]
 
     def _publish(
         self, view: View, step: Step[PropagateStep], timer: StepTimer
@@ -233,24 +270,35 @@ class PropagateDriver:
             moved = {query: interval.upto for query, interval in intervals.items()}
             return moves | moved, table.version()
         version = 0
-        if step.bounds.emptied:
-            published = self.processes.empty(view, step.bounds.emptied, timer)
-        else:
-            published = self.processes.run(view, intervals, timer)
-        for each in published:
-            moves |= dict(each.moves)
-        if published:
-            with timer.phase("compute"):
-                delta = _total(self.views.layout(name), [each.delta for each in published])
-            timer.rows = getattr(delta, "num_rows", None)
-            high_water = min((self.catalog.positions(name) | moves).values())
-            before = self.catalog.high_water(name)
-            commit = self.tables.signed(f"propagate:{name}", step.id, high_water, "propagate", before)
-            with timer.phase("write"):
-                version = table.append(delta, commit)
-                # Nobody else may have written between the last look and this.
-                table.check_no_external_writes(self.views.record(name).delta_version)
+        with self._published(view, step.bounds, intervals, timer) as published:
+            for each in published:
+                moves |= dict(each.moves)
+            if published:
+                with timer.phase("compute"):
+                    delta = _total(self.views.layout(name), [each.delta for each in published])
+                timer.rows = getattr(delta, "num_rows", None)
+                high_water = min((self.catalog.positions(name) | moves).values())
+                before = self.catalog.high_water(name)
+                commit = self.tables.signed(f"propagate:{name}", step.id, high_water, "propagate", before)
+                with timer.phase("write"):
+                    version = table.append(delta, commit)
+                    # Nobody else may have written between the last look and this.
+                    table.check_no_external_writes(self.views.record(name).delta_version)
         return moves, version
+
+    @contextmanager
+    def _published(
+        self, view: View, bounds: PropagateStep, intervals: Intervals, timer: StepTimer
+    ) -> Iterator[list[Publish[SparkBag]]]:
+        """What the step publishes; its rows may be gone when this is left."""
+        if bounds.emptied:
+            yield self.processes.empty(view, bounds.emptied, timer)
+        elif bounds.recomputed:
+            whole = Interval(self.catalog.high_water(view.name), bounds.recomputed)
+            with self.processes.recompute(view, whole, timer) as published:
+                yield published
+        else:
+            yield self.processes.run(view, intervals, timer)
 
 
 def _skips(moves: Mapping[ForwardQuery, int]) -> tuple[QuerySkip, ...]:

@@ -18,8 +18,10 @@ from rollview.algebra.bag import keep
 from rollview.algebra.expression import Column, Literal, call
 from rollview.algebra.history import Seen
 from rollview.algebra.relation import Table
+from rollview.algebra.view import View
 from rollview.catalog import Catalog
 from rollview.errors import HistoryBroken
+from rollview.service.content import block_contents, with_stages
 from rollview.service.lake_rows import read_range
 from rollview.service.lake_tables import LakeTables
 from rollview.service.session import Session
@@ -121,6 +123,13 @@ class SnapshotReader:
                 subject=table.qualified,
                 hint="`rollview setup` loads the views that stand before that",
             )
+
+    def contents_at(self, view: View, readings: Mapping[str, Reading], csn: int) -> Iterator[SparkBag]:
+        """The content of each block of a view at a csn, left to right, computed from its relations."""
+        tables = {name: self.at_csn(reading, csn) for name, reading in readings.items()}
+        if not view.stores_stages:
+            tables = with_stages(view, tables)
+        return block_contents(view.root, tables)
 
     def at_csn(self, reading: Reading, csn: int) -> SparkBag:
         """The table at a csn."""

@@ -27,6 +27,7 @@ from rollview.service.mistakes import Mistakes
 from rollview.service.new_columns import new_columns
 from rollview.service.points_in_time import iso
 from rollview.service.project_file import ProjectFile
+from rollview.service.refresh_choice import RECOMPUTED
 from rollview.service.sites import Sites
 from rollview.service.views import Views
 
@@ -98,6 +99,8 @@ class ViewStatus:
     valid_until: str
     relations: tuple[RelationStatus, ...]
     last_refresh: Refresh | None
+    last_recomputed: Refresh | None = None
+    """When a step was last computed as a whole, because deltas would have taken much longer."""
     note: str = ""
     spans: tuple[SpanStatus, ...] = ()
     """What can be read from before it was loaded anew, the newest first."""
@@ -218,6 +221,7 @@ def _view(
         for query, position in catalog.positions(part.name).items()
     )
     refreshes = catalog.refreshes(view.name, 1)
+    whole = [each for part in view.stored_parts for each in catalog.refreshes(part.name, 1, (RECOMPUTED,))]
     return ViewStatus(
         name=view.name,
         policy=policy_of(view),
@@ -233,6 +237,7 @@ def _view(
         valid_until=iso(changed_at),
         relations=relations,
         last_refresh=refreshes[0] if refreshes else None,
+        last_recomputed=max(whole, key=lambda each: each.finished_at, default=None),
         note=note,
         spans=tuple(
             SpanStatus(span.record.oldest_csn, span.upto_csn, span.reason)
