@@ -16,7 +16,8 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from statistics import median
@@ -28,6 +29,7 @@ from deltalake import DeltaTable
 from tpch_data import KEYS, Refresh, as_delta, files_of, generate
 
 from rollview import Project
+from rollview.service.explain_parts import Part
 
 SOURCES = {
     "sales": ("customer", "orders", "lineitem", "nation", "region"),
@@ -130,6 +132,7 @@ class World:
             for name, answer in self.by_duckdb().items():
                 difference = different(project.read(name).toArrow(), answer)
                 assert not difference, f"{name}: {difference}"
+            how = {name: _how(project.explain(name).parts) for name in self.names}
             middle = {
                 name: {phase: round(median(seconds), 3) for phase, seconds in phases.items()}
                 for name, phases in views.items()
@@ -145,7 +148,7 @@ class World:
             "seconds": round(ours, 2),
             "spark_recompute_seconds": round(spark, 2),
             "share_of_recompute": round(ours / spark, 3),
-            "views": middle,
+            "views": {name: each | how[name] for name, each in middle.items()},
         }
 
     def _by_spark(self, project: Project) -> dict[str, float]:
@@ -216,13 +219,29 @@ def _timed(what: str, action: Callable[[], object]) -> float:
     return seconds
 
 
+def _how(parts: Sequence[Part]) -> dict[str, Any]:
+    """How a view is maintained: its operators and their methods, what it asks, and what it stores."""
+    kinds = Counter(f"{each.operator} ({each.method})" for each in parts)
+    return {
+        "operators": [f"{number} × {kind}" if number > 1 else kind for kind, number in kinds.items()],
+        "asks": sorted({source for each in parts for source in each.asks}),
+        "stored_rows": sum(each.stored.rows for each in parts if each.stored),
+        "stored_bytes": sum(each.stored.bytes for each in parts if each.stored),
+    }
+
+
 def _show(result: Mapping[str, Any]) -> None:
-    print("view  propagate    apply  recompute")
+    """A table in Markdown."""
+    print("| query | maintained by | asks | stored | propagate | apply | recompute |")
+    print("|---|---|---|---:|---:|---:|---:|")
     for name, each in result["views"].items():
-        print(f"{name:<5} {each['propagate']:>8.2f}s {each['apply']:>7.2f}s {each['recompute']:>9.2f}s")
+        stored = f"{each['stored_rows']:,} rows, {each['stored_bytes'] / 1e6:.1f} MB"
+        seconds = " | ".join(f"{each[phase]:.2f} s" for phase in ("propagate", "apply", "recompute"))
+        operators, asks = ", ".join(each["operators"]), ", ".join(each["asks"]) or "nobody"
+        print(f"| {name} | {operators} | {asks} | {stored} | {seconds} |")
     print(
-        f"all   {result['seconds']:.1f} s against {result['spark_recompute_seconds']:.1f} s:"
-        f" {result['share_of_recompute']:.2f} of recomputing; capture {result['capture_seconds']} s"
+        f"\nAll: {result['seconds']:.1f} s against {result['spark_recompute_seconds']:.1f} s,"
+        f" {result['share_of_recompute']:.2f} of recomputing; capture {result['capture_seconds']} s."
     )
 
 

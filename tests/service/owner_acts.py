@@ -29,6 +29,7 @@ from servers.postgres import shared_server
 TABLES = {
     "crm.product": ("id", "kind", "price"),
     "crm.branch": ("id", "city"),
+    "crm.visit": ("id", "day", "people"),
     "shop.sale": ("id", "product", "branch", "amount"),
 }
 VIEWS = {
@@ -38,6 +39,7 @@ VIEWS = {
     " GROUP BY b.city",
     "rest": "SELECT id, 100 % amount AS rest FROM shop.sale",
     "branches": "SELECT id, city FROM crm.branch",
+    "people": "SELECT day, sum(people) AS people FROM crm.visit GROUP BY day",
 }
 _KINDS = {"kind": "TEXT", "city": "TEXT"}
 _numbers = itertools.count(1)
@@ -55,6 +57,11 @@ class Owned:
         self.crm = psycopg.connect(dsn, autocommit=True)
         self.crm.execute("CREATE TABLE product (id int PRIMARY KEY, kind text, price int, note text)")
         self.crm.execute("CREATE TABLE branch (id int PRIMARY KEY, city text, spare int)")
+        self.crm.execute(
+            "CREATE TABLE visit (id int, day int, people int, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)"
+        )
+        for day in range(1, 4):
+            self._partition(day)
         self.shop = sqlite3.connect(folder / "shop.db", isolation_level=None)
         self.shop.execute("PRAGMA journal_mode=WAL")
         self.shop.execute("CREATE TABLE sale (id INTEGER PRIMARY KEY, product INT, branch INT, amount INT)")
@@ -98,7 +105,7 @@ class Owned:
             pick = self.chance.randint
             kind = self.chance.choice(["tea", "cup", "pot", None])
             with suppress(psycopg.Error):  # An act may have taken away what is written to.
-                match pick(1, 5):
+                match pick(1, 6):
                     case 1:
                         upsert = "ON CONFLICT (id) DO UPDATE SET kind = excluded.kind"
                         self.crm.execute(
@@ -112,6 +119,12 @@ class Owned:
                         self.crm.execute(
                             f"INSERT INTO branch (id, city) VALUES (%s, %s) {upsert}".encode(),
                             (pick(1, 4), self.chance.choice(["Graz", "Linz"])),
+                        )
+                    case 4:
+                        upsert = "ON CONFLICT (id, day) DO UPDATE SET people = excluded.people"
+                        self.crm.execute(
+                            f"INSERT INTO visit VALUES (%s, %s, %s) {upsert}".encode(),
+                            (pick(1, 4), pick(1, 4), pick(1, 9)),
                         )
                     case _:
                         self.shop.execute(
@@ -197,7 +210,7 @@ class Owned:
         return "product"
 
     def act_row_filter(self) -> str:
-        self._alter_publication("SET TABLE product WHERE (id > 2), branch")
+        self._alter_publication("SET TABLE product WHERE (id > 2), branch, visit")
         self.write()
         return "product|branch"
 
@@ -243,6 +256,41 @@ class Owned:
         self.write()
         self.crm.execute("ALTER TABLE branch RENAME COLUMN town TO city")
         return "city"
+
+    def _partition(self, day: int) -> None:
+        self.crm.execute(
+            f"CREATE TABLE visit_{day} PARTITION OF visit FOR VALUES FROM ({day}) TO ({day + 1})".encode()
+        )
+
+    def _days(self) -> list[int]:
+        """The days that have a partition."""
+        names = self.crm.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'visit'::regclass ORDER BY 1"
+        ).fetchall()
+        return [int(name.removeprefix("visit_")) for (name,) in names]
+
+    def act_partition_comes_or_goes(self) -> str:
+        days = self._days()
+        missing = [day for day in range(1, 5) if day not in days]
+        if missing and self.chance.random() < 0.5:
+            self._partition(missing[0])
+        else:
+            self.crm.execute(f"DROP TABLE visit_{self.chance.choice(days)}".encode())
+            if len(days) == 1:
+                self._partition(days[0])
+        return "visit"
+
+    def act_partition_is_away_for_a_while(self) -> str:
+        day = self.chance.choice(self._days())
+        self.crm.execute(f"ALTER TABLE visit DETACH PARTITION visit_{day}".encode())
+        self.write()
+        self.crm.execute(f"INSERT INTO visit_{day} VALUES (9, {day}, 1) ON CONFLICT DO NOTHING".encode())
+        if self.chance.random() < 0.5:
+            with suppress(RollviewError), self.open() as project:
+                project.run(once=True)
+        bounds = f"FOR VALUES FROM ({day}) TO ({day + 1})"
+        self.crm.execute(f"ALTER TABLE visit ATTACH PARTITION visit_{day} {bounds}".encode())
+        return "visit"
 
     def act_slot_is_dropped(self) -> str:
         ((name,),) = self.crm.execute("SELECT slot_name::text FROM pg_replication_slots").fetchall()

@@ -104,7 +104,8 @@ def sample(view: View, tables: Mapping[str, SparkBag]) -> dict[str, SparkBag]:
             continue
         column = next(iter(joined.get(name, {})), tables[name].columns[0])
         for other, own in {name: column, **joined.get(name, {}).get(column, {})}.items():
-            if reduced[other] is tables[other]:
+            # A stage is not read, but computed from what is.
+            if other in tables and reduced[other] is tables[other]:
                 reduced[other] = _some(tables[other], own, one_in)
                 sizes[other] //= one_in
     return reduced

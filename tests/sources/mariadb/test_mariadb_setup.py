@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 import pytest
 from mariadb_database import Database, History
 
+from pages.what_if import what_if
 from rollview.algebra.relation import ForeignKey
 from rollview.errors import (
     CaptureRefused,
@@ -21,6 +22,7 @@ from rollview.errors import (
     SourceUnavailable,
 )
 from rollview.sources.mariadb import MariaDBSource
+from rollview.sources.source import Lookup
 from servers.mariadb import PASSWORD, MariaDBServer
 
 pytestmark = pytest.mark.slow
@@ -198,6 +200,38 @@ def test_missing_privileges_are_asked_for_one_by_one_and_are_enough(database: Da
             assert "BINLOG MONITOR" in asked[0] and "REPLICATION SLAVE" in " ".join(asked)
             assert source.describe()["tables"] == "t"
             assert source.remove().done == ("table t is no longer captured",)
+    finally:
+        database.execute(f"DROP USER {user}@'127.0.0.1'")
+
+
+@what_if(
+    "MariaDB",
+    "`SELECT` on a table is revoked",
+    "an error that names the table; `setup` says what to grant",
+    under="look-ups are refused",
+)
+def test_rights_that_were_taken_away_are_an_error_of_readings(database: Database) -> None:
+    user = f"v_{database.name}"
+    database.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY)",
+        f"CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'pw'",
+        f"GRANT SELECT ON t TO {user}@'127.0.0.1'",
+    )
+    tables = [table for table in database.source.tables() if table.name == "t"]
+    try:
+        with closing(MariaDBSource("s", database.server.dsn(database.name, user, "pw"))) as source:
+            while needed := source.setup(tables).needed:
+                database.execute(*needed)
+            history = History(source)
+            database.execute(f"REVOKE SELECT ON t FROM {user}@'127.0.0.1'", "INSERT INTO t VALUES (1)")
+            with pytest.raises(SourceFailed, match=r"\bt\b") as caught:
+                source.lookup([Lookup(tables[0], ("id",))])
+            assert "grant" in caught.value.hint.lower()
+            assert any("GRANT SELECT" in each for each in source.setup(tables).needed)
+            database.execute(f"GRANT SELECT ON t TO {user}@'127.0.0.1'")
+            (rows,) = source.lookup([Lookup(tables[0], ("id",))]).rows
+            assert rows.num_rows == 1
+            assert [set(each.rows) for each in history.capture()] == [{"s.t"}]
     finally:
         database.execute(f"DROP USER {user}@'127.0.0.1'")
 
