@@ -171,3 +171,23 @@ def test_the_rows_of_the_sources_are_tried_as_well(
             project.setup()
         # The old content stays.
         assert project.read("v0").count() == 2
+
+
+def test_of_large_tables_below_stages_a_sample_is_tried(
+    folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stage is joined with tables that are read, and is itself none of them."""
+    monkeypatch.setattr(meaning, "SAMPLED_ROWS", 200)
+    many = pa.table({"id": pa.array(range(2000), pa.int64()), "v": pa.array([1, 2] * 1000, pa.int64())})
+    for name in ("m", "n"):
+        write_deltalake(str(folder / "d" / name), many)
+    _write(
+        folder,
+        "SELECT m.id FROM d.m WHERE m.v = (SELECT max(n.v) FROM d.n WHERE n.id = m.id)",
+        "SELECT t.most, count(*) AS c FROM d.m LEFT JOIN"
+        " (SELECT id, max(v) AS most FROM d.n GROUP BY id) t ON m.id = t.id GROUP BY t.most",
+    )
+    with Project.open(folder, spark) as project:
+        project.setup()
+        assert project.read("v0").count() == 2000
+        assert [tuple(row) for row in project.read("v1").orderBy("most").collect()] == [(1, 1000), (2, 1000)]
