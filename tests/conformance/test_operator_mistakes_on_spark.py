@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -15,11 +16,12 @@ from pyspark.sql import SparkSession
 
 from rollview.algebra import change_points
 from rollview.algebra.bag import keep
-from rollview.algebra.expression import Column, Literal, call
+from rollview.algebra.expression import Column, Literal, call, conjunction
 from rollview.algebra.history import CSN
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.operators import window
+from rollview.operators.first_rows import FirstRows
 from rollview.operators.generate import Generate
 from rollview.operators.recomputed import WHICH, Kept, Recomputed
 from rollview.planning import parse_view
@@ -36,6 +38,11 @@ SCHEMAS = {"s.t": {"k": "bigint", "x": "bigint"}, "s.u": {"id": "bigint", "up": 
 VIEWS = {
     "window": """SELECT k, x, sum(x) OVER (PARTITION BY k) AS total,
         row_number() OVER (PARTITION BY k ORDER BY x) AS place FROM s.t""",
+    "first rows": "SELECT k, x FROM s.t ORDER BY x DESC, k LIMIT 2",
+    "places": """SELECT place, k + 1 AS more
+        FROM (SELECT k, x, row_number() OVER (ORDER BY x, k) AS place FROM s.t)
+        WHERE place BETWEEN 2 AND 3 AND x > 0""",
+    "first of each": "SELECT k, x FROM s.t QUALIFY rank() OVER (PARTITION BY k ORDER BY x) < 2",
     "generator": "SELECT t.k, e.one FROM s.t LATERAL VIEW explode(array(x, k, 2)) e AS one WHERE e.one > 1",
     "recursion": """WITH RECURSIVE r AS (SELECT id, up, 0 AS depth FROM s.u WHERE up IS NULL
         UNION ALL SELECT u.id, u.up, r.depth + 1 FROM s.u JOIN r ON u.up = r.id WHERE r.depth < 3)
@@ -60,6 +67,14 @@ def _history(random: Random) -> list[Rows]:
             after[name] = rows - Counter([gone])
         states.append(after)
     return states
+
+
+def _ends() -> list[Rows]:
+    """The first and the last rows of an order go, and one comes back."""
+    states = [Counter((k, x) for k in (1, 2) for x in range(1, 6))]
+    states.append(states[0] - Counter([(1, 5), (2, 5), (1, 1)]))
+    states.append(states[1] + Counter([(1, 1)]))
+    return [{"s.t": rows, "s.u": Counter()} for rows in states]
 
 
 def _check(spark: SparkSession, view: View, states: list[Rows]) -> None:
@@ -90,8 +105,8 @@ def _check(spark: SparkSession, view: View, states: list[Rows]) -> None:
 
 @pytest.mark.parametrize("sql", VIEWS.values(), ids=VIEWS)
 def test_oracle_operators_of_spark(spark: SparkSession, sql: str) -> None:
-    for seed in (1, 2):
-        _check(spark, parse_view(sql, TABLES, "v"), _history(Random(seed)))
+    for states in (_ends(), *(_history(Random(seed)) for seed in (1, 2))):
+        _check(spark, parse_view(sql, TABLES, "v"), states)
 
 
 def partitions_of_all_points_together(patch: Patch) -> None:
@@ -143,9 +158,35 @@ def before_means_now(patch: Patch) -> None:
     patch.setattr(change_points, "_rows_at", lambda node, points, pieces, _: true(node, points, pieces, "<="))
 
 
+def too_few_others(patch: Patch) -> None:
+    """One row less than can be shown is looked at."""
+    true = FirstRows.relevant
+
+    def relevant(node: FirstRows, state: Any, delta: Any) -> Any:
+        return true(replace(node, most=node.most - 1), state, delta)
+
+    patch.setattr(FirstRows, "relevant", relevant)
+
+
+def touched_rows_forgotten(patch: Patch) -> None:
+    """Of the rows before a step only those that stay are looked at."""
+
+    def relevant(node: FirstRows, state: Any, delta: Any) -> Any:
+        columns = node.state_columns
+        there = delta.distinct(columns).project([(f"{name}'", Column(name)) for name in columns])
+        same = conjunction(tuple(call("<=>", Column(f"{name}'"), Column(name)) for name in columns))
+        return state.plus(there.join(state, (), same).project(keep(columns)).negate())
+
+    patch.setattr(FirstRows, "relevant", relevant)
+
+
 MISTAKES: list[tuple[Callable[[Patch], None], str]] = [
     (partitions_of_all_points_together, "window"),
     (before_means_now, "window"),
+    (too_few_others, "first rows"),
+    (too_few_others, "first of each"),
+    (touched_rows_forgotten, "first rows"),
+    (partitions_of_all_points_together, "first of each"),
     (conditions_behind_generators_forgotten, "generator"),
     (points_mixed, "recursion"),
     (relations_mixed, "two relations"),
@@ -161,8 +202,8 @@ def test_mistakes_are_caught(
 ) -> None:
     mistake(monkeypatch)
     with pytest.raises(AssertionError):
-        for seed in (2, 1):
-            _check(spark, parse_view(VIEWS[view], TABLES, "v"), _history(Random(seed)))
+        for states in (_ends(), *(_history(Random(seed)) for seed in (2, 1))):
+            _check(spark, parse_view(VIEWS[view], TABLES, "v"), states)
 
 
 def test_a_query_has_an_answer_where_its_relations_are_empty(spark: SparkSession, monkeypatch: Patch) -> None:
@@ -176,3 +217,13 @@ def test_a_query_has_an_answer_where_its_relations_are_empty(spark: SparkSession
     nothing_keeps_the_query_there(monkeypatch)
     with pytest.raises(AssertionError):
         _check(spark, parse_view(sql, TABLES, "v"), states)
+
+
+def test_of_many_rows_few_are_looked_at(spark: SparkSession) -> None:
+    """However many rows stand in an order: those that a step touches, and as many more as are shown."""
+    root = parse_view("SELECT k, x FROM s.t ORDER BY x DESC LIMIT 3", TABLES, "v").root
+    columns = dict.fromkeys(root.state_columns, "bigint")
+    state = SparkBag.of(spark, columns, {(number % 7, number): 1 for number in range(500)})
+    delta = {(0, 0, 1): -1, (1, 498, 1): -1, (1, 1000, 2): 1, (1, 1000, 3): -1}
+    found = root.relevant(state, SparkBag.of(spark, columns | {CSN: "bigint"}, delta)).collect()
+    assert sorted(row[1] for row in found) == [0, 496, 497, 498, 499]

@@ -56,6 +56,12 @@ GROUPS = {
         HAVING EXISTS (SELECT 1 FROM shop.product p WHERE p.product_id < max(c.cust_id))""",
     "places": "SELECT place, count(*) AS n FROM ranked GROUP BY place",
     "top": "SELECT sale_id, amount FROM shop.sales ORDER BY amount DESC, sale_id LIMIT 5",
+    "newest": """SELECT c.cust_id, c.state, s.sale_id FROM crm.customer c JOIN (SELECT sale_id, cust_id,
+            row_number() OVER (PARTITION BY cust_id ORDER BY sale_id DESC) AS place FROM shop.sales) s
+        ON s.cust_id = c.cust_id WHERE s.place <= 2""",
+    "leaders": """SELECT state, n, place
+        FROM (SELECT state, count(*) AS n, rank() OVER (ORDER BY count(*) DESC) AS place
+            FROM crm.customer GROUP BY state) WHERE place <= 2""",
     "best": """WITH t AS (SELECT cust_id, sum(amount) AS total FROM shop.sales GROUP BY cust_id),
             m AS (SELECT max(total) AS best FROM t)
         SELECT t.cust_id, t.total FROM t JOIN m ON t.total = m.best""",

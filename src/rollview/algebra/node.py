@@ -153,12 +153,16 @@ class Node(ABC):
         """
         return state.negate().project((*keep(self.state_columns), (CSN, Literal(csn))))
 
+    def relevant(self, state: B, delta: B) -> B:  # noqa: ARG002 - for those that can do with less
+        """A part of a state for which a delta changes the same rows that a reader sees."""
+        return state
+
     def row_delta(self, state: B, delta: B, after: int) -> B:
         """The timed delta of what a reader sees; `state` is the one at csn `after`."""
         if self.is_linear:
             return delta
         if self.sums is None:
-            return change_points(self, state, delta, after)
+            return change_points(self, self.relevant(state, delta), delta, after)
         return running_points(self, self.sums, state, delta, after)
 
     # Trees.

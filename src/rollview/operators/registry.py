@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from rollview.operators.aggregate import Aggregate
 from rollview.operators.block import SelectProjectJoin
+from rollview.operators.first_rows import FirstRows
 from rollview.operators.generate import Generate
 from rollview.operators.multiset import Multiset
 from rollview.operators.recomputed import Recomputed
@@ -14,7 +15,16 @@ from rollview.operators.translation import Operator
 from rollview.operators.union_all import UnionAll
 from rollview.operators.window import Window
 
-OPERATORS: list[Operator] = [Recomputed, Generate, Window, Aggregate, Multiset, UnionAll, SelectProjectJoin]
+OPERATORS: list[Operator] = [
+    Recomputed,
+    Generate,
+    FirstRows,
+    Window,
+    Aggregate,
+    Multiset,
+    UnionAll,
+    SelectProjectJoin,
+]
 
 
 @contextmanager

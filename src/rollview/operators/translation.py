@@ -28,6 +28,7 @@ from rollview.errors import UnsupportedError
 from rollview.operators.draft import Draft
 from rollview.operators.matching import Joined, joined
 from rollview.sql.aliased import aliased
+from rollview.sql.bounds import with_bounds_inside
 from rollview.sql.ctes import is_cte
 from rollview.sql.from_clause import FromSyntax
 from rollview.sql.generators import generated_first, with_generators_in_from
@@ -194,7 +195,7 @@ class Translation:
                 query = generated_first(query, scope_of(query, self._tables))
             query = with_aliases_written_out(query, scope_of(query, self._tables))
             query = with_stars_in_calls_written_out(query, scope_of(query, self._tables))
-            query = with_groups_apart(query, self._tables)
+            query = with_bounds_inside(with_groups_apart(query, self._tables))
         query = layered(query, self._names)
         return without_subqueries(query, self._tables) if isinstance(query, exp.Select) else query
 

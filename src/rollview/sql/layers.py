@@ -164,12 +164,38 @@ def having_above(select: exp.Select, names: OutputNames) -> exp.Select:
 def _qualified(select: exp.Select, names: OutputNames) -> exp.Select:
     """QUALIFY: a filter above the windows, of which it may have some of its own."""
     inner = select.copy()
-    condition = with_aliases(inner.args["qualify"].this.copy(), select)
+    test = inner.args["qualify"].this.copy()
     inner.set("qualify", None)
-    inner.set("expressions", [*_named_items(inner, names), aliased(condition, _KEPT)])
+    if (place := _numbered_side(test, select)) is not None:
+        # The number itself is an output, so that it is seen how many rows are wanted.
+        side = test.args[place].unnest()
+        added = [aliased(side.copy(), _KEPT)] if isinstance(side, exp.Window) else []
+        test.set(place, column(_KEPT if added else side.name))
+        inner.set("expressions", [*_named_items(inner, names), *added])
+    else:
+        kept = aliased(with_aliases(test, select), _KEPT)
+        inner.set("expressions", [*_named_items(inner, names), kept])
+        test = column(_KEPT)
     outer = _over(inner, map(column, names(select)))
-    outer.set("where", exp.Where(this=column(_KEPT)))
+    outer.set("where", exp.Where(this=test))
     return outer
+
+
+def _numbered_side(test: exp.Expr, select: exp.Select) -> str | None:
+    """The side of a comparison with a constant that is a window, or names an output that is one."""
+    if not isinstance(test, exp.LTE | exp.LT | exp.EQ | exp.GTE | exp.GT):
+        return None
+    windows = {
+        item.alias.lower()
+        for item in select.expressions
+        if isinstance(item, exp.Alias) and isinstance(item.this, exp.Window)
+    }
+    for place, other in (("this", "expression"), ("expression", "this")):
+        side = test.args[place].unnest()
+        is_output = isinstance(side, exp.Column) and not side.table and side.name.lower() in windows
+        if (is_output or isinstance(side, exp.Window)) and isinstance(test.args[other], exp.Literal):
+            return place
+    return None
 
 
 def with_aliases(condition: exp.Expr, select: exp.Select) -> exp.Expr:
