@@ -67,6 +67,9 @@ class Bag(Protocol):
         Without keys there is exactly one group, even of nothing.
         """
 
+    def sharing(self, other: Self, names: Sequence[str]) -> Self:
+        """At least those rows that have, in these columns, the values of a row of another bag."""
+
     def added_up(self, keys: Sequence[str], sums: Sequence[str]) -> Self:
         """The same for columns that are such sums already: what comes out has the types of these columns."""
 
@@ -254,6 +257,12 @@ class MemoryBag:
                 if value is not None:
                     sums[position] += value * count
         return MemoryBag(columns, {(*group, *sums): 1 for group, sums in groups.items()})
+
+    def sharing(self, other: MemoryBag, names: Sequence[str]) -> MemoryBag:
+        mine, theirs = column_getter(self.columns, names), column_getter(other.columns, names)
+        wanted = {theirs(row) for row in other.counts}
+        found = {row: count for row, count in self.counts.items() if mine(row) in wanted}
+        return MemoryBag(self.columns, found)
 
     def added_up(self, keys: Sequence[str], sums: Sequence[str]) -> MemoryBag:
         return self.summarize(keys, keep(sums))

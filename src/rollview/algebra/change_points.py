@@ -30,8 +30,8 @@ _POINT = "_point"
 def change_points(node: Node, state: B, delta: B, after: int) -> B:
     """The timed delta of the operator's rows; `state` is its state at csn `after`."""
     columns = node.state_columns
-    at_start = state.project((*keep(columns), (CSN, Literal(after))))
-    pieces = at_start.plus(delta.project(keep((*columns, CSN))))
+    changes = delta.project(keep((*columns, CSN)))
+    pieces = _of_the_same_keys(node, state, changes, after).plus(changes)
     points = delta.distinct((*node.key, CSN)).project(
         (*((_own(key), Column(key)) for key in node.key), (_POINT, Column(CSN)))
     )
@@ -57,12 +57,9 @@ def _shown(node: Node, totals: B) -> B:
 
 
 def _of_the_same_keys(node: Node, state: B, changes: B, after: int) -> B:
-    """The rows of a state that have a key of the changes, as they are at csn `after`."""
-    rows = (*keep(node.state_columns), (CSN, Literal(after)))
-    if not node.key:
-        return state.project(rows)
-    keys = changes.distinct(node.key).project([(_own(key), Column(key)) for key in node.key])
-    return keys.join(state, (), _same_key(node)).project(rows)
+    """At least the rows of a state that have a key of the changes, as they are at csn `after`."""
+    near = state.sharing(changes, node.key) if node.key else state
+    return near.project((*keep(node.state_columns), (CSN, Literal(after))))
 
 
 def _same_key(node: Node, *more: Expression) -> Expression:

@@ -5,10 +5,12 @@ What they ask for is served from change logs, sources and stored views.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from rollview.algebra.history import CSN
@@ -58,8 +60,10 @@ class Processes:
         """What the processes of a view, side by side, publish for these intervals."""
         if not intervals:
             return []
-        processes = algorithm_of(view).processes(view)
-        return self._run_all([_Running(self, view, each, intervals, timer) for each in processes])
+        processes, shared = algorithm_of(view).processes(view), _Shared()
+        return self._run_all(
+            [_Running(self, view, each, intervals, timer, shared=shared) for each in processes]
+        )
 
     def empty(self, view: View, csn: int, timer: StepTimer) -> list[Publish[SparkBag]]:
         """What is published where a view loses all that it has."""
@@ -85,6 +89,26 @@ class Processes:
         return [published for result in results for published in result]
 
 
+class _Shared:
+    """What several processes of a step ask for alike, computed once."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._asked: dict[Hashable, Future[SparkBag]] = {}
+
+    def get(self, question: Hashable, answer: Callable[[], SparkBag]) -> SparkBag:
+        """The answer to a question; whoever asks first finds it."""
+        with self._lock:
+            is_first = question not in self._asked
+            future = self._asked.setdefault(question, Future())
+        if is_first:
+            try:
+                future.set_result(answer())
+            except BaseException as error:
+                future.set_exception(error)
+        return future.result()
+
+
 class _Running:
     """One process of the algorithm; it is over when it waits for an interval that the step does not have."""
 
@@ -96,6 +120,7 @@ class _Running:
         intervals: Intervals,
         timer: StepTimer,
         folder: Path | None = None,
+        shared: _Shared | None = None,
     ) -> None:
         self.parts = parts
         self.view = view
@@ -104,6 +129,7 @@ class _Running:
         self.intervals = dict(intervals)
         self.timer = timer
         self.folder = folder
+        self.shared = shared or _Shared()
         self.interval = Interval(0, 0)
 
     def run(self) -> list[Publish[SparkBag]]:
@@ -132,7 +158,9 @@ class _Running:
         relations = self.parts.relations
         match effect:
             case Changes(table=name, after=after, upto=upto):
-                return relations.changes(self.tables[name], after, upto, self.interval.after)
+                table, since = self.tables[name], self.interval.after
+                question = (name, after, upto, since)
+                return self.shared.get(question, lambda: relations.changes(table, after, upto, since))
             case Ask(questions=questions):
                 return relations.lookup(questions, self.interval.after)
             case Await(answers=answers):

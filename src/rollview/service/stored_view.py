@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -137,11 +138,18 @@ class StoredView:
         if not order or not delta.is_at_driver:
             return self.state()
         values = delta.distinct(order).table()[order[0]].to_pylist()
+        near = self._state_with(order[0], values).sharing(delta, self.view.root.key)
+        # Few are left: from here on they cost no job.
+        near.collect_if_small()
+        return near
+
+    def _state_with(self, column: str, values: Sequence[Any]) -> SparkBag:
+        """At least the part of the state that has one of these values in the column it is sorted by."""
         state, rows = self.state_bag, self.rows_bag
         if state is not None:
             return state.rows_with(values)
         assert rows is not None
-        is_sorted_alike = rows.order[:1] == (self.layout.shown_as[order[0]],)
+        is_sorted_alike = rows.order[:1] == (self.layout.shown_as[column],)
         return self.layout.state_of_rows(rows.rows_with(values)) if is_sorted_alike else self.state()
 
     def _rows_state(self) -> SparkBag:
@@ -203,7 +211,11 @@ class StoredView:
             delta.collect_if_small()
         changed = delta if root.is_linear else root.row_delta(self._state_at(after, delta), delta, after)
         names = [name for name, _ in self.layout.columns]
-        return changed.project((*keep(names), (CSN, Column(CSN))))
+        rows = changed.project((*keep(names), (CSN, Column(CSN))))
+        if not root.is_linear and delta.is_at_driver:
+            # It is joined with more than one answer; few rows are computed once.
+            rows.collect_if_small()
+        return rows
 
     @property
     def _delta_table(self) -> LakeTable:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from rollview.algebra.bag import COUNT, Output, before_it, keep
 from rollview.algebra.expression import Column, Expression, Literal, Row, call, conjunction, to_sql
 from rollview.rows import Rows
-from rollview.spark import driver_side
+from rollview.spark import driver_side, driver_sums
 from rollview.spark.answered import answered
 from rollview.spark.driver_condition import evaluate_condition
 from rollview.spark.scan import frame_of
@@ -152,10 +152,24 @@ class SparkBag:
         support = self.frame.select(*_kept(names)).distinct()
         return SparkBag(support.select(*_kept(names), f.lit(1).cast("bigint").alias(COUNT)))
 
+    def sharing(self, other: SparkBag, names: Sequence[str]) -> SparkBag:
+        if not names or self.has_no_rows:
+            return self
+        keys = other.distinct(names)
+        if self._table is not None and keys._table is not None:
+            return self._at_driver(self._spark, driver_side.sharing(self._table, keys._table, names))
+        wanted = keys.project([(f"{name}'", Column(name)) for name in names]).frame.drop(COUNT)
+        same = conjunction(tuple(call("<=>", Column(name), Column(f"{name}'")) for name in names))
+        return SparkBag(self.frame.join(wanted, f.expr(to_sql(same)), "left_semi"))
+
     def summarize(self, keys: Sequence[str], measures: Sequence[Output]) -> SparkBag:
         return self._grouped(keys, measures, widened=True)
 
     def added_up(self, keys: Sequence[str], sums: Sequence[str]) -> SparkBag:
+        if keys and self._table is not None:
+            here = driver_sums.added_up(self._table, keys, sums)
+            if here is not None:
+                return self._at_driver(self._spark, here)
         return self._grouped(keys, keep(sums), widened=False)
 
     def _grouped(self, keys: Sequence[str], measures: Sequence[Output], widened: bool) -> SparkBag:
@@ -165,6 +179,10 @@ class SparkBag:
         return SparkBag(groups.select(*_kept(names), f.lit(1).cast("bigint").alias(COUNT)))
 
     def running(self, keys: Sequence[str], order: str, sums: Sequence[str]) -> SparkBag:
+        if self._table is not None:
+            here = driver_sums.running(self._table, keys, order, sums)
+            if here is not None:
+                return self._at_driver(self._spark, here)
         parts = self.added_up((*keys, order), sums).frame
         upto = Window.partitionBy(*_kept(keys) or [f.lit(0)]).orderBy(*_kept([order]))
         upto = upto.rowsBetween(Window.unboundedPreceding, Window.currentRow)

@@ -53,6 +53,15 @@ def distinct(table: pa.Table, names: Sequence[str]) -> pa.Table:
     return _counted_once(support.select(list(names)))
 
 
+def sharing(table: pa.Table, keys: pa.Table, names: Sequence[str]) -> pa.Table:
+    """At least the rows whose values in these columns are those of a row of `keys`."""
+    for name in names:
+        kinds = {table.schema.field(name).type, keys.schema.field(name).type}
+        if len(kinds) == 1 and can_group(table, [name]):
+            table = table.filter(pc.is_in(table[name], value_set=keys[name].combine_chunks()))
+    return table
+
+
 def negate(table: pa.Table) -> pa.Table:
     """Every count changes its sign."""
     position = table.column_names.index(COUNT)

@@ -1,0 +1,94 @@
+"""Sums at the driver against those of Spark: the same values of the same types, or left to it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from rollview.algebra.bag import COUNT
+from rollview.spark import SparkBag, driver_sums
+
+pytestmark = pytest.mark.slow
+
+TYPES = {
+    "k": pa.int64(),
+    "word": pa.string(),
+    "_csn": pa.int64(),
+    "n": pa.int64(),
+    "price": pa.decimal128(12, 2),
+    "wide": pa.decimal128(38, 4),
+}
+SUMS = ("n", "price", "wide")
+
+
+def _table(random: Random, rows: int) -> pa.Table:
+    def row() -> tuple[Any, ...]:
+        return (
+            random.choice([1, 2, None]),
+            random.choice(["a", "b", None]),
+            random.randint(1, 4),
+            random.choice([None, random.randint(-9, 9)]),
+            random.choice([None, Decimal(random.randint(-999, 999)).scaleb(-2)]),
+            Decimal(random.randint(-(10**30), 10**30)).scaleb(-4),
+            random.choice([1, 1, -1, 2]),
+        )
+
+    columns = list(zip(*(row() for _ in range(rows)), strict=True))
+    kinds = [*TYPES.values(), pa.int64()]
+    return pa.table(
+        [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)], [*TYPES, COUNT]
+    )
+
+
+def _both(spark: SparkSession, table: pa.Table) -> tuple[SparkBag, SparkBag]:
+    """The rows at the driver, and as a frame."""
+    here = SparkBag.of_rows(spark, table)
+    assert here.is_at_driver
+    there = SparkBag(here.frame)
+    assert not there.is_at_driver
+    return here, there
+
+
+@pytest.mark.parametrize("keys", [("k",), ("k", "word"), ()])
+def test_differential_with_spark(spark: SparkSession, keys: tuple[str, ...]) -> None:
+    here, there = _both(spark, _table(Random(len(keys)), 60))
+    results = [(each.running(keys, "_csn", SUMS), each.added_up(keys, SUMS)) for each in (here, there)]
+    for mine, theirs in zip(*results, strict=True):
+        assert mine.is_at_driver or not keys
+        assert mine.collect() == theirs.collect()
+        assert mine.frame.dtypes == theirs.frame.dtypes
+
+
+def test_what_does_not_fit_is_left_to_spark(spark: SparkSession) -> None:
+    columns = {"k": pa.array([1, 1], pa.int64()), "n": pa.array([2**63 - 1, 1], pa.int64())}
+    table = pa.table({**columns, COUNT: pa.array([1, 1], pa.int64())})
+    assert driver_sums.added_up(table, ["k"], ["n"]) is None
+    with pytest.raises(PySparkException, match="OVERFLOW"):
+        SparkBag.of_rows(spark, table).added_up(["k"], ["n"]).collect()
+    floats = pa.table({"k": [1.5], "n": [1], COUNT: [1]})
+    assert driver_sums.added_up(floats, ["k"], ["n"]) is None
+    assert driver_sums.added_up(floats, ["n"], ["k"]) is None
+
+
+def test_rows_that_share_keys(spark: SparkSession) -> None:
+    table = _table(Random(5), 40)
+    here, there = _both(spark, table)
+    wanted, _ = _both(spark, table.slice(0, 3))
+    for names in (("k",), ("k", "word")):
+        keys = {tuple(row) for row in wanted.distinct(names).collect()}
+        places = [here.columns.index(name) for name in names]
+        exact = {
+            row: count
+            for row, count in here.collect().items()
+            if tuple(row[place] for place in places) in keys
+        }
+        assert exact.items() <= here.sharing(wanted, names).collect().items()
+        assert there.sharing(wanted, names).collect() == exact
+    assert here.sharing(wanted, ("k",)).collect() == there.sharing(wanted, ("k",)).collect()
+    assert here.sharing(wanted, ()).collect() == here.collect()
