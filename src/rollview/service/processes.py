@@ -61,14 +61,12 @@ class Processes:
         if not intervals:
             return []
         processes, shared = algorithm_of(view).processes(view), _Shared()
-        return self._run_all(
-            [_Running(self, view, each, intervals, timer, shared=shared) for each in processes]
-        )
+        return self._run_all([_Running(self, view, each, intervals, timer, shared) for each in processes])
 
     def empty(self, view: View, csn: int, timer: StepTimer) -> list[Publish[SparkBag]]:
         """What is published where a view loses all that it has."""
         process = empty(view, self.catalog.positions(view.name), csn)
-        return _Running(self, view, process, {}, timer).run()
+        return _Running(self, view, process, {}, timer, _Shared()).run()
 
     @contextmanager
     def recompute(
@@ -77,7 +75,7 @@ class Processes:
         """What is published where a view is computed as a whole; to be used before this is left."""
         process = recompute(view, self.catalog.positions(view.name), interval)
         with self.snapshots.scratch() as folder:
-            yield _Running(self, view, process, {}, timer, folder).run()
+            yield _Running(self, view, process, {}, timer, _Shared(folder)).run()
 
     def _contents_at(self, view: View, csn: int, folder: Path) -> list[SparkBag]:
         """The content of each block of a view at a csn."""
@@ -90,9 +88,10 @@ class Processes:
 
 
 class _Shared:
-    """What several processes of a step ask for alike, computed once."""
+    """What several processes of a step ask for alike, computed once; a folder for whole relations, if any."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
         self._lock = Lock()
         self._asked: dict[Hashable, Future[SparkBag]] = {}
 
@@ -119,8 +118,7 @@ class _Running:
         process: Process,
         intervals: Intervals,
         timer: StepTimer,
-        folder: Path | None = None,
-        shared: _Shared | None = None,
+        shared: _Shared,
     ) -> None:
         self.parts = parts
         self.view = view
@@ -128,8 +126,7 @@ class _Running:
         self.process = process
         self.intervals = dict(intervals)
         self.timer = timer
-        self.folder = folder
-        self.shared = shared or _Shared()
+        self.shared = shared
         self.interval = Interval(0, 0)
 
     def run(self) -> list[Publish[SparkBag]]:
@@ -176,8 +173,8 @@ class _Running:
                 return SparkBag.of(self.parts.session.spark, types, dict(rows))
             case StateAt(view=name, csn=csn):
                 return relations.stored.open(name).state_at(csn)
-            case ContentsAt(csn=csn) if self.folder is not None:
-                return self.parts._contents_at(self.view, csn, self.folder)
+            case ContentsAt(csn=csn) if self.shared.folder is not None:
+                return self.parts._contents_at(self.view, csn, self.shared.folder)
             case Compensated():
                 return None
         raise RollviewError(f"{algorithm_of(self.view).name} asks for {type(effect).__name__}")
