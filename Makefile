@@ -43,12 +43,13 @@ fast: $(READY)
 servers: ## Install the database servers that the tests start
 	scripts/servers
 
-soak: $(READY) servers $(ARCHIVE) ## 100,000 fault-injection runs of the sweep, 200 real kills, ten minutes each of damage and of owners' acts, twelve of stress on real servers
+soak: $(READY) servers $(ARCHIVE) ## 100,000 fault-injection runs of the sweep, 200 real kills, ten minutes each of damage and of owners' acts, twenty of random queries, twelve of stress on real servers
 	$(BIN)/python -m rollview.simulator.soak
 	$(BIN)/pytest -m "soak or campaign"
 	$(BIN)/python benchmarks/kills.py --kills 200
 	$(BIN)/python benchmarks/damage.py --minutes 10
 	$(BIN)/python benchmarks/acts.py --minutes 10
+	$(BIN)/python benchmarks/random_queries.py --minutes 20
 	$(BIN)/python benchmarks/stress.py --seconds 60
 	$(BIN)/python benchmarks/stress.py --seconds 60 --bank
 	$(BIN)/python benchmarks/stress.py --seconds 300 --kills 10 --restarts 5

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 from campaign import Campaign
@@ -26,14 +26,9 @@ sys.path[:0] = [str(ROOT / "tests" / "service"), str(ROOT / "tests")]
 from owner_acts import Owned  # noqa: E402
 
 
-@contextmanager
-def opened(folder: Path, spark: SparkSession, seed: int) -> Iterator[Owned]:
+def opened(folder: Path, spark: SparkSession, seed: int) -> closing[Owned]:
     """A world, closed at the end."""
-    world = Owned(folder, spark, seed)
-    try:
-        yield world
-    finally:
-        world.close()
+    return closing(Owned(folder, spark, seed))
 
 
 def told(counts: Mapping[str, Counter[str]]) -> str:

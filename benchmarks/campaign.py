@@ -38,6 +38,7 @@ class Campaign:
     opened: Callable[[Path, SparkSession, int], AbstractContextManager[World]]
     counted: tuple[str, ...]
     told: Callable[[Mapping[str, Counter[str]]], str]
+    rounds: int = ROUNDS
 
     def main(self) -> int:
         """Seed after seed, until the time is over; 1 if anything was wrong."""
@@ -56,7 +57,7 @@ class Campaign:
                     tempfile.TemporaryDirectory() as folder,
                     self.opened(Path(folder), spark, seed) as world,
                 ):
-                    for _ in range(ROUNDS):
+                    for _ in range(self.rounds):
                         done.append(world.round())
                     for name in self.counted:
                         counts[name] += getattr(world, name)

@@ -44,6 +44,12 @@ VIEWS = {
     "sold": """SELECT s.sale_id, c.state, p.kind, s.amount FROM shop.sales s
         JOIN crm.customer c ON s.cust_id = c.cust_id JOIN shop.product p ON s.product_id = p.product_id""",
     "states_of_size": "SELECT n, count(*) AS states FROM sales_by_state GROUP BY n",
+    "ranges": """SELECT c.state, min(s.amount) AS lo, max(s.amount) AS hi,
+            count(DISTINCT s.product_id) AS kinds
+        FROM crm.customer c LEFT JOIN shop.sales s ON s.cust_id = c.cust_id GROUP BY c.state""",
+    "newest": """SELECT c.state, s.sale_id, s.amount FROM shop.sales s
+            JOIN crm.customer c ON s.cust_id = c.cust_id
+        QUALIFY row_number() OVER (PARTITION BY c.state ORDER BY s.sale_id DESC) <= 2""",
 }
 RETENTION = "{changes: 5s, deltas: 40s, files: 5s}"
 LONGEST_LIFE_SECONDS = 6.0

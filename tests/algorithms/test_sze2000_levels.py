@@ -52,7 +52,7 @@ def test_complete(scenario: Scenario, network: Network, keyed: bool) -> None:
 @pytest.mark.parametrize("relations", [2, 3, 4])
 def test_complete_in_many_runs(scenario: Scenario, network: Network, relations: int) -> None:
     size = Size(relations, 8, snapshots=False)
-    campaign = Campaign(ALGORITHM, network, scenario, size, runs=300, seed=10_000)
+    campaign = Campaign(ALGORITHM, network, scenario, size, runs=150, seed=10_000)
     assert min(_levels(campaign)) is Level.COMPLETE
     for seed in range(20_000, 20_150):
         assert judge(seed, scenario, network).level is Level.COMPLETE

@@ -16,13 +16,14 @@ from pyspark.sql import SparkSession
 
 from rollview.algebra import change_points
 from rollview.algebra.bag import keep
-from rollview.algebra.expression import Column, Literal, call, conjunction
+from rollview.algebra.expression import Column, Literal, call
 from rollview.algebra.history import CSN
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.operators import window
 from rollview.operators.first_rows import FirstRows
 from rollview.operators.generate import Generate
+from rollview.operators.partial_groups import PartialGroups
 from rollview.operators.recomputed import WHICH, Kept, Recomputed
 from rollview.planning import parse_view
 from rollview.service.content import block_contents
@@ -47,10 +48,20 @@ VIEWS = {
     "recursion": """WITH RECURSIVE r AS (SELECT id, up, 0 AS depth FROM s.u WHERE up IS NULL
         UNION ALL SELECT u.id, u.up, r.depth + 1 FROM s.u JOIN r ON u.up = r.id WHERE r.depth < 3)
         SELECT id, depth FROM r""",
+    "values": """SELECT k % 2 AS p, count(DISTINCT k) AS d, count(*) AS n, min(x) AS low, max(x + 1) AS high,
+        sum(x) AS total, avg(CAST(x AS DECIMAL(9, 2))) AS mean, round(sum(x), 1) AS r
+        FROM s.t GROUP BY k % 2""",
+    "all values": "SELECT count(DISTINCT x) AS d, count(*) AS n, max(k) AS high, sum(x) AS total FROM s.t",
     "two relations": """WITH RECURSIVE r AS (SELECT k AS id, 0 AS depth FROM s.t
         UNION ALL SELECT u.id, r.depth + 1 FROM s.u JOIN r ON u.up = r.id WHERE r.depth < 2)
         SELECT id, depth FROM r""",
 }
+
+
+@pytest.fixture(autouse=True)
+def all_keys_are_hot(monkeypatch: Patch) -> None:
+    """So that operators look at as little as they can."""
+    monkeypatch.setattr(change_points, "FEW_PAIRS", -1)
 
 
 def _history(random: Random) -> list[Rows]:
@@ -160,24 +171,26 @@ def before_means_now(patch: Patch) -> None:
 
 def too_few_others(patch: Patch) -> None:
     """One row less than can be shown is looked at."""
-    true = FirstRows.relevant
+    true = FirstRows.reduced
 
-    def relevant(node: FirstRows, state: Any, delta: Any) -> Any:
-        return true(replace(node, most=node.most - 1), state, delta)
+    def reduced(node: FirstRows, state: Any, delta: Any) -> Any:
+        return node, *true(replace(node, most=node.most - 1), state, delta)[1:]
 
-    patch.setattr(FirstRows, "relevant", relevant)
+    patch.setattr(FirstRows, "reduced", reduced)
 
 
 def touched_rows_forgotten(patch: Patch) -> None:
     """Of the rows before a step only those that stay are looked at."""
 
-    def relevant(node: FirstRows, state: Any, delta: Any) -> Any:
-        columns = node.state_columns
-        there = delta.distinct(columns).project([(f"{name}'", Column(name)) for name in columns])
-        same = conjunction(tuple(call("<=>", Column(f"{name}'"), Column(name)) for name in columns))
-        return state.plus(there.join(state, (), same).project(keep(columns)).negate())
+    def reduced(node: FirstRows, state: Any, delta: Any) -> Any:
+        return node, state.plus(state.sharing(delta, node.state_columns).negate()).net_effect(), delta
 
-    patch.setattr(FirstRows, "relevant", relevant)
+    patch.setattr(FirstRows, "reduced", reduced)
+
+
+def values_counted_twice(patch: Patch) -> None:
+    """A value that is touched is among the untouched ones as well."""
+    patch.setattr(PartialGroups, "touched", lambda _parts, state, delta: state.sharing(delta, state.columns))
 
 
 MISTAKES: list[tuple[Callable[[Patch], None], str]] = [
@@ -186,6 +199,7 @@ MISTAKES: list[tuple[Callable[[Patch], None], str]] = [
     (too_few_others, "first rows"),
     (too_few_others, "first of each"),
     (touched_rows_forgotten, "first rows"),
+    (values_counted_twice, "values"),
     (partitions_of_all_points_together, "first of each"),
     (conditions_behind_generators_forgotten, "generator"),
     (points_mixed, "recursion"),
@@ -225,5 +239,6 @@ def test_of_many_rows_few_are_looked_at(spark: SparkSession) -> None:
     columns = dict.fromkeys(root.state_columns, "bigint")
     state = SparkBag.of(spark, columns, {(number % 7, number): 1 for number in range(500)})
     delta = {(0, 0, 1): -1, (1, 498, 1): -1, (1, 1000, 2): 1, (1, 1000, 3): -1}
-    found = root.relevant(state, SparkBag.of(spark, columns | {CSN: "bigint"}, delta)).collect()
+    _, less, _ = root.reduced(state, SparkBag.of(spark, columns | {CSN: "bigint"}, delta))
+    found = less.collect()
     assert sorted(row[1] for row in found) == [0, 496, 497, 498, 499]

@@ -6,7 +6,7 @@ can. They are in the part of SQL that means the same in Spark and DuckDB.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 BASES = (
@@ -19,8 +19,9 @@ BASES = (
 class AnyQuery:
     """Random SQL; every choice comes from one seeded source."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, bases: Sequence[str] = BASES) -> None:
         self.random = random
+        self.bases = tuple(bases)
         self.rules: tuple[Callable[[int], str], ...] = (
             self.filtered,
             self.projected,
@@ -53,7 +54,7 @@ class AnyQuery:
     def query(self, depth: int) -> str:
         """A query with at most so many operators on top of each other."""
         if depth <= 0:
-            return self.pick(*BASES)
+            return self.pick(*self.bases)
         return self.random.choice(self.rules)(depth)
 
     def below(self, depth: int) -> str:
@@ -246,3 +247,100 @@ class AnyQuery:
             f"WITH c AS ({self.below(depth)}), d AS (SELECT k, max(x) AS x FROM c GROUP BY k) "
             f"SELECT c.k, d.x, c.w FROM c {self.pick('', 'LEFT ')}JOIN d ON c.k = d.{self.pick('k', 'x')}"
         )
+
+
+class AnySparkQuery(AnyQuery):
+    """The same with operators that Spark alone computes: windows, first rows, totals, generators."""
+
+    def __init__(self, random: Random, bases: Sequence[str]) -> None:
+        super().__init__(random, bases)
+        self.rules += (
+            self.windowed,
+            self.windowed,
+            self.first_rows,
+            self.first_of_all,
+            self.totals,
+            self.exploded,
+            self.first_value,
+            self.kept,
+            self.between,
+            self.other_groups,
+        )
+
+    def order(self, alias: str = "") -> str:
+        """An order that leaves nothing open but rows that are the same."""
+        names = [f"{alias}{name}" for name in "kxw"]
+        self.random.shuffle(names)
+        return ", ".join(f"{name} {self.pick('', 'DESC')}" for name in names)
+
+    def windowed(self, depth: int) -> str:
+        part = self.pick("", "PARTITION BY k ", "PARTITION BY w ", "PARTITION BY k, w ")
+        total, tied = f"{part}ORDER BY {self.order()}", f"{part}ORDER BY {self.pick('k', 'w', 'k, w')}"
+        frame = self.pick(
+            "",
+            " ROWS BETWEEN 1 PRECEDING AND CURRENT ROW",
+            " ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+        )
+        value = self.pick(
+            f"row_number() OVER ({total})",
+            f"{self.pick('rank', 'dense_rank')}() OVER ({tied})",
+            f"{self.pick('lag', 'lead')}(x) OVER ({total})",
+            f"{self.pick('sum', 'min', 'max', 'count')}(x) OVER ({part.strip()})",
+            f"{self.pick('sum', 'min', 'max', 'count')}(x) OVER ({tied})",
+            f"{self.pick('sum', 'min', 'max', 'count')}(x) OVER ({total}{frame})",
+            f"{self.pick('first_value', 'last_value')}(x) OVER ({total}{frame})",
+            f"x - {self.pick('min', 'max')}(x) OVER ({part.strip()})",
+        )
+        return f"SELECT k, {value} AS x, w FROM ({self.below(depth)}) a"
+
+    def first_rows(self, depth: int) -> str:
+        part = self.pick("k", "w", "k, w")
+        place = self.pick(
+            f"row_number() OVER (PARTITION BY {part} ORDER BY {self.order()})",
+            f"rank() OVER (PARTITION BY {part} ORDER BY x)",
+            f"dense_rank() OVER (PARTITION BY {part} ORDER BY x DESC)",
+        )
+        return f"SELECT k, x, w FROM ({self.below(depth)}) a QUALIFY {place} <= {self.pick('1', '2', '3')}"
+
+    def first_of_all(self, depth: int) -> str:
+        offset = self.pick("", " OFFSET 1")
+        limit = f"LIMIT {self.pick('1', '3', '5')}{offset}"
+        return f"SELECT k, x, w FROM ({self.below(depth)}) a ORDER BY {self.order()} {limit}"
+
+    def totals(self, depth: int) -> str:
+        keys = self.pick("ROLLUP (k, w)", "CUBE (k, w)", "GROUPING SETS ((k), (w), ())", "ROLLUP (w, k)")
+        value = self.pick("sum(x)", "count(*)", "max(x)", "count(DISTINCT x)", "grouping(k) + grouping(w)")
+        # The total of no rows is a row for DuckDB alone.
+        having = "HAVING count(*) > 0"
+        return f"SELECT k, {value} AS x, w FROM ({self.below(depth)}) a GROUP BY {keys} {having}"
+
+    def exploded(self, depth: int) -> str:
+        values = self.pick("a.k, a.x", "a.k, a.k + 1, 2", "a.x")
+        rows = f"({self.below(depth)}) a LATERAL VIEW explode(array({values})) e AS v"
+        return f"SELECT e.v AS k, a.x, a.w FROM {rows}"
+
+    def first_value(self, depth: int) -> str:
+        where = self.pick("", " WHERE b.k = a.k", " WHERE b.w = a.w AND b.x > 0")
+        value = f"(SELECT b.x FROM ({self.below(depth)}) b{where} ORDER BY {self.order('b.')} LIMIT 1)"
+        return f"SELECT k, {value} AS x, w FROM ({self.below(depth)}) a"
+
+    def kept(self, depth: int) -> str:
+        kind = self.pick("SEMI", "ANTI")
+        on = self.pick("a.k = b.k", "a.k = b.x AND a.w = b.w", "a.k < b.x", "a.w <=> b.w AND a.x > b.x")
+        return f"SELECT k, x, w FROM ({self.below(depth)}) a LEFT {kind} JOIN ({self.below(depth)}) b ON {on}"
+
+    def between(self, depth: int) -> str:
+        kind = self.pick("", "LEFT", "FULL")
+        on = self.pick("a.k BETWEEN b.k AND b.x", "a.x < b.k", "a.k < b.k AND a.w = b.w")
+        return f"SELECT a.k, b.x, a.w FROM ({self.below(depth)}) a {kind} JOIN ({self.query(0)}) b ON {on}"
+
+    def other_groups(self, depth: int) -> str:
+        value = self.pick(
+            "CAST(floor(avg(x)) AS BIGINT)",
+            "CAST(sum(CAST(x AS DOUBLE) / 4) * 4 AS BIGINT)",
+            "sum(DISTINCT x)",
+            "bit_or(x)",
+            "count_if(x > 1)",
+        )
+        word = self.pick("max(w)", "min(w)")
+        return f"SELECT k, {value} AS x, {word} AS w FROM ({self.below(depth)}) a GROUP BY k"

@@ -24,6 +24,29 @@ DEEP_VIEWS = {
 }
 """The same in one view: the inner query is a stage."""
 
+STATEFUL_VIEWS = {
+    "outer join": """SELECT c.cust_id, c.state, s.amount FROM crm.customer c
+        LEFT JOIN shop.sales s ON c.cust_id = s.cust_id""",
+    "semi join": """SELECT cust_id, state FROM crm.customer c
+        WHERE NOT EXISTS (SELECT 1 FROM shop.sales s WHERE s.cust_id = c.cust_id AND s.amount > 2)""",
+    "values": """SELECT c.state, min(s.amount) AS lo, count(DISTINCT s.product_id) AS kinds,
+            sum(CAST(s.amount AS DOUBLE) / 4) AS total
+        FROM shop.sales s JOIN crm.customer c ON s.cust_id = c.cust_id GROUP BY c.state""",
+    "distinct rows": "SELECT DISTINCT c.state, s.product_id FROM shop.sales s, crm.customer c",
+    "set operation": "SELECT cust_id AS id FROM crm.customer EXCEPT ALL SELECT cust_id FROM shop.sales",
+    "window": """SELECT s.sale_id, c.state, rank() OVER (PARTITION BY c.state ORDER BY s.amount) AS place
+        FROM shop.sales s JOIN crm.customer c ON s.cust_id = c.cust_id""",
+    "first rows": """SELECT s.sale_id, c.state, s.amount FROM shop.sales s
+            JOIN crm.customer c ON s.cust_id = c.cust_id
+        QUALIFY row_number() OVER (PARTITION BY c.state ORDER BY s.amount DESC, s.sale_id) <= 2""",
+    "recomputed part": """WITH RECURSIVE r AS (
+            SELECT product_id AS id, product_id AS top, 0 AS depth FROM shop.product
+            UNION ALL SELECT p.product_id, r.top, r.depth + 1 FROM shop.product p
+                JOIN r ON p.parent_id = r.id WHERE r.depth < 2)
+        SELECT r.top, count(*) AS n FROM r JOIN crm.customer c ON c.cust_id = r.id GROUP BY r.top""",
+}
+"""One of each operator that stores a state, over both databases."""
+
 
 class Bench:
     """One project that is killed again and again."""

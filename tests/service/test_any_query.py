@@ -9,9 +9,17 @@ import pytest
 from pyspark.sql import SparkSession
 from shop import Shop, check_every_csn, transact
 
+from rollview.algebra import change_points
 from rollview.service.project import Project
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def all_keys_are_hot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that operators look at as little as they can."""
+    monkeypatch.setattr(change_points, "FEW_PAIRS", -1)
+
 
 JOINS = {
     "bought": """SELECT c.cust_id, c.state, s.amount FROM crm.customer c
@@ -95,6 +103,11 @@ DEPENDENT = {
         UNION ALL SELECT 'none', 0""",
     "same_state": """SELECT a.cust_id, b.cust_id AS other FROM crm.customer a
         JOIN crm.customer b ON a.state IS NOT DISTINCT FROM b.state AND a.cust_id < b.cust_id""",
+    "and_none": """SELECT state, count(*) AS n FROM crm.customer GROUP BY state
+        UNION ALL SELECT NULL, count(*) FROM crm.customer""",
+    "noted": """SELECT coalesce(t.note, p.kind) AS note, t.n FROM (
+        SELECT NULL AS note, state, count(*) AS n FROM crm.customer GROUP BY state) t
+        JOIN shop.product p ON p.kind = t.state""",
     "values_of_all": """SELECT (SELECT count(*) FROM shop.sales) AS n,
         (SELECT max(state) FROM crm.customer) AS last""",
 }

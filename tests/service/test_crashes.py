@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from crash_bench import DEEP_VIEWS, VIEWS, Bench
+from crash_bench import DEEP_VIEWS, STATEFUL_VIEWS, VIEWS, Bench
 from crashing import Executioner
 from pyspark.sql import SparkSession
 from shop import shown
@@ -50,6 +50,19 @@ def test_oracle_a_crash_of_run(bench: Bench) -> None:
         bench.check(place)
         with Project.open(bench.shop.folder, bench.spark) as project:
             assert project.status().last_csn == bench.shop.commits(), place
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("text", STATEFUL_VIEWS.values(), ids=STATEFUL_VIEWS)
+def test_oracle_a_crash_of_an_operator_with_state(
+    text: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollview.service.run.RunDriver.maintain_lake", lambda driver: {})
+    bench = Bench(tmp_path / "shop", spark, Executioner(monkeypatch), {"view": text})
+    assert bench.do(lambda project: project.setup())
+    for place in bench.every_crash(lambda project: project.run(once=True), "_commit of deltas/view"):
+        bench.check(place)
+    bench.shop.close()
 
 
 def test_oracle_a_crash_of_refresh(bench: Bench) -> None:

@@ -48,6 +48,7 @@ def test_postgresql(tmp_path: Path) -> None:
     assert "(0 rows)" in told.rsplit("slot_name", 1)[1]
 
 
+@pytest.mark.soak
 def test_mariadb(tmp_path: Path) -> None:
     server = MariaDBServer().start()
     host = f"--host=127.0.0.1 --port={server.port} --user={ADMIN} --password={PASSWORD}"

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_oracle_random_acts_of_owners(tmp_path: Path, spark: SparkSession, seed: int) -> None:
     world = Owned(tmp_path, spark, seed)
     done: list[str] = []

@@ -28,6 +28,7 @@ from rollview.events import Event, Refreshed
 from rollview.service.project import Project
 from rollview.service.setup_plan import (
     BeginHistory,
+    DeriveView,
     DropView,
     KeepView,
     LoadView,
@@ -123,7 +124,7 @@ def test_setup_does_what_a_dry_run_says(shop: Shop, spark: SparkSession) -> None
         shop.views["sales_by_state"] = VIEWS["sales_by_state"].replace("avg(s.amount) AS mean", "1 AS one")
         plan = plan_and_set_up(shop, project)
         assert plan.all(LoadView) == (
-            LoadView("sales_by_state", "the definition changed"),
+            DeriveView("sales_by_state", "the definition changed", "sales_by_state"),
             LoadView("states_of_size", "sales_by_state was loaded"),
         )
 

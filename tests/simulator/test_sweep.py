@@ -57,7 +57,7 @@ def test_oracle_slice_of_the_soak(relations: int, scenario: Scenario) -> None:
     """A slice of `make soak`, at seeds that it does not use."""
     size = Size(relations, transactions=10)
     _assert_complete(
-        run_campaign(Campaign(SWEEP, NETWORKS["hostile"], scenario, size, runs=500, seed=50_000_000))
+        run_campaign(Campaign(SWEEP, NETWORKS["hostile"], scenario, size, runs=250, seed=50_000_000))
     )
 
 

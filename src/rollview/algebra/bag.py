@@ -12,6 +12,7 @@ for `net_effect`):
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import add, itemgetter
@@ -68,10 +69,13 @@ class Bag(Protocol):
         """
 
     def sharing(self, other: Self, names: Sequence[str]) -> Self:
-        """At least those rows that have, in these columns, the values of a row of another bag."""
+        """The rows that have, in these columns, the values of a row of another bag; NULL is like NULL."""
+
+    def pairs(self, other: Self, names: Sequence[str]) -> int | None:
+        """How many pairs of rows have the same values in these columns; None if that takes a job to know."""
 
     def added_up(self, keys: Sequence[str], sums: Sequence[str]) -> Self:
-        """The same for columns that are such sums already: what comes out has the types of these columns."""
+        """As `summarize`, for columns that are such sums already: what comes out has their types."""
 
     def running(self, keys: Sequence[str], order: str, sums: Sequence[str]) -> Self:
         """One row per group and value of `order`: the sums up to it, and under `before_it` those before."""
@@ -263,6 +267,11 @@ class MemoryBag:
         wanted = {theirs(row) for row in other.counts}
         found = {row: count for row, count in self.counts.items() if mine(row) in wanted}
         return MemoryBag(self.columns, found)
+
+    def pairs(self, other: MemoryBag, names: Sequence[str]) -> int:
+        mine, theirs = column_getter(self.columns, names), column_getter(other.columns, names)
+        rows = Counter(map(mine, self.counts))
+        return sum(rows[theirs(row)] for row in other.counts)
 
     def added_up(self, keys: Sequence[str], sums: Sequence[str]) -> MemoryBag:
         return self.summarize(keys, keep(sums))

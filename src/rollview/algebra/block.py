@@ -14,7 +14,8 @@ from typing import ClassVar, TypeVar
 
 from rollview.algebra.bag import Bag, Output, keep
 from rollview.algebra.dependencies import view_key
-from rollview.algebra.expression import Expression, columns_of
+from rollview.algebra.derivation import Form
+from rollview.algebra.expression import Column, Expression, call, columns_of
 from rollview.algebra.node import Node
 from rollview.algebra.relation import Edge, Relation
 from rollview.algebra.text import facts, plain_sql, plain_sql_of
@@ -74,6 +75,14 @@ class Block(Node):
     def row_key(self) -> tuple[str, ...] | None:
         """The key of the view row, where the declared keys give one."""
         return view_key(self)
+
+    @property
+    def form(self) -> Form:
+        """Its projection, its conditions, and its equalities as such."""
+        equal = (call("=", Column(edge.left_column), Column(edge.right_column)) for edge in self.edges)
+        local = (condition for conditions in self.local for condition in conditions)
+        relations = tuple((each.alias, each.table.qualified) for each in self.relations)
+        return Form(relations, frozenset((*equal, *local, *self.residual)), dict(self.projection))
 
     @cached_property
     def unjoined(self) -> tuple[Relation, ...]:

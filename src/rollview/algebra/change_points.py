@@ -26,9 +26,18 @@ B = TypeVar("B", bound=Bag)
 
 _POINT = "_point"
 
+FEW_PAIRS = 200_000
+"""So many pairs of a change point and a row are looked at without a thought of how to have less."""
+
+
+def are_few(node: Node, state: B, delta: B) -> bool:
+    """Whether there are few pairs of a change point and a row of the state, as far as is known already."""
+    pairs = delta.distinct((*node.key, CSN)).pairs(state, node.key)
+    return pairs is not None and pairs <= FEW_PAIRS
+
 
 def change_points(node: Node, state: B, delta: B, after: int) -> B:
-    """The timed delta of the operator's rows; `state` is its state at csn `after`."""
+    """The timed delta of the operator's rows, not net; `state` is its state at csn `after`."""
     columns = node.state_columns
     changes = delta.project(keep((*columns, CSN)))
     pieces = _of_the_same_keys(node, state, changes, after).plus(changes)
@@ -37,7 +46,7 @@ def change_points(node: Node, state: B, delta: B, after: int) -> B:
     )
     now = _rows_at(node, points, pieces, "<=")
     before = _rows_at(node, points, pieces, "<")
-    return now.plus(before.negate()).net_effect()
+    return now.plus(before.negate())
 
 
 def running_points(node: Node, sums: Sequence[str], state: B, delta: B, after: int) -> B:
@@ -45,19 +54,16 @@ def running_points(node: Node, sums: Sequence[str], state: B, delta: B, after: i
     changes = delta.project(keep((*node.state_columns, CSN)))
     pieces = _of_the_same_keys(node, state, changes, after).plus(changes)
     totals = pieces.running(node.key, CSN, sums).select(call(">", Column(CSN), Literal(after)))
-    before = tuple((name, Column(before_it(name))) for name in sums)
-    now = _shown(node, totals.project(keep((*node.state_columns, CSN))))
-    return now.plus(
-        _shown(node, totals.project((*keep(node.key), *before, *keep((CSN,))))).negate()
-    ).net_effect()
-
-
-def _shown(node: Node, totals: B) -> B:
-    return node.present(node.existing(totals), CSN).project(keep((*node.output_columns, CSN)))
+    sums_before = tuple((name, Column(before_it(name))) for name in sums)
+    now = totals.project(keep((*node.key, *sums, CSN)))
+    before = totals.project((*keep(node.key), *sums_before, *keep((CSN,))))
+    # Each row of such a state is shown by itself, so those that go can be looked at with those that come.
+    both = node.existing(now.plus(before.negate()))
+    return node.present(both, CSN).project(keep((*node.output_columns, CSN)))
 
 
 def _of_the_same_keys(node: Node, state: B, changes: B, after: int) -> B:
-    """At least the rows of a state that have a key of the changes, as they are at csn `after`."""
+    """The rows of a state that have a key of the changes, as they are at csn `after`."""
     near = state.sharing(changes, node.key) if node.key else state
     return near.project((*keep(node.state_columns), (CSN, Literal(after))))
 

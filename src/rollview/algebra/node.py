@@ -24,9 +24,10 @@ from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from rollview.algebra.bag import Bag, Output, keep
-from rollview.algebra.change_points import change_points, running_points
+from rollview.algebra.change_points import are_few, change_points, running_points
 from rollview.algebra.costs import Cost
-from rollview.algebra.expression import Literal
+from rollview.algebra.derivation import Form
+from rollview.algebra.expression import Column, Literal
 from rollview.algebra.history import CSN
 
 if TYPE_CHECKING:
@@ -78,13 +79,21 @@ class Node(ABC):
 
     @property
     def sums(self) -> tuple[str, ...] | None:
-        """The columns of the state besides its key, if it has one row per key, and they just add up."""
+        """The columns of the state besides its key, if it has one row per key, and they just add up.
+
+        Then each row of a state is shown by itself, so that a signed bag of them can be presented.
+        """
         return None
 
     @property
     def shown(self) -> tuple[Output, ...] | None:
         """The reader's columns, where each row of the state is shown as one row; None otherwise."""
         return keep(self.output_columns) if self.is_linear else None
+
+    @property
+    def shown_key(self) -> Mapping[str, str]:
+        """For columns of the key that a reader sees unchanged, what they are called there."""
+        return key_names(self.key, self.shown or ())
 
     @property
     def state_types(self) -> Mapping[str, str]:
@@ -104,6 +113,11 @@ class Node(ABC):
     def table_key(self) -> tuple[str, ...] | None:
         """The same, for whoever reads what is shown as a table; more may be known of that."""
         return self.row_key
+
+    @property
+    def form(self) -> Form | None:
+        """What the state has, over the columns of relations, where it is that simple."""
+        return None
 
     def origins(self, column: str) -> tuple[str, ...] | None:  # noqa: ARG002 - for those that have some
         """Of each input the column that output rows have unchanged in this column; None if there is none.
@@ -153,16 +167,20 @@ class Node(ABC):
         """
         return state.negate().project((*keep(self.state_columns), (CSN, Literal(csn))))
 
-    def relevant(self, state: B, delta: B) -> B:  # noqa: ARG002 - for those that can do with less
-        """A part of a state for which a delta changes the same rows that a reader sees."""
-        return state
+    def reduced(self, state: B, delta: B) -> tuple[Node, B, B]:
+        """An operator with a smaller state, of which each transaction changes the same rows.
+
+        For keys that change often: what it costs once must be less than all else costs at every change.
+        """
+        return self, state, delta
 
     def row_delta(self, state: B, delta: B, after: int) -> B:
-        """The timed delta of what a reader sees; `state` is the one at csn `after`."""
+        """The timed delta of what a reader sees, not net; `state` is the one at csn `after`."""
         if self.is_linear:
             return delta
         if self.sums is None:
-            return change_points(self, self.relevant(state, delta), delta, after)
+            few = are_few(self, state, delta)
+            return change_points(*((self, state, delta) if few else self.reduced(state, delta)), after)
         return running_points(self, self.sums, state, delta, after)
 
     # Trees.
@@ -201,3 +219,9 @@ class Node(ABC):
     @abstractmethod
     def explain(self) -> str:
         """How its rows are kept up to date, in a sentence."""
+
+
+def key_names(keys: Sequence[str], output: Sequence[Output]) -> dict[str, str]:
+    """For each of these columns that is shown as it is, what it is called there."""
+    shown = {each.name: name for name, each in output if isinstance(each, Column)}
+    return {key: shown[key] for key in keys if key in shown}

@@ -182,7 +182,8 @@ def print_report(console: Console, report: SetupReport) -> None:
     for warning in report.warnings:
         console.print(Text.assemble(("warning: ", "yellow"), warning))
     for name, reason in report.loaded.items():
-        console.print(Text.assemble("view ", (name, "bold"), f": loaded ({reason})"))
+        how = "computed from what was stored" if name in report.from_stored else "loaded"
+        console.print(Text.assemble("view ", (name, "bold"), f": {how} ({reason})"))
     for name in report.unchanged:
         console.print(Text.assemble("view ", (name, "bold"), ": unchanged"))
     for name in report.dropped:

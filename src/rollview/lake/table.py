@@ -252,8 +252,9 @@ class LakeTable:
         columns: Sequence[str] | None = None,
         csn: tuple[int, int] | None = None,
         types: Sequence[tuple[str, str]] = (),
+        holding: tuple[str, Sequence[Any]] | None = None,
     ) -> pa.Table:
-        """The rows of files, of (after, upto] if given, read here and now.
+        """The rows of files, of (after, upto] and with one of the values in a column, read here and now.
 
         `types` are the columns of a version that had other ones than the table has now.
         """
@@ -263,6 +264,9 @@ class LakeTable:
         if not paths:
             return schema.empty_table().select(names)
         wanted = None if csn is None else (ds.field(CSN) > csn[0]) & (ds.field(CSN) <= csn[1])
+        if holding is not None:
+            among = _among(schema.field(holding[0]), holding[1])
+            wanted = among if wanted is None else wanted & among
         with damage_found(self.folder.name, "reading data files", self._log.way_out):
             dataset = ds.dataset(paths, schema=schema, format="parquet")
             return dataset.to_table(columns=names, filter=wanted).replace_schema_metadata(None)
@@ -357,3 +361,10 @@ def _columns_of(table: DeltaTable) -> tuple[tuple[str, str], ...]:
 def _read_here(scan: FileScan) -> pa.Table:
     paths = [file.path for file in scan.files]
     return ds.dataset(paths, schema=arrow_schema(scan.schema), format="parquet").to_table()
+
+
+def _among(field: pa.Field, values: Sequence[Any]) -> ds.Expression:
+    """Whether a column has one of these values; None among them means NULL."""
+    known = pa.array([value for value in values if value is not None], field.type)
+    found = ds.field(field.name).isin(known)
+    return found if len(known) == len(values) else found | ds.field(field.name).is_null()

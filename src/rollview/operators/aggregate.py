@@ -14,6 +14,7 @@ from typing import ClassVar, TypeVar
 from sqlglot import exp
 
 from rollview.algebra.bag import Bag, Output, keep
+from rollview.algebra.derivation import Form
 from rollview.algebra.expression import Column, Expression, Literal, call, to_sql
 from rollview.algebra.node import Node
 from rollview.algebra.text import facts, plain_sql, plain_sql_of
@@ -111,6 +112,13 @@ class Aggregate(Node):
     def shown(self) -> tuple[Output, ...]:
         """Each group is one row."""
         return self.output
+
+    @property
+    def form(self) -> Form | None:
+        """Keys and sums."""
+        below = self.input.form
+        sums = {name: call("SUM", expression) for name, expression in self.measures}
+        return below and below.above({**dict(keep(self.keys)), **sums}, self.keys)
 
     def origins(self, column: str) -> tuple[str, ...] | None:
         """A key of the groups: what has another key is in other groups."""

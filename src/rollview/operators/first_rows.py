@@ -11,7 +11,7 @@ there are and however often they change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -19,8 +19,9 @@ from sqlglot import exp
 
 from rollview.algebra.bag import Bag, Output, keep
 from rollview.algebra.costs import ONE_PARTITION, Cost
-from rollview.algebra.expression import Column, Expression, Literal, call, conjunction, rename
-from rollview.algebra.node import Node
+from rollview.algebra.derivation import Form
+from rollview.algebra.expression import Column, Expression, Literal, call, rename
+from rollview.algebra.node import Node, key_names
 from rollview.algebra.text import facts, plain_sql_of
 from rollview.operators.block import SelectProjectJoin
 from rollview.operators.translation import Translation
@@ -96,6 +97,18 @@ class FirstRows(Node):
         """What the window partitions by."""
         return self.window.key
 
+    @property
+    def form(self) -> Form | None:
+        """That of the window."""
+        return self.window.form
+
+    @property
+    def shown_key(self) -> Mapping[str, str]:
+        """Of what the window shows of it, what is selected."""
+        below = self.window.shown_key
+        own = key_names(tuple(below.values()), self.output)
+        return {key: own[name] for key, name in below.items() if name in own}
+
     def absorb(self, position: int, rows: B, *extra: str) -> B:
         """The rows themselves."""
         return self.window.absorb(position, rows, *extra)
@@ -105,17 +118,15 @@ class FirstRows(Node):
         numbered = self.window.present(state, *extra)
         return numbered.select(self.condition).project((*self.output, *keep(extra)))
 
-    def relevant(self, state: B, delta: B) -> B:
+    def reduced(self, state: B, delta: B) -> tuple[Node, B, B]:
         """The rows that the delta touches, and of the others as many as can ever be shown."""
         columns = self.state_columns
-        touched = delta.distinct(columns).project([(f"{name}'", Column(name)) for name in columns])
-        same = conjunction(tuple(call("<=>", Column(f"{name}'"), Column(name)) for name in columns))
-        own = touched.join(state, (), same).project(keep(columns))
+        own = state.sharing(delta, columns)
         others = state.plus(own.negate()).net_effect()
         place = dict(self.window.output)[self.place]
         numbered = others.over((*keep(columns), (_PLACE, place)))
         first = numbered.select(call("<=", Column(_PLACE), Literal(self.most)))
-        return own.plus(first.project(keep(columns)))
+        return self, own.plus(first.project(keep(columns))).materialized(), delta
 
     def render(self, place: str = "") -> Iterator[str]:
         """What is wanted of the window's rows, then the window."""

@@ -11,15 +11,18 @@ they never drift, however many refreshes there were.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 from rollview.algebra.bag import Bag, Output, keep
 from rollview.algebra.costs import ONE_GROUP, Cost
+from rollview.algebra.derivation import Form
 from rollview.algebra.expression import Column, Literal, call
-from rollview.algebra.node import Node
+from rollview.algebra.history import CSN
+from rollview.algebra.node import Node, key_names
 from rollview.algebra.text import facts, plain_sql_of
+from rollview.operators.partial_groups import PartialGroups
 
 B = TypeVar("B", bound=Bag)
 
@@ -67,6 +70,17 @@ class GroupedValues(Node):
         """The group keys, where all of them are shown."""
         return shown_keys(self.keys, self.output)
 
+    @property
+    def form(self) -> Form | None:
+        """The keys and values of rows; a single group has one that is none of these."""
+        below = self.input.form
+        return below and below.above(dict(keep(self.state_columns))) if self.keys else None
+
+    @property
+    def shown_key(self) -> Mapping[str, str]:
+        """The group keys that are shown."""
+        return key_names(self.keys, self.output)
+
     def absorb(self, position: int, rows: B, *extra: str) -> B:
         """The keys and values of the rows."""
         assert position == 0
@@ -91,6 +105,28 @@ class GroupedValues(Node):
         """The functions, over each group."""
         return state.group((*self.keys, *extra), (*self.output, *keep(extra)))
 
+    def reduced(self, state: B, delta: B) -> tuple[Node, B, B]:
+        """The values that the delta touches, and one row per group for all others, where that will do."""
+        if not self._has_parts:
+            return self, state, delta
+        parts, output = PartialGroups.of(self.keys, self.output)
+        touched = parts.touched(state, delta)
+        rest = parts.rest(state.plus(touched.negate()).net_effect())
+        columns = (*self.state_columns, *parts.columns)
+        values = tuple(name for name in columns if name not in self.keys and name != REAL)
+        node = replace(self, values=values, output=output)
+        less = parts.own(touched).plus(rest).project(keep(node.state_columns)).materialized()
+        return node, less, parts.own(delta, CSN)
+
+    @property
+    def _has_parts(self) -> bool:
+        """Whether the functions follow from those of parts of a group."""
+        try:
+            PartialGroups.of(self.keys, self.output)
+        except ValueError:
+            return False
+        return True
+
     def render(self, place: str = "") -> Iterator[str]:
         """Keys, values and outputs, then the input."""
         yield f"{self.name}{place}"
@@ -109,7 +145,10 @@ class GroupedValues(Node):
         """A single group has all values."""
         if self.keys:
             return ()
-        sentence = "one group keeps all its values, counted, and every change computes it from all of them"
+        sentence = "one group keeps all its values, counted, "
+        sentence += (
+            "and a step reads them all, once" if self._has_parts else "and every change computes it from all"
+        )
         hint = "group by something first, so that the values of the outer group are few"
         return (Cost(ONE_GROUP, sentence, hint),)
 
@@ -120,5 +159,5 @@ class GroupedValues(Node):
 
 def shown_keys(keys: Sequence[str], output: Sequence[Output]) -> tuple[str, ...] | None:
     """What the keys of groups are called in the output; None if there are none, or one is not shown."""
-    shown = {expression.name: name for name, expression in output if isinstance(expression, Column)}
-    return tuple(shown[key] for key in keys) if keys and all(key in shown for key in keys) else None
+    shown = key_names(keys, output)
+    return tuple(shown.values()) if keys and len(shown) == len(keys) else None

@@ -112,19 +112,28 @@ class SumGroups:
             return Column(count)
         # The sum is kept only where it is read: what COUNT counts need not be a number.
         self.measures[total] = value
-        result = Column(total) if isinstance(node, exp.Sum) else self._average(node, argument, total, count)
-        return call("IF", call("=", Column(count), Literal(0)), Literal(None), result)
+        if isinstance(node, exp.Avg):
+            return self._average(node, argument, Column(total), Column(count))
+        return call("IF", call("=", Column(count), Literal(0)), Literal(None), Column(total))
 
-    def _average(self, node: exp.Expr, argument: Expression, total: str, count: str) -> Expression:
+    def _average(
+        self, node: exp.Expr, argument: Expression, total: Expression, count: Expression
+    ) -> Expression:
         """An average of decimals has four digits more than they; all others are quotients."""
+        quotient = self._quotient(node, argument, total, count)
+        return call("IF", call("=", count, Literal(0)), Literal(None), quotient)
+
+    def _quotient(
+        self, node: exp.Expr, argument: Expression, total: Expression, count: Expression
+    ) -> Expression:
         decimal = _DECIMAL.fullmatch(self.translation.type_of(argument, self.scope.types()))
         if decimal is None:
-            return call("/", Column(total), Column(count))
+            return call("/", total, count)
         precision, scale = map(int, decimal.groups())
         if scale > MOST_DIGITS:
             construct = f"AVG of decimals with more than {MOST_DIGITS} digits behind the point"
             raise beyond(node, construct, hint=f"AVG(CAST(x AS DECIMAL(38,{MOST_DIGITS})))")
-        return call(average_of(precision, scale), Column(total), Column(count))
+        return call(average_of(precision, scale), total, count)
 
 
 class ValueGroups(SumGroups):
@@ -196,15 +205,26 @@ class ValueGroups(SumGroups):
             if len(argument.expressions) != 1:
                 return None
             argument, name = argument.expressions[0], "COUNT DISTINCT"
-        if name not in AGGREGATES or function.expressions or isinstance(argument, exp.Distinct):
+        is_average = isinstance(function, exp.Avg)
+        if not (name in AGGREGATES or is_average) or function.expressions:
+            return None
+        if isinstance(argument, exp.Distinct):
+            return None
+        if isinstance(function, exp.Sum | exp.Avg) and not self.is_sum(function):
+            # Sums of floating-point numbers depend on the order.
             return None
         is_star = isinstance(argument, exp.Star)
         meaning = Literal(1) if is_star else scalar(argument, self.scope)
         if kept is not None:
-            return call(name, Column(self._stored(call("IF", kept, meaning, Literal(None)))))
-        if is_star:
+            meaning = call("IF", kept, meaning, Literal(None))
+        elif is_star:
             return call(name, meaning if self.keys else Column(REAL))
-        return None if isinstance(meaning, Literal) else call(name, Column(self._stored(meaning)))
+        if isinstance(meaning, Literal):
+            return None
+        value = Column(self._stored(meaning))
+        if is_average:
+            return self._average(node, meaning, call("SUM", value), call("COUNT", value))
+        return call(name, value)
 
     def _stored(self, argument: Expression) -> str:
         """The column that holds an argument."""

@@ -8,7 +8,7 @@ operator below another one becomes a stage, which the draft above it reads like 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from hashlib import sha256
@@ -119,8 +119,6 @@ class Stages:
     view: str
     views: dict[str, View] = field(default_factory=dict)
     relations: dict[str, Relation] = field(default_factory=dict)
-    tables: list[exp.Table] = field(default_factory=list)
-    """The tables that the view names, as its text was when its translation began."""
 
     def name_of(self, sql: str, named: bool) -> str:
         """The name of the stage that a query is."""
@@ -161,6 +159,8 @@ class Translation:
         self._stages = Stages(name) if stages is None else stages
         self._instead = instead
         self._aliases = 0
+        self._table: exp.Table | None = None
+        """The first that the query names, as its text was when its translation began."""
         self._used: set[str] | None = None
 
     @property
@@ -170,9 +170,8 @@ class Translation:
 
     def node(self, query: exp.Expr) -> Node:
         """The tree of a whole query; what nobody can take apart is recomputed."""
-        if not self._stages.tables:
-            named = query.find_all(exp.Table, bfs=False)
-            self._stages.tables.extend(table for table in named if not is_cte(table))
+        if self._table is None:
+            self._table = next(_tables_in(query), None)
         with suppress_known_to_spark() as faults:
             simple = self._simple(query)
             return self._operator(simple).translate(simple, self)
@@ -229,6 +228,8 @@ class Translation:
 
     def stage(self, query: exp.Expr, named: bool = True) -> Relation:
         """Cuts a query off: it becomes a stage, and a relation of what stands above."""
+        # Its text has to say all, as it can be read alone.
+        query = query if any(_tables_in(query)) else self._with_a_table(query)
         sql = query.sql(dialect=DIALECT)
         name = self._stages.name_of(sql, named)
         if known := self._stages.relations.get(name):
@@ -248,19 +249,31 @@ class Translation:
         return [each for draft in based for each in draft.null_safe_apart()]
 
     def _over_one_row(self, draft: Draft) -> Draft:
-        """Constants over a relation that has one row at all times: the count of no rows."""
-        if not self._stages.tables:
+        """Constants over a relation that has one row at all times."""
+        over = draft.times(_whole(self.stage(self._one_row())))
+        return replace(over, outputs=draft.outputs)
+
+    def _with_a_table(self, query: exp.Expr) -> exp.Expr:
+        """A query of constants alone over a table, of which nothing is read."""
+        query = query.copy()
+        for select in list(query.find_all(exp.Select)):
+            if select.args.get("from_") is None:
+                one = exp.Subquery(this=self._one_row(), alias=exp.TableAlias(this=exp.to_identifier("_one")))
+                select.set("from_", exp.From(this=one))
+        return query
+
+    def _one_row(self) -> exp.Select:
+        """The count of no rows: one row at all times."""
+        if self._table is None:
             message = "a view of constants alone: it names no table"
             raise UnsupportedError(message, hint="select from a table of a source, or from another view")
-        table = self._stages.tables[0].copy()
+        table = self._table.copy()
         table.set("joins", None)
-        count = exp.Select(
+        return exp.Select(
             expressions=[aliased(exp.Count(this=exp.Star()), "none")],
             from_=exp.From(this=table),
             where=exp.Where(this=exp.false()),
         )
-        over = draft.times(_whole(self.stage(count)))
-        return replace(over, outputs=draft.outputs)
 
     def used_stages(self, root: Node) -> tuple[View, ...]:
         """The stages that a tree reads: of an outer join that turns out to be an inner one, some are not."""
@@ -369,8 +382,7 @@ class Translation:
         table = relation.table
         names = renamed(node, table.columns)
         item = Item(relation.alias, tuple(names), place, table.types)
-        outputs = zip(map(item.column, names), map(Column, relation.columns), strict=True)
-        draft = Draft((relation,), (), tuple(outputs))
+        draft = _whole(relation).renamed(map(item.column, names))
         alone = Joined(Scope.of(item), (draft,), FromSyntax(node))
         inside = self._joined(alone, node.args.get("joins") or [])
         return replace(inside, syntax=FromSyntax(node))
@@ -400,6 +412,11 @@ class Translation:
         return [item if own[i] else replace(item, name=f"column_{i + 1}") for i, item in enumerate(items)]
 
 
+def _tables_in(query: exp.Expr) -> Iterator[exp.Table]:
+    """The tables that a query names."""
+    return (table for table in query.find_all(exp.Table, bfs=False) if not is_cte(table))
+
+
 def _names_in(select: exp.Select) -> set[str] | None:
     """All names in a SELECT; None where it shows all columns, or joins by those that have one name."""
     joins = select.args.get("joins") or []
@@ -409,6 +426,8 @@ def _names_in(select: exp.Select) -> set[str] | None:
 
 
 def _whole(relation: Relation) -> Draft:
-    """All rows and columns of a relation."""
-    outputs = zip(relation.table.columns, map(Column, relation.columns), strict=True)
-    return Draft((relation,), (), tuple(outputs))
+    """All rows and columns of a relation. A column without a type is NULL, and has one where it is used."""
+    table = relation.table
+    untyped = {name for name, kind in zip(relation.columns, table.types, strict=False) if kind == "void"}
+    read = [Literal(None) if name in untyped else Column(name) for name in relation.columns]
+    return Draft((relation,), (), tuple(zip(table.columns, read, strict=True)))

@@ -7,7 +7,7 @@ columns, so that the same rows always give the same result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from rollview.algebra.bag import Bag, Output, keep
 from rollview.algebra.costs import ONE_PARTITION, Cost
+from rollview.algebra.derivation import Form
 from rollview.algebra.expression import (
     EXTRA_KEYS,
     Call,
@@ -27,7 +28,7 @@ from rollview.algebra.expression import (
     rename,
     with_keys,
 )
-from rollview.algebra.node import Node
+from rollview.algebra.node import Node, key_names
 from rollview.algebra.text import facts, plain_sql_of
 from rollview.operators.block import sum_of
 from rollview.operators.translation import Translation
@@ -85,18 +86,16 @@ class Window(Node):
         output = [(item.name, item.column or scalar(item.node, scope, windows.window)) for item in items]
         used = dict.fromkeys(name for _, each in output for name in columns_of(each))
         keys = windows.keys()
-        names = {name: f"column_{number}" for number, name in enumerate(used, start=1)}
-        projected = [
-            *((name, key) for key, name in keys.items()),
-            *((new, Column(old)) for old, new in names.items()),
-        ]
+        names = {name: keys.get(Column(name), f"column_{place}") for place, name in enumerate(used, start=1)}
+        columns = [(new, Column(old)) for old, new in names.items() if Column(old) not in keys]
+        projected = [*((name, key) for key, name in keys.items()), *columns]
         below = sum_of([draft.above(conditions, projected) for draft in drafts], translation)
         ordered = [
             (name, _totally_ordered(rename(each, names.__getitem__), tuple(names.values())))
             for name, each in output
         ]
-        columns = tuple(name for name, _ in projected)
-        return cls(below, tuple(keys.values()), columns, tuple(ordered))
+        stored = tuple(name for name, _ in projected)
+        return cls(below, tuple(keys.values()), stored, tuple(ordered))
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -117,6 +116,17 @@ class Window(Node):
     def key(self) -> tuple[str, ...]:
         """What all windows partition by."""
         return self.keys
+
+    @property
+    def form(self) -> Form | None:
+        """The columns of rows."""
+        below = self.input.form
+        return below and below.above(dict(keep(self.columns)))
+
+    @property
+    def shown_key(self) -> Mapping[str, str]:
+        """What all windows partition by, where it is shown."""
+        return key_names(self.keys, self.output)
 
     def absorb(self, position: int, rows: B, *extra: str) -> B:
         """The rows themselves."""

@@ -4,6 +4,7 @@ from rollview.operators.translation import Types
 from rollview.planning.parse import (
     UNTYPED,
     has_idle_order,
+    named_columns,
     names_given,
     parse_view,
     referenced_names,
@@ -17,6 +18,7 @@ __all__ = [
     "UNTYPED",
     "Types",
     "has_idle_order",
+    "named_columns",
     "names_given",
     "parse_view",
     "referenced_names",

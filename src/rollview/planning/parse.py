@@ -23,6 +23,7 @@ from rollview.errors import ViewError
 from rollview.operators.recomputed import Recomputed
 from rollview.operators.registry import OPERATORS
 from rollview.operators.translation import Translation, Types, Untyped
+from rollview.planning.named import named
 from rollview.planning.properties import read_properties
 from rollview.planning.starred import starred
 from rollview.sql.ctes import is_cte, without_ctes
@@ -142,6 +143,14 @@ def referenced_names(sql: str) -> tuple[str, ...]:
 def starred_names(sql: str) -> tuple[str, ...]:
     """What the view shows all columns of, by a `*`, as FROM names it."""
     return _names(starred(_checked_query(sql)))
+
+
+def named_columns(sql: str, tables: Iterable[Table]) -> dict[str, set[str]]:
+    """The columns that the text names, by the tables that have them."""
+    found: dict[str, set[str]] = {}
+    for table, column in named(_checked_query(sql), tables):
+        found.setdefault(table, set()).add(column)
+    return found
 
 
 def _names(tables: Iterable[exp.Table]) -> tuple[str, ...]:

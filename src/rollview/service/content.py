@@ -5,7 +5,7 @@ The first load uses it; `verify` deliberately does not, but has Spark run the vi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from rollview.algebra.bag import Bag
@@ -25,11 +25,13 @@ def block_contents(root: Node, tables: Mapping[str, B]) -> Iterator[B]:
         yield _content(block, [tables[relation.table.qualified] for relation in block.relations])
 
 
-def with_stages(view: View, tables: Mapping[str, B]) -> dict[str, B]:
-    """The rows of base tables, and of the view's stages computed from them."""
+def with_stages(
+    view: View, tables: Mapping[str, B], kept: Callable[[B], B] = lambda rows: rows
+) -> dict[str, B]:
+    """The rows of base tables, and of the view's stages computed from them, each `kept` for those above."""
     known = dict(tables)
     for stage in view.parts[:-1]:
-        known[stage.name] = stage.root.rows_of(block_contents(stage.root, known))
+        known[stage.name] = kept(stage.root.rows_of(block_contents(stage.root, known)))
     return known
 
 

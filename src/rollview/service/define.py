@@ -138,7 +138,7 @@ def _define_view(
     """A view with its stages, over the columns that it uses; and as a table that others can read."""
     view = parse_text(text, tables, UNTYPED)
     check_declared(session.spark, text.sql, session.functions)
-    used = used_tables(view)
+    used = used_tables(view, tables.values())
     if any(used[table.qualified] != table for table in view.named_tables if table.source):
         # First over all columns: what Spark does not accept there is said better.
         columns_of(session.spark, view)

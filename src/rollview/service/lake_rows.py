@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import functions as f
@@ -15,19 +16,27 @@ from rollview.spark import SparkBag
 from rollview.spark.bag import DRIVER_ROWS
 from rollview.spark.scan import frame_of
 
+_SEARCHED_ROWS = 30_000_000
+"""Among so many rows Arrow finds those with given values faster than a Spark job."""
+
 _ONE = pa.scalar(1, pa.int64())
 
 
 def read_files(
-    session: Session, table: LakeTable, files: Sequence[LakeFile], types: Sequence[tuple[str, str]] = ()
+    session: Session,
+    table: LakeTable,
+    files: Sequence[LakeFile],
+    types: Sequence[tuple[str, str]] = (),
+    holding: tuple[str, Sequence[Any]] | None = None,
 ) -> SparkBag:
-    """Whole files of a lake table; where it has no counts, every row counts once.
+    """Files of a lake table; where it has no counts, every row counts once.
 
-    `types` are the columns of a version that had other ones than the table has now.
+    All rows, or at least those that have one of the values in a column. `types` are the columns of a version
+    that had other ones than the table has now.
     """
     is_counted = COUNT in dict(types or table.columns)
-    if sum(file.rows for file in files) <= DRIVER_ROWS:
-        rows = table.load(files, types=types)
+    if sum(file.rows for file in files) <= (DRIVER_ROWS if holding is None else _SEARCHED_ROWS):
+        rows = table.load(files, types=types, holding=holding)
         once = rows if is_counted else rows.append_column(COUNT, pa.repeat(_ONE, rows.num_rows))
         return SparkBag.of_rows(session.spark, once)
     frame = frame_of(session.spark, table.scan(files, types=types))

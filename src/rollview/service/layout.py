@@ -8,7 +8,7 @@ stage has a state alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,12 +19,13 @@ from rollview.algebra.bag import COUNT, keep
 from rollview.algebra.expression import Column, to_sql
 from rollview.algebra.history import CSN
 from rollview.algebra.node import Node
+from rollview.algebra.relation import Table
 from rollview.algebra.view import View, is_stage, owner
 from rollview.catalog import ViewRecord
 from rollview.errors import RollviewError, UnsupportedError, ViewError
 from rollview.rows import Rows, arrow_schema
 from rollview.service.comparison import named
-from rollview.service.content import block_contents, with_stages
+from rollview.service.content import block_contents
 from rollview.service.definitions import is_full
 from rollview.service.view_sql import view_sql
 from rollview.spark import SparkBag
@@ -33,6 +34,9 @@ Columns = tuple[tuple[str, str], ...]
 
 _SORTED = 3
 """A table is sorted by so many columns at most; the first one prunes files."""
+
+_UNTYPED = "void"
+"""The type of NULL that has none. A stage may have such a column, as nobody reads it."""
 
 
 @dataclass(frozen=True)
@@ -118,19 +122,21 @@ class Layout:
         if self.root.is_linear:
             both = self.typed(state).computed()
             return self._kept(both, both)
+        if not self.has_rows:
+            return Stored(None, self.typed(state).computed())
         if self.root.shown is None:
             both = self.typed(state).computed()
-            return self._kept(self._typed_rows(self.root.present(both)), both)
+            return self._kept(self.typed_rows(self.root.present(both)), both)
         return self._taken_apart(state)
 
     def changes(self, before: SparkBag, after: SparkBag) -> Stored:
         """What has to be added to what is stored, net, when a part of the state becomes another one."""
         changed = after.plus(before.negate()).net_effect()
-        if self.root.is_linear or self.root.shown is not None:
-            # Each row of the state is shown as one row, so a change of these is a change of those.
+        if self.root.is_linear or self.root.shown is not None or not self.has_rows:
+            # Each row of the state is shown as one row, so a change of these is a change of those; or none.
             return self.contents(changed)
         rows = self.root.present(after).plus(self.root.present(before).negate()).net_effect()
-        return self._kept(self._typed_rows(rows).computed(), self.typed(changed).computed())
+        return self._kept(self.typed_rows(rows).computed(), self.typed(changed).computed())
 
     def _taken_apart(self, state: SparkBag) -> Stored:
         """The state and the reader's columns of each of its rows, in one pass."""
@@ -156,17 +162,18 @@ class Layout:
         """A state, or a delta with its csn, with exactly the types it is stored with."""
         return _cast(bag, (*self.state, *((name, "bigint") for name in extra)))
 
-    def _typed_rows(self, bag: SparkBag) -> SparkBag:
-        return _cast(bag, self.columns)
+    def typed_rows(self, bag: SparkBag, *extra: str) -> SparkBag:
+        """What a reader sees, or a delta of that with its csn, with exactly the types that a reader sees."""
+        return _cast(bag, (*self.columns, *((name, "bigint") for name in extra)))
 
     def presented(self, state: SparkBag) -> SparkBag:
         """What a reader sees of a state."""
-        return self._typed_rows(self.root.present(self.typed(state)))
+        return self.typed_rows(self.root.present(self.typed(state)))
 
 
 def _cast(bag: SparkBag, columns: Columns) -> SparkBag:
     """A bag with exactly these columns and types."""
-    if bag.is_at_driver:
+    if bag.is_at_driver and all(kind != _UNTYPED for _, kind in columns):
         schema = arrow_schema((*columns, (COUNT, "bigint")))
         if bag.table().schema.equals(schema):
             return bag
@@ -174,7 +181,9 @@ def _cast(bag: SparkBag, columns: Columns) -> SparkBag:
             return bag.emptied(schema)
         if bag.table().select(schema.names).schema.equals(schema):
             return bag.project(keep([name for name, _ in columns]))
-    own = [named(name).cast(kind).alias(name) for name, kind in columns]
+    own = [
+        (f.lit(None) if kind == _UNTYPED else named(name).cast(kind)).alias(name) for name, kind in columns
+    ]
     return SparkBag(bag.frame.select(*own, f.col(COUNT).cast("bigint").alias(COUNT)))
 
 
@@ -193,8 +202,10 @@ def layout_of(spark: SparkSession, view: View) -> Layout:
     """The layout that Spark's own analysis of the view gives; no job runs."""
     columns = columns_of(spark, view)
     if view.root.is_linear:
-        return Layout(view, columns, columns)
-    contents = block_contents(view.root, with_stages(view, _empty_tables(spark, view)))
+        return Layout(view, columns, tuple((name, _storable(kind)) for name, kind in columns))
+    # What stages are computed from does not matter: their types are known.
+    read = (relation.table for block in view.blocks for relation in block.relations)
+    contents = block_contents(view.root, _empty_tables(spark, read))
     inputs = [each.rows_of(contents) for each in view.root.inputs]
     state = view.root.state_from(inputs)
     types = dict(state.frame.dtypes)
@@ -203,23 +214,31 @@ def layout_of(spark: SparkSession, view: View) -> Layout:
     reason, hint = view.root.refusal(types)
     if reason:
         raise UnsupportedError(reason, subject=owner(view.name), hint=hint)
-    return Layout(view, columns, tuple((name, types[name]) for name in view.root.state_columns))
+    return Layout(view, columns, tuple((name, _storable(types[name])) for name in view.root.state_columns))
+
+
+def _storable(kind: str) -> str:
+    """The type that a value is stored with: NULL without a type has any."""
+    return "boolean" if kind == _UNTYPED else kind
 
 
 def columns_of(spark: SparkSession, view: View) -> Columns:
     """The columns that a reader sees, as Spark's analysis of the view's own text has them."""
-    frames = {name: bag.frame.drop(COUNT) for name, bag in _empty_tables(spark, view).items()}
+    frames = {name: bag.frame.drop(COUNT) for name, bag in _empty_tables(spark, view.named_tables).items()}
     with view_sql(spark, view.exact_sql, frames) as shown:
-        return _columns(view.root.output_columns, shown)
+        return _columns(view, shown)
 
 
-def _columns(names: Sequence[str], shown: DataFrame) -> Columns:
+def _columns(view: View, shown: DataFrame) -> Columns:
     """The reader's columns with the types that Spark gives them; refuses what no table can hold."""
+    names = view.root.output_columns
     if len(names) != len(shown.columns):
         message = f"Spark finds {len(shown.columns)} columns where rollview finds {len(names)}"
         raise ViewError(message, hint="write names that are also keywords, such as `all`, in backticks")
     for name, (_, kind) in zip(names, shown.dtypes, strict=True):
-        if "void" in kind:
+        if kind == _UNTYPED and is_stage(view.name):
+            continue
+        if _UNTYPED in kind:
             raise ViewError(f"the column `{name}` has no type", subject=name, hint="cast it to a type")
         try:
             arrow_schema([(name, kind)])
@@ -231,12 +250,12 @@ def _columns(names: Sequence[str], shown: DataFrame) -> Columns:
     return tuple((name, kind) for name, (_, kind) in zip(names, shown.dtypes, strict=True))
 
 
-def _empty_tables(spark: SparkSession, view: View) -> dict[str, SparkBag]:
+def _empty_tables(spark: SparkSession, tables: Iterable[Table]) -> dict[str, SparkBag]:
     return {
-        table.qualified: SparkBag.of_rows(spark, _no_rows(table.columns, table.types))
-        for table in view.named_tables
+        table.qualified: SparkBag.of_rows(spark, _no_rows(table.columns, map(_storable, table.types)))
+        for table in dict.fromkeys(tables)
     }
 
 
-def _no_rows(names: Sequence[str], types: Sequence[str]) -> Rows:
+def _no_rows(names: Sequence[str], types: Iterable[str]) -> Rows:
     return arrow_schema([*zip(names, types, strict=True), (COUNT, "bigint")]).empty_table()

@@ -9,38 +9,42 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rollview import events
+from rollview.algebra.derivation import derive
 from rollview.algebra.view import View, is_stage
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import (
     Catalog,
+    Lease,
     LoadStep,
     PropagateStep,
     Refresh,
     Refreshed,
     SpanEnded,
+    Step,
     ViewAdded,
     ViewDropped,
     ViewRecord,
 )
-from rollview.errors import EvaluationError
+from rollview.errors import EvaluationError, LakeDamaged
 from rollview.events import Events
 from rollview.lake import Commit
 from rollview.service.apply import LEASE as APPLY
-from rollview.service.attached import histories_of
+from rollview.service.attached import detached, histories_of
 from rollview.service.definitions import algorithm_of, digest, is_full, policy_of
 from rollview.service.interrupted_load import is_damaged, take_back
 from rollview.service.lake_tables import LakeTables
-from rollview.service.layout import Layout, Stored, layout_of
+from rollview.service.layout import Layout, Stored
 from rollview.service.meaning import check_meaning, sample
 from rollview.service.session import Session
 from rollview.service.snapshot import Reading, SnapshotReader
-from rollview.service.step_timer import timed_step
+from rollview.service.step_timer import StepTimer, timed_step
 from rollview.service.stored_bag import rows_bag, state_bag
+from rollview.service.stored_view import StoredViews
 from rollview.service.truncations import newest_side, reach_of
 from rollview.service.uncomputable import naming
 from rollview.service.views import Views
@@ -49,6 +53,19 @@ from rollview.spark import SparkBag
 PATIENCE_SECONDS = 120.0
 _MOST_CANDIDATES = 16
 """How many csn are tried, one by one, until a view can be computed; after that the newest is taken."""
+
+
+@dataclass(frozen=True)
+class _Loading:
+    """A load that has begun."""
+
+    view: View
+    layout: Layout
+    reason: str
+    lease: Lease
+    step: Step[LoadStep]
+    histories: dict[str, str]
+    timer: StepTimer
 
 
 @dataclass(frozen=True)
@@ -65,7 +82,7 @@ class LoadDriver:
     def refresh(self, name: str, csn: int, wait_seconds: float) -> None:
         """Recomputes a view that has been set up, at a csn."""
         view = self.views.named(name)
-        self.run(view, layout_of(self.session.spark, view), "full refresh", wait_seconds, at=csn)
+        self.run(view, self.views.layout(name), "full refresh", wait_seconds, at=csn)
 
     def give_up_interrupted(self, name: str, wait_seconds: float) -> None:
         """Ends a load that died, of a view that keeps what it shows: nobody has seen what it wrote."""
@@ -87,41 +104,73 @@ class LoadDriver:
         `since` is a csn at which it could not be computed: it is loaded at the first one behind it at which
         it can be.
         """
+        with self._loading(view, layout, reason, wait_seconds) as loading, self.snapshots.scratch() as folder:
+            timer = loading.timer
+            with timer.phase("lookups"):
+                readings = self.snapshots.read(view.tables, folder)
+            if at is None and since is None:
+                with timer.phase("check"), naming(view, self.catalog.last_csn()):
+                    self._check_meaning(view, layout, readings, folder)
+            csn = self._common_csn(view, readings.values()) if at is None else at
+            with timer.phase("compute"):
+                csn, state = self._computed(view, readings, csn, since)
+                contents = layout.contents(state)
+            return self._replace(loading, csn, contents)
+
+    def derive(self, view: View, layout: Layout, reason: str, stored: str, wait_seconds: float) -> bool:
+        """Computes a view from what a former part of it has stored; whether that can still be done."""
+        catalog, old = self.catalog, self.views.named(stored)
+        derivation = derive(view.root.form, old.root.form)
+        with self._loading(view, layout, reason, wait_seconds) as loading, ExitStack() as held:
+            if stored != view.name:
+                # While it stands still, nobody takes away the changes behind it, which are needed now.
+                held.enter_context(catalog.lease(f"propagate:{stored}", wait_seconds))
+            if derivation is None or detached(catalog, old):
+                return False
+            csn = catalog.high_water(stored)
+            try:
+                with loading.timer.phase("compute"):
+                    former = StoredViews(catalog, self.tables, self.views, self.session).open(stored)
+                    contents = layout.contents(derivation.run(former.state_at(csn)))
+            except LakeDamaged:
+                # An edited view is loaded whatever became of its tables.
+                return False
+            self._replace(loading, csn, contents)
+            return True
+
+    @contextmanager
+    def _loading(self, view: View, layout: Layout, reason: str, wait_seconds: float) -> Iterator[_Loading]:
+        """Begins a load, and takes back what an earlier one that died has left."""
         catalog, name = self.catalog, view.name
-        with catalog.lease(f"propagate:{name}", wait_seconds) as lease, self.snapshots.scratch() as folder:
+        with catalog.lease(f"propagate:{name}", wait_seconds) as lease:
             take_back(catalog, self.tables, lease, name)
             catalog.abandon_pending(lease, name, PropagateStep)
             step = catalog.begin(lease, name, LoadStep())
             # Before anything is read: what begins again after this has to be noticed.
             histories = histories_of(view, catalog)
             with timed_step(self.events, "load", name, step.id) as timer:
-                with timer.phase("lookups"):
-                    readings = self.snapshots.read(view.tables, folder)
-                if at is None and since is None:
-                    with timer.phase("check"), naming(view, catalog.last_csn()):
-                        self._check_meaning(view, layout, readings, folder)
-                csn = self._common_csn(view, readings.values()) if at is None else at
-                with timer.phase("compute"):
-                    csn, state = self._computed(view, readings, csn, since)
-                    contents = layout.contents(state)
-                commit = self.tables.signed(f"load:{name}", step.id, csn, f"load: {reason}")
-                # Nobody may roll the view's table while its content is replaced.
-                with catalog.lease(APPLY, PATIENCE_SECONDS):
-                    generation = self._next_generation(name)
-                    with timer.phase("write"), naming(view, csn):
-                        versions = self._store(layout, generation, contents, commit)
-                    record = replace(
-                        _record(view, layout, csn, versions),
-                        generation=generation,
-                        histories=histories,
-                    )
-                    positions = dict.fromkeys(_positions(view), csn)
-                    number = self._rows_of(record, layout)
-                    seconds, timer.rows = timer.seconds, number
-                    done = Refreshed(Refresh(name, "full", csn, csn, number, seconds, reason, time.time()))
-                    former = _former(view, reason) if name in catalog.views() else ()
-                    with timer.phase("commit"):
-                        catalog.finish(lease, step, *former, ViewAdded(record, positions), done)
+                yield _Loading(view, layout, reason, lease, step, histories, timer)
+
+    def _replace(self, loading: _Loading, csn: int, contents: Stored) -> ViewRecord:
+        """Makes a content at a csn that of the view."""
+        catalog, view, layout, timer = self.catalog, loading.view, loading.layout, loading.timer
+        name, reason = view.name, loading.reason
+        commit = self.tables.signed(f"load:{name}", loading.step.id, csn, f"load: {reason}")
+        # Nobody may roll the view's table while its content is replaced.
+        with catalog.lease(APPLY, PATIENCE_SECONDS):
+            generation = self._next_generation(name)
+            with timer.phase("write"), naming(view, csn):
+                versions = self._store(layout, generation, contents, commit)
+            record = replace(
+                _record(view, layout, csn, versions), generation=generation, histories=loading.histories
+            )
+            positions = dict.fromkeys(_positions(view), csn)
+            number = self._rows_of(record, layout)
+            seconds, timer.rows = timer.seconds, number
+            done = Refreshed(Refresh(name, "full", csn, csn, number, seconds, reason, time.time()))
+            former = _former(view, reason) if name in catalog.views() else ()
+            with timer.phase("commit"):
+                catalog.finish(loading.lease, loading.step, *former, ViewAdded(record, positions), done)
         self.events.emit(events.Refreshed(name, "full", csn, number, seconds, reason))
         return record
 

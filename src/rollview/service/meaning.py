@@ -37,13 +37,19 @@ _proved: set[str] = set()
 _REPORT = "write the expression differently, for example with parentheses; and please report it"
 _ORDER = "if a window takes rows for equal, order it by a key, or write ROWS BETWEEN; else please report it"
 
+_FEW_PARTS = 4
+"""So many parts of a view are computed as one query."""
+
 SAMPLED_ROWS = 100_000
 """About how many rows of all tables together are tried at a load."""
 
 
 def check_meaning(spark: SparkSession, view: View, layout: Layout, tables: Mapping[str, SparkBag]) -> None:
     """Refuses a view that Spark understands differently, as these tables show it."""
-    ours = view.root.rows_of(block_contents(view.root, with_stages(view, tables)))
+    # Spark takes long to plan what is many queries in one.
+    has_many = len(view.parts) > _FEW_PARTS
+    known = with_stages(view, tables, SparkBag.computed) if has_many else with_stages(view, tables)
+    ours = view.root.rows_of(block_contents(view.root, known))
     columns = [name for name, _ in layout.columns]
     typed = ours.frame.select(*[named(name).cast(kind).alias(name) for name, kind in layout.columns], COUNT)
     relations = {table.qualified: tables[table.qualified].expanded_frame() for table in view.named_tables}

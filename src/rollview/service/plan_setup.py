@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+from rollview.algebra.derivation import derive
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View, is_stage, owner
 from rollview.errors import NeedsAdministrator, RollviewError
-from rollview.service.definitions import notices
+from rollview.service.definitions import is_full, notices
 from rollview.service.drop import readers_of
 from rollview.service.mistakes import Mistakes
 from rollview.service.recorded import Recorded
 from rollview.service.setup_plan import (
     Action,
     BeginHistory,
+    DeriveView,
     DropView,
     FinishCapture,
     GiveUpStep,
@@ -31,6 +33,8 @@ from rollview.service.setup_plan import (
 )
 from rollview.service.used_columns import to_capture
 from rollview.sources.source import SetupResult, Source
+
+_NEW, _EDITED = "first load", "the definition changed"
 
 
 def plan_setup(
@@ -246,21 +250,22 @@ class _Planning:
     def _why_begun(self, site: str) -> str:
         if site in self.forgotten or any(self.recorded.tables[each].site == site for each in self.restarted):
             return "it starts over"
-        return "tables are new" if site in self.recorded.sites else "first load"
+        return "tables are new" if site in self.recorded.sites else _NEW
 
     def _loaded(self) -> Iterator[Action]:
         loaded: set[str] = set()
         for name, view in self.views.items():
             if reason := self._why_loaded(view, loaded):
+                stored = self._stored_before(view, reason, loaded)
+                yield DeriveView(name, reason, stored) if stored else LoadView(name, reason)
                 loaded.add(name)
-                yield LoadView(name, reason)
             else:
                 yield KeepView(name)
 
     def _why_loaded(self, view: View, loaded: Set[str]) -> str:
         """Why a view must be loaded; empty if it need not be."""
         if view.name not in self.recorded.views:
-            return "first load"
+            return _NEW
         if view.name in self.reloading:
             return "asked for"
         # What a view reads has lost its past when it was loaded, so the reader has to begin there, too.
@@ -272,7 +277,19 @@ class _Planning:
         if view.name in self.lost:
             return f"the history of {self.lost[view.name]} starts over"
         unchanged = view.name in self.left and self.recorded.has(view) and not inputs
-        return "" if unchanged else "the definition changed"
+        return "" if unchanged else _EDITED
+
+    def _stored_before(self, view: View, reason: str, loaded: Set[str]) -> str:
+        """The part of the view as it was until now from which the new one follows; empty if there is none."""
+        is_edited = reason == _EDITED or (is_stage(view.name) and reason == _NEW)
+        if not is_edited or is_full(view) or any(table.name in loaded for table in view.tables):
+            return ""
+        unfit = self.recorded.detached.keys() | self.lost.keys() | self.reloading
+        for name, old in self.recorded.views.items():
+            is_former = owner(name) == owner(view.name) and name not in unfit and not is_full(old)
+            if is_former and derive(view.root.form, old.root.form) is not None:
+                return name
+        return ""
 
     def _drop_with_readers(self, name: str) -> list[str]:
         dropped = readers_of(self.left, name)

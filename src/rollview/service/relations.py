@@ -23,7 +23,7 @@ from rollview.service.lake_tables import LakeTables
 from rollview.service.lookup import columns_to_read, plan_lookups
 from rollview.service.session import Session
 from rollview.service.site_reader import SiteReader
-from rollview.service.stored_view import StoredViews
+from rollview.service.stored_view import StoredView, StoredViews
 from rollview.service.truncations import check_interval
 from rollview.spark import SparkBag
 
@@ -68,8 +68,7 @@ class Relations:
         first = block.relations[question.sub_query.join_steps[0].relation].table
         if not first.source:
             stored = self.stored.open(first.name)
-            whole = stored.shown_rows()
-            bags = [whole for _ in question.sub_query.join_steps]
+            bags = _found(stored, question)
             saw = Seen(stored.record.materialized_csn)
         else:
             keys = tuple(None if bag is None else _keys(bag) for bag in question.keys)
@@ -84,6 +83,21 @@ class Relations:
             for join_step, bag in zip(question.sub_query.join_steps, bags, strict=True)
         )
         return Answer(site, rows, saw)
+
+
+def _found(stored: StoredView, question: Question[SparkBag]) -> list[SparkBag]:
+    """For each reach of a question to a view, at least the rows that it looks for."""
+    found, shipped = [], iter(question.keys)
+    for join_step in question.sub_query.join_steps:
+        keys = next(shipped) if join_step.shipped else None
+        if keys is None:
+            found.append(stored.shown_rows())
+            continue
+        relation = question.block.relations[join_step.relation]
+        own = dict(zip(relation.columns, relation.table.columns, strict=True))
+        wanted = {own[column]: Column(parent) for parent, column in join_step.on}
+        found.append(stored.shown_with(keys.project(tuple(wanted.items()))))
+    return found
 
 
 def _keys(bag: SparkBag) -> pa.Table:

@@ -19,7 +19,6 @@ from rollview.errors import EvaluationError, LeaseHeld, LogLost, RollviewError, 
 from rollview.events import Retry
 from rollview.service.definitions import is_full, reloads_on_loss
 from rollview.service.faults import RELOADING, TRUNCATED, Faults, concerns_all, error_fields
-from rollview.service.layout import layout_of
 from rollview.service.load import LoadDriver
 from rollview.service.prepare_sources import SourcePreparation
 from rollview.service.retry import Backoff
@@ -138,7 +137,7 @@ class ReloadDriver:
             loaded.add(name)
 
     def _load(self, view: View, reason: str, since: int | None = None) -> None:
-        layout = layout_of(self.load.session.spark, view)
+        layout = self.faults.views.layout(view.name)
         self.load.run(view, layout, reason, PATIENCE_SECONDS, since=since)
 
     def _has_changed(self, name: str, fault: Fault) -> bool:

@@ -15,11 +15,12 @@ from pyspark.sql import DataFrame
 
 @dataclass
 class SetupReport:
-    """What setup did, for people."""
+    """What setup did, for people. For views `from_stored`, which are among the loaded, no source was read."""
 
     sources: dict[str, list[str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     loaded: dict[str, str] = field(default_factory=dict)
+    from_stored: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
 

@@ -19,6 +19,7 @@ from rollview.service.propagate import PropagateDriver
 from rollview.service.refresh import with_dependencies
 from rollview.service.results import SetupReport
 from rollview.service.setup_plan import (
+    DeriveView,
     DropView,
     GiveUpStep,
     KeepView,
@@ -49,11 +50,12 @@ class SetupDriver:
             report.sources[source.source] = self.sources.prepare(source, plan.tables)
         self._give_up_unreadable({view for step in plan.all(GiveUpStep) for view in step.views})
         self.sources.begin_history(plan, views, report)
+        derived: set[str] = set()
         for action in plan.actions:
             match action:
-                case LoadView(view=name, reason=reason):
-                    self._propagate_inputs(defined[name].view)
-                    self.load.run(defined[name].view, defined[name].layout, reason, PATIENCE_SECONDS)
+                case LoadView(view=name):
+                    if self._load(action, defined[name]):
+                        derived.add(name)
                 case KeepView(view=name):
                     self.load.give_up_interrupted(name, PATIENCE_SECONDS)
                 case _:
@@ -67,8 +69,20 @@ class SetupDriver:
                 self.catalog.clear_fault(scope, name)
         report.dropped += [each.view for each in plan.all(DropView) if each in plan.shown]
         report.loaded |= {each.view: each.reason for each in plan.all(LoadView) if each in plan.shown}
+        report.from_stored += [name for name in report.loaded if name in derived]
         report.unchanged += [each.view for each in plan.all(KeepView) if each in plan.shown]
         return report
+
+    def _load(self, action: LoadView, defined: Defined) -> bool:
+        """Loads a view; true if it could be computed from what was stored."""
+        view, layout, reason = defined.view, defined.layout, action.reason
+        if isinstance(action, DeriveView) and self.load.derive(
+            view, layout, reason, action.stored, PATIENCE_SECONDS
+        ):
+            return True
+        self._propagate_inputs(view)
+        self.load.run(view, layout, reason, PATIENCE_SECONDS)
+        return False
 
     def _give_up_unreadable(self, leaving: set[str]) -> None:
         """Ends steps that this release cannot finish; what their views show stays until they are loaded.

@@ -145,6 +145,19 @@ class LoadView:
 
 
 @dataclass(frozen=True)
+class DeriveView(LoadView):
+    """A view is computed from what a former part of it has stored; loaded if that cannot be read."""
+
+    action: ClassVar[str] = "derive_view"
+    stored: str
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """For people."""
+        return (f"view {self.view}: will be computed from what is stored ({self.reason})",)
+
+
+@dataclass(frozen=True)
 class KeepView:
     """A view stays as it is, and goes on from there."""
 

@@ -67,7 +67,9 @@ class StoredBag:
 
     def rows_with(self, values: Sequence[Any]) -> SparkBag:
         """At least the rows that have one of these values in the first column of the order."""
-        return self._read(self.table.files(holding=(self.order[0], values), version=self._version))
+        holding = (self.order[0], values)
+        files = self.table.files(holding=holding, version=self._version)
+        return read_files(self.session, self.table, files, self.columns, holding)
 
     @property
     def _version(self) -> int:

@@ -12,23 +12,32 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rollview.algebra.bag import keep
 from rollview.algebra.expression import Column
 from rollview.algebra.history import CSN
+from rollview.algebra.node import Node
 from rollview.algebra.view import View
 from rollview.catalog import Catalog, ViewRecord
 from rollview.errors import LakeDamaged, PointError
 from rollview.lake import LakeFile, LakeTable
+from rollview.rows import arrow_schema
 from rollview.service.definitions import is_full
 from rollview.service.lake_rows import read_files, read_range
 from rollview.service.lake_tables import LakeTables, ViewTables
 from rollview.service.layout import Layout, Stored
-from rollview.service.points_in_time import Covered, check_covered, show
+from rollview.service.points_in_time import Covered, check_covered, newest_uncondensed, show
 from rollview.service.session import Session
 from rollview.service.stored_bag import StoredBag, rows_bag, state_bag
 from rollview.service.views import Views
 from rollview.spark import SparkBag
+
+_MOST_PAIRS = 2_000_000
+"""Of a key that changes often, so many pairs of two of its changes are looked at together."""
+
+_MOST_TRANSACTIONS = 1_000
+"""So many are looked at together, where their rows are so many that the pairs are not counted."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +146,7 @@ class StoredView:
         order = self.layout.state_order[:1]
         if not order or not delta.is_at_driver:
             return self.state()
-        values = delta.distinct(order).table()[order[0]].to_pylist()
-        near = self._state_with(order[0], values).sharing(delta, self.view.root.key)
+        near = self._state_with(order[0], _values(delta, order[0])).sharing(delta, self.view.root.key)
         # Few are left: from here on they cost no job.
         near.collect_if_small()
         return near
@@ -174,13 +182,16 @@ class StoredView:
         return self._state_at(csn)
 
     def _state_at(self, csn: int, near: SparkBag | None = None) -> SparkBag:
-        """The same; right for the keys of a piece of the delta at least, if one is given."""
+        """The same; if a piece of the delta is given, at least the part of the state that it changes."""
         shown = self.record.materialized_csn
         stored = self.state() if near is None else self._state_near(near)
         if csn == shown:
             return stored
         self.check_covered(csn)
         delta = self.delta(min(shown, csn), max(shown, csn))
+        if near is not None:
+            # Rows of other keys may be missing: nothing can be taken away from them.
+            delta = delta.sharing(near, self.view.root.key)
         return self.view.root.roll(stored, delta if csn > shown else delta.negate())
 
     def check_covered(self, csn: int) -> None:
@@ -199,6 +210,28 @@ class StoredView:
         rows = self.rows_bag
         return self.layout.presented(self.state()) if rows is None else rows.rows()
 
+    def shown_with(self, keys: SparkBag) -> SparkBag:
+        """At least those rows of what a reader sees now that have all values of a row of `keys`.
+
+        Only where they can be is read, as long as `keys` has the column that the table is sorted by.
+        """
+        rows, state, names = self.rows_bag, self.state_bag, keys.columns
+        types = dict(self.layout.columns)
+        if not keys.is_at_driver or not _has_types(keys, [(name, types[name]) for name in names]):
+            return self.shown_rows()
+        if rows is not None:
+            is_sorted = rows.order[:1] and rows.order[0] in names
+            near = rows.rows_with(_values(keys, rows.order[0])) if is_sorted else rows.rows()
+            return near.sharing(keys, names)
+        assert state is not None
+        own = {name: shown for name, shown in self.view.root.shown_key.items() if shown in names}
+        if not state.order[:1] or state.order[0] not in own:
+            return self.shown_rows()
+        # What is shown of a key follows from its part of the state.
+        wanted = keys.project([(name, Column(shown)) for name, shown in own.items()])
+        near = state.rows_with(_values(wanted, state.order[0])).sharing(wanted, tuple(own))
+        return self.layout.presented(near)
+
     def local_rows(self) -> pa.Table | None:
         """The same as an Arrow table, without Spark; None if they are too many, or not stored as rows."""
         rows = self.rows_bag
@@ -207,15 +240,17 @@ class StoredView:
     def row_delta(self, after: int, upto: int) -> SparkBag:
         """What each transaction did to the rows that a reader sees: the reader's columns and `_csn`."""
         root, delta = self.view.root, self.delta(after, upto)
-        if not root.is_linear:
-            delta.collect_if_small()
-        changed = delta if root.is_linear else root.row_delta(self._state_at(after, delta), delta, after)
-        names = [name for name, _ in self.layout.columns]
-        rows = changed.project((*keep(names), (CSN, Column(CSN))))
-        if not root.is_linear and delta.is_at_driver:
-            # It is joined with more than one answer; few rows are computed once.
-            rows.collect_if_small()
-        return rows
+        if root.is_linear:
+            return self._shown(delta)
+        delta.collect_if_small()
+        middle = newest_uncondensed(self.stored.catalog, [self.view.name], (after + upto) // 2)
+        if middle > after and _is_long(root, delta, upto - after):
+            return self.row_delta(after, middle).plus(self.row_delta(middle, upto))
+        # It is joined with more than one answer.
+        return self._shown(root.row_delta(self._state_at(after, delta), delta, after)).materialized()
+
+    def _shown(self, changed: SparkBag) -> SparkBag:
+        return self.layout.typed_rows(changed, CSN)
 
     @property
     def _delta_table(self) -> LakeTable:
@@ -224,3 +259,21 @@ class StoredView:
     @property
     def _tables(self) -> ViewTables:
         return self.stored.tables.of_view(self.view.name, self.record.generation)
+
+
+def _has_types(bag: SparkBag, columns: Sequence[tuple[str, str]]) -> bool:
+    schema = arrow_schema(columns)
+    return bool(bag.table().schema.empty_table().select(schema.names).schema.equals(schema))
+
+
+def _values(bag: SparkBag, column: str) -> list[Any]:
+    """The values that rows at the driver have in a column, each once."""
+    return list(pc.unique(bag.table()[column]).to_pylist())
+
+
+def _is_long(root: Node, delta: SparkBag, transactions: int) -> bool:
+    """Whether a piece of a delta should be looked at in two halves: pairs of changes grow with its square."""
+    if root.sums is not None:
+        return False
+    pairs = delta.distinct((*root.key, CSN)).pairs(delta, root.key)
+    return transactions > _MOST_TRANSACTIONS if pairs is None else pairs > _MOST_PAIRS

@@ -7,12 +7,16 @@ from collections.abc import Iterable, Mapping
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.catalog import ViewRecord
+from rollview.planning import named_columns
 from rollview.service.lookup import columns_to_read
 
 
-def used_tables(view: View) -> dict[str, Table]:
-    """The base tables of a view, less the columns that it does not use; keys stay, and one column always."""
-    used: dict[str, set[str]] = {}
+def used_tables(view: View, known: Iterable[Table]) -> dict[str, Table]:
+    """The base tables of a view, less the columns that it does not use; keys stay, and one column always.
+
+    It uses what its text names, and what it shows by a `*`.
+    """
+    used = named_columns(view.exact_sql, known)
     for part in view.parts:
         for block in part.blocks:
             for position, relation in enumerate(block.relations):

@@ -157,12 +157,23 @@ class SparkBag:
             return self
         keys = other.distinct(names)
         if self._table is not None and keys._table is not None:
-            return self._at_driver(self._spark, driver_side.sharing(self._table, keys._table, names))
+            found = driver_side.sharing(self._table, keys._table, names)
+            if found is not None:
+                return self._at_driver(self._spark, found)
         wanted = keys.project([(f"{name}'", Column(name)) for name in names]).frame.drop(COUNT)
         same = conjunction(tuple(call("<=>", Column(name), Column(f"{name}'")) for name in names))
         return SparkBag(self.frame.join(wanted, f.expr(to_sql(same)), "left_semi"))
 
+    def pairs(self, other: SparkBag, names: Sequence[str]) -> int | None:
+        if self._table is None or other._table is None:
+            return None
+        return driver_side.pairs(self._table, other._table, names)
+
     def summarize(self, keys: Sequence[str], measures: Sequence[Output]) -> SparkBag:
+        if self._table is not None:
+            here = driver_sums.summarized(self._table, keys, measures)
+            if here is not None:
+                return self._at_driver(self._spark, here)
         return self._grouped(keys, measures, widened=True)
 
     def added_up(self, keys: Sequence[str], sums: Sequence[str]) -> SparkBag:

@@ -1,13 +1,14 @@
 """Conditions tested at the driver, where Arrow and Spark cannot disagree about them.
 
-Comparisons of columns and constants of one and the same type (whole numbers, texts, dates, booleans), tests
-for NULL, and AND, OR and NOT over these, with SQL's three values. Anything else, any arithmetic and any
-floating-point number above all, is left to Spark.
+Comparisons of columns and constants of one and the same type (whole numbers, decimals, texts, dates,
+booleans), how a text begins, ends or goes on, tests for NULL, and AND, OR and NOT over these, with SQL's
+three values. Anything else, any arithmetic and any floating-point number above all, is left to Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +51,8 @@ def _tested(condition: Expression, table: pa.Table) -> Any:
         return pc.is_null(table[arguments[0].name])
     if function in _COMPARISONS:
         return _COMPARISONS[function](*_alike(arguments[0], arguments[1], table))
+    if function == "LIKE" and isinstance(arguments[0], Column) and isinstance(arguments[1], Literal):
+        return _like(table[arguments[0].name], arguments[1].value)
     if function == "IN" and isinstance(arguments[0], Column):
         return _combined(
             pc.or_kleene, [pc.equal(*_alike(arguments[0], each, table)) for each in arguments[1:]]
@@ -80,12 +83,31 @@ def _side(expression: Expression, kind: pa.DataType, table: pa.Table) -> Any:
     raise _LeftToSpark
 
 
+def _like(texts: Any, pattern: Any) -> Any:
+    """Whether texts begin, end, or go on with something; all other patterns are left to Spark."""
+    if not pa.types.is_string(texts.type) or not isinstance(pattern, str):
+        raise _LeftToSpark
+    inner = pattern.strip("%")
+    if not inner or any(each in inner for each in "%_\\"):
+        raise _LeftToSpark
+    match pattern.startswith("%"), pattern.endswith("%"):
+        case True, True:
+            return pc.match_substring(texts, inner)
+        case False, True:
+            return pc.starts_with(texts, inner)
+        case True, False:
+            return pc.ends_with(texts, inner)
+        case _:
+            return pc.equal(texts, inner)
+
+
 def _is_plain(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_string(kind)
         or pa.types.is_date(kind)
         or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
     )
 
 
@@ -93,8 +115,21 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
     """Whether a constant is one of the column's own values, so that nothing is converted."""
     if isinstance(value, bool):
         return bool(pa.types.is_boolean(kind))
+    if pa.types.is_decimal(kind):
+        return _is_decimal(value, kind)
     if isinstance(value, int):
         return bool(pa.types.is_integer(kind)) and abs(value) < 2 ** (kind.bit_width - 1)
     if isinstance(value, str):
         return bool(pa.types.is_string(kind))
     return type(value).__name__ == "date" and bool(pa.types.is_date(kind))
+
+
+def _is_decimal(value: Any, kind: pa.DataType) -> bool:
+    """Whether a number is one of a decimal type, digit by digit."""
+    if not isinstance(value, int | Decimal):
+        return False
+    number = Decimal(value)
+    digits, exponent = number.as_tuple().digits, number.as_tuple().exponent
+    if not isinstance(exponent, int) or -exponent > kind.scale:
+        return False
+    return bool(len(digits) + exponent <= kind.precision - kind.scale)

@@ -7,7 +7,9 @@ columns are left to Spark, which takes −0.0 for 0.0 and all NaN for one value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -53,13 +55,30 @@ def distinct(table: pa.Table, names: Sequence[str]) -> pa.Table:
     return _counted_once(support.select(list(names)))
 
 
-def sharing(table: pa.Table, keys: pa.Table, names: Sequence[str]) -> pa.Table:
-    """At least the rows whose values in these columns are those of a row of `keys`."""
+def sharing(table: pa.Table, keys: pa.Table, names: Sequence[str]) -> pa.Table | None:
+    """The rows whose values in these columns are those of a row of `keys`; None if that is left to Spark."""
+    if not keys.num_rows:
+        return table.slice(0, 0)
+    alike = all(table.schema.field(name).type == keys.schema.field(name).type for name in names)
+    if not alike or not can_group(table, names):
+        return None
     for name in names:
-        kinds = {table.schema.field(name).type, keys.schema.field(name).type}
-        if len(kinds) == 1 and can_group(table, [name]):
-            table = table.filter(pc.is_in(table[name], value_set=keys[name].combine_chunks()))
-    return table
+        table = table.filter(pc.is_in(table[name], value_set=keys[name].combine_chunks()))
+    if len(names) == 1:
+        return table
+    wanted = set(_tuples(keys, names))
+    return table.filter(pa.array([row in wanted for row in _tuples(table, names)], pa.bool_()))
+
+
+def pairs(left: pa.Table, right: pa.Table, names: Sequence[str]) -> int | None:
+    """How many pairs of rows have the same values in these columns; None if that is left to Spark."""
+    if not names:
+        return int(left.num_rows * right.num_rows)
+    alike = all(left.schema.field(name).type == right.schema.field(name).type for name in names)
+    if not alike or not can_group(left, names):
+        return None
+    counts = Counter(_tuples(left, names))
+    return sum(counts[key] for key in _tuples(right, names))
 
 
 def negate(table: pa.Table) -> pa.Table:
@@ -134,6 +153,10 @@ def with_constants(table: pa.Table, outputs: Sequence[Output]) -> pa.Table | Non
             return None
         names.append(name)
     return pa.Table.from_arrays([*columns, table[COUNT]], names=[*names, COUNT])
+
+
+def _tuples(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table[name].to_pylist() for name in names), strict=True)
 
 
 def _counted_once(table: pa.Table) -> pa.Table:

@@ -12,9 +12,12 @@ from decimal import Context, Decimal, localcontext
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from rollview.algebra.bag import COUNT, before_it
+from rollview.algebra.bag import COUNT, Output, before_it
+from rollview.algebra.expression import Call, Column, Expression, Literal
 from rollview.spark import driver_side
+from rollview.spark.weigh import MORE_DIGITS, MOST_DIGITS
 
 MOST_ROWS = 200_000
 _DIGITS = Context(prec=80)
@@ -28,6 +31,41 @@ def added_up(table: pa.Table, keys: Sequence[str], sums: Sequence[str]) -> pa.Ta
     with localcontext(_DIGITS):
         groups = _groups(table, keys, sums)
     return _table(table, keys, sums, [(*group, *amounts) for group, amounts in groups.items()])
+
+
+def summarized(table: pa.Table, keys: Sequence[str], measures: Sequence[Output]) -> pa.Table | None:
+    """One row per group, with each measure summed, wider than it is; None if that is left to Spark."""
+    columns: dict[str, Any] = {name: table[name] for name in keys}
+    for name, expression in measures:
+        values = _measured(expression, table)
+        if values is None:
+            return None
+        columns[name] = values
+    names = [name for name, _ in measures]
+    measured = pa.table({**columns, COUNT: table[COUNT]})
+    if not _can_add(measured, keys, names):
+        return None
+    if not keys and not table.num_rows:
+        # Of nothing, too, there is a sum.
+        measured = pa.table({name: pa.array([None], measured.schema.field(name).type) for name in names})
+        measured = measured.append_column(COUNT, pa.array([0], pa.int64()))
+    return added_up(measured, keys, names)
+
+
+def _measured(expression: Expression, table: pa.Table) -> Any:
+    """The values of a measure, with the type of their sum; None if they have to be computed."""
+    if isinstance(expression, Column):
+        values = table[expression.name]
+        if pa.types.is_decimal(values.type):
+            digits = min(values.type.precision + MORE_DIGITS, MOST_DIGITS)
+            return values.cast(pa.decimal128(digits, values.type.scale))
+        return values.cast(pa.int64()) if pa.types.is_integer(values.type) else None
+    if isinstance(expression, Literal) and type(expression.value) is int:
+        return pa.repeat(pa.scalar(expression.value, pa.int64()), table.num_rows)
+    match expression:
+        case Call("IF", (Call("IS NULL", (Column() as column,)), Literal(value=0), Literal(value=1))):
+            return pc.is_valid(table[column.name]).cast(pa.int64())
+    return None
 
 
 def running(table: pa.Table, keys: Sequence[str], order: str, sums: Sequence[str]) -> pa.Table | None:

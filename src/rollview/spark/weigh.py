@@ -22,7 +22,7 @@ from rollview.algebra.expression import to_sql
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _SAFE_DIGITS = 38 - 11
 """A decimal of this many digits times an int has at most 38."""
-_MORE_DIGITS, _MOST_DIGITS = 10, 38
+MORE_DIGITS, MOST_DIGITS = 10, 38
 """A sum has ten digits more than what is added up, if there are so many."""
 _SAFE_SCALE = 6
 """Digits behind the point that Spark never gives up."""
@@ -63,8 +63,8 @@ def _of_sum(kind: str, widened: bool) -> str:
     """The type of SUM of such values."""
     decimal = _DECIMAL.fullmatch(kind)
     if decimal is not None:
-        more = _MORE_DIGITS if widened else 0
-        return f"decimal({min(int(decimal[1]) + more, _MOST_DIGITS)},{decimal[2]})"
+        more = MORE_DIGITS if widened else 0
+        return f"decimal({min(int(decimal[1]) + more, MOST_DIGITS)},{decimal[2]})"
     return kind if kind in ("double", "float") else "bigint"
 
 

@@ -47,6 +47,11 @@ def _elements(group: exp.Group) -> list[exp.Expr]:
 def by_set(select: exp.Select, names: tuple[str, ...]) -> exp.Expr:
     """The SELECT as a sum of groupings; `names` are those of its outputs."""
     keys, sets = _keys_and_sets(select)
+    if sets == [()]:
+        # GROUPING SETS (()) does not group at all: one row, also for no rows.
+        select = select.copy()
+        select.set("group", None)
+        return select
     return union_all([_of_set(select, keys, each, names) for each in sets])
 
 
