@@ -31,6 +31,27 @@ FOLLOWS = {
     "a function of values": (VALUES, "SELECT k, min(x) AS low, count(DISTINCT y) AS d FROM s.t GROUP BY k"),
     "values that meet a condition": (VALUES, "SELECT k, max(x) AS high FROM s.t WHERE y = 1 GROUP BY k"),
     "another window": (WINDOW, "SELECT k, max(y) OVER (PARTITION BY k) AS high FROM s.t"),
+    "fewer keys": (
+        "SELECT k, y, sum(x) AS s FROM s.t GROUP BY k, y",
+        "SELECT k, sum(x) AS s, count(*) AS n FROM s.t WHERE y > 0 GROUP BY k",
+    ),
+    "a function of keys": (GROUPS, "SELECT k % 2 AS odd, avg(y) AS mean FROM s.t GROUP BY k % 2"),
+    "no keys": (GROUPS, "SELECT sum(x) AS total, count(*) AS n FROM s.t"),
+    "no keys of nothing": (GROUPS, "SELECT sum(x) AS total, count(*) AS n FROM s.t WHERE k > 99"),
+    "sums of rows": ("SELECT k, x FROM s.t", "SELECT k, sum(x) AS s, count(*) AS n FROM s.t GROUP BY k"),
+    "one sum of rows": (JOIN, "SELECT sum(u.z) AS s FROM s.t JOIN s.u ON t.k = u.k WHERE t.y > 1"),
+    "other names and another order": (
+        JOIN,
+        "SELECT b.k, a.z FROM s.u a JOIN s.t b ON a.k = b.k WHERE 1 < b.y",
+    ),
+    "the same relation twice": (
+        "SELECT a.x, b.y FROM s.t a JOIN s.t b ON a.k = b.k AND a.x < b.x",
+        "SELECT two.x, one.y FROM s.t one JOIN s.t two ON one.k = two.k WHERE one.x > two.x",
+    ),
+    "values of fewer keys": (
+        "SELECT k, y, max(x) AS high FROM s.t GROUP BY k, y",
+        "SELECT k, min(x) AS low FROM s.t GROUP BY k",
+    ),
     "a window of rows": ("SELECT k, x, y FROM s.t", WINDOW),
 }
 DOES_NOT = {
@@ -40,11 +61,12 @@ DOES_NOT = {
     "one relation less": (JOIN, "SELECT t.k, t.y FROM s.t"),
     "a sum that is not kept": (GROUPS, "SELECT k, sum(x * x) AS s FROM s.t GROUP BY k"),
     "a condition below sums": (GROUPS, "SELECT k, sum(x) AS total FROM s.t WHERE x > 0 GROUP BY k"),
-    "fewer keys": (
-        "SELECT k, y, sum(x) AS s FROM s.t GROUP BY k, y",
-        "SELECT k, sum(x) AS s FROM s.t GROUP BY k",
+    "the same relation the other way": (
+        "SELECT a.x, b.y FROM s.t a JOIN s.t b ON a.k = b.k AND a.x < b.x",
+        "SELECT one.x, two.y FROM s.t one JOIN s.t two ON one.k = two.k WHERE one.x > two.x",
     ),
-    "sums of rows": ("SELECT k, x FROM s.t", "SELECT k, sum(x) AS s FROM s.t GROUP BY k"),
+    "rows of sums": (GROUPS, "SELECT k, x FROM s.t"),
+    "a key that is not stored": (GROUPS, "SELECT y, sum(x) AS total FROM s.t GROUP BY y"),
     "one group of values": ("SELECT max(x) AS a FROM s.t", "SELECT min(x) AS a FROM s.t"),
 }
 

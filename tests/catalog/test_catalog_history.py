@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +226,36 @@ def test_questions_without_an_answer_are_refused(catalog: Catalog) -> None:
     ):
         with pytest.raises(CatalogError, match="not captured"):
             question()
+
+
+@pytest.fixture
+def catalog(template: Template) -> Iterator[Catalog]:
+    with template.copy() as copy:
+        yield copy
+
+
+def test_oracle_the_last_change_and_the_first_csn_that_shows_a_place(catalog: Catalog) -> None:
+    touched = [{"x.r": 1}, {"x.s": 2}, {"y.t": 1}, {"x.r": 1, "x.s": 1}, {}, {"x.s": 1}]
+    sites = ["x", "x", "y.t", "x", "x", "x"]
+    units = []
+    for csn, (rows, site) in enumerate(zip(touched, sites, strict=True), 1):
+        version = sites[:csn].count(site)
+        part = Part(site, version, csn, f"0-1-{10 * csn}", place=100 * csn if site == "x" else 0)
+        units.append(Unit(csn, 100.0 + csn, (part,), rows))
+    capture(catalog, units)
+    for names in (["x.r"], ["x.s"], ["y.t"], ["x.r", "y.t"], list(NAMES)):
+        for upto in range(len(units) + 1):
+            changed = [csn for csn in range(1, upto + 1) if set(names) & touched[csn - 1].keys()]
+            assert catalog.last_csn_touching(names, upto) == max(changed, default=0), (names, upto)
+    for place, csn in ((99, 0), (100, 1), (250, 2), (300, 2), (400, 4), (600, 6), (10_000, 6)):
+        assert catalog.csn_reaching("x", place) == csn, place
+    for number, csn in ((9, 0), (10, 1), (30, 2), (49, 4), (60, 6)):
+        assert catalog.csn_reaching("x", lambda text, n=number: int(text[4:]) <= n) == csn, number
+    with pytest.raises(HistoryPruned):
+        # Captured before places were kept.
+        catalog.csn_reaching("y.t", 5)
+    catalog.prune_history(4)
+    assert [catalog.last_csn_touching(["y.t"], csn) for csn in (3, 4, 6)] == [None, 3, 3]
+    with pytest.raises(HistoryPruned):
+        catalog.csn_reaching("x", 300)
+    assert catalog.csn_reaching("x", 500) == 5

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from pages.what_if import what_if
 from rollview.cli import main
-from rollview.errors import RollviewError
+from rollview.errors import PointError, RollviewError
 from rollview.service.project import Project
 from rollview.spark.workers import SparkWorkers
 from servers.mariadb import PASSWORD, MariaDBServer
@@ -298,3 +298,50 @@ def test_remove_leaves_no_trace(live: Live, spark: SparkSession) -> None:
         check(opened, live)
         opened.remove()
     assert traces() == before
+
+
+def test_positions_of_the_servers_are_points_in_time(live: Live, spark: SparkSession) -> None:
+    """An LSN, a GTID and a place in the binary log, taken after a commit, mean that server's state then."""
+    people = "CREATE MATERIALIZED VIEW people AS SELECT cust_id, state FROM crm.customer"
+    (live.folder / "views" / "people.sql").write_text(people)
+
+    def customers() -> Counter[Any]:
+        with psycopg.connect(live.crm_dsn) as connection:
+            return Counter(connection.execute("SELECT cust_id, state FROM customer").fetchall())
+
+    def position() -> str:
+        with psycopg.connect(live.crm_dsn) as connection:
+            row = connection.execute("SELECT pg_current_wal_insert_lsn()").fetchone()
+        assert row is not None
+        return f"crm:{row[0]}"
+
+    def gtid() -> str:
+        ((written,),) = live.mariadb.execute("SELECT @@gtid_binlog_pos")
+        return f"shop:{written}"
+
+    points: list[tuple[str, str, Counter[Any]]] = []
+    with Project.open(live.folder, spark) as project:
+        project.setup()
+        for number in range(14, 18):
+            live.crm(f"INSERT INTO customer VALUES ({number}, 'P{number}')")
+            points.append(("people", position(), customers()))
+            live.shop(f"INSERT INTO sales VALUES ({number}, {number}, {number})")
+            ((file, offset, *_),) = live.mariadb.execute("SHOW MASTER STATUS")
+            points += [
+                ("products", at, live.expected()["products"]) for at in (gtid(), f"shop:{file}:{offset}")
+            ]
+            # A transaction of a table that nobody reads.
+            live.mariadb.execute("CREATE OR REPLACE TABLE other (x INT)", database=live.name)
+            points.append(("products", gtid(), live.expected()["products"]))
+            live.crm(f"DELETE FROM customer WHERE cust_id = {number}")
+            points.append(("people", position(), customers()))
+        for view, at, _ in points[-2:]:
+            with pytest.raises(PointError, match="has not been captured up to"):
+                project.read(view, at)
+        project.run(once=True)
+        for view, at, expected in points:
+            answer = project.query(f"SELECT * FROM {view}", as_of=at)
+            assert Counter(tuple(row) for row in answer.rows.collect()) == expected, (view, at)
+        for wrong in ("crm:yesterday", "shop:0-1", "shop:other-bin.000001:4"):
+            with pytest.raises(PointError, match="is not a position of source"):
+                project.read("sold", wrong)

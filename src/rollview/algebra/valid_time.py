@@ -56,3 +56,25 @@ def valid_together(tables: Iterable[ValidTime]) -> ValidTime | None:
     ends = [valid.end for valid in intervals if valid.end is not None]
     common = ValidTime(max(valid.start for valid in intervals), min(ends, default=None))
     return None if common.is_empty else common
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """Times from `first` to `last` that a table can be had at; it is valid around them, too."""
+
+    first: int
+    last: int
+    valid: ValidTime
+
+    def nearest(self, time: int) -> int:
+        """The time to read it at, for an answer as of a time at which it is valid."""
+        return min(max(time, self.first), self.last)
+
+
+def times_in_common(tables: Iterable[Iterable[ValidTime]]) -> tuple[ValidTime, ...]:
+    """The times at which all tables are valid, each of which has several intervals; in order."""
+    common: list[ValidTime] = [ValidTime(0)]
+    for intervals in tables:
+        found = [valid_together((one, other)) for one in common for other in intervals]
+        common = sorted((each for each in found if each is not None), key=lambda each: each.start)
+    return tuple(common)

@@ -234,6 +234,16 @@ class Catalog:
         with self._database.reading() as connection:
             return history.next_csn_touching(connection, tables, after, transactions)
 
+    def last_csn_touching(self, tables: Sequence[str], upto: int) -> int | None:
+        """The last csn up to this one at which any of the tables changed; None if that is not known."""
+        with self._database.reading() as connection:
+            return history.last_csn_touching(connection, tables, upto)
+
+    def csn_reaching(self, site: str, reach: int | Callable[[str], bool]) -> int:
+        """The first csn that shows all of a site's transactions up to a place, or up to the last by id."""
+        with self._database.reading() as connection:
+            return history.csn_reaching(connection, site, reach)
+
     def version_at(self, site: str, csn: int) -> int:
         """The version of a site that the history has reached at a csn."""
         with self._database.reading() as connection:

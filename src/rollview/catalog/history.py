@@ -7,7 +7,7 @@ the floor that later questions stand on. What lies below the floor is refused, n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, delete, func, select
@@ -53,6 +53,24 @@ def next_csn_touching(connection: Connection, tables: Sequence[str], after: int,
     return sorted(touching)[transactions - 1]
 
 
+def last_csn_touching(connection: Connection, tables: Sequence[str], upto: int) -> int | None:
+    """The last csn up to this one at which any of the tables changed; None if that is not known any more.
+
+    Where none ever did, it is the csn at which the last of their histories began.
+    """
+    names = schema.captured_table.c
+    require_tables(connection, tables)
+    begun = select(names.origin_csn).where(names.name.in_(tables))
+    last: list[int] = [0, *connection.scalars(begun)]
+    floor = connection.scalar(select(func.min(_unit.csn))) or 0
+    if upto < max(last) or upto < floor > 1:
+        return None
+    for table in tables:
+        own = select(func.max(_touch.csn)).where(_touch.table_name == table, _touch.csn <= upto)
+        last.append(connection.scalar(own) or 0)
+    return max(last)
+
+
 def touched(connection: Connection, table: str, after: int, upto: int) -> int:
     """How many rows of a table changed with after < csn ≤ upto."""
     require_tables(connection, [table])
@@ -90,6 +108,30 @@ def in_csn(connection: Connection, site: str, seen: Seen) -> Seen:
             hint="ask again",
         )
     return found
+
+
+def csn_reaching(connection: Connection, site: str, reach: int | Callable[[str], bool]) -> int:
+    """The first csn that shows all of a site's transactions up to a place, or up to the last by id."""
+    version = _latest_at(connection, site, reach) if isinstance(reach, int) else None
+    if not isinstance(reach, int):
+        ids = select(_part.version, _part.transaction_id).where(_part.site == site)
+        newest_first = connection.execute(ids.order_by(_part.version.desc()))
+        version = next((each.version for each in newest_first if reach(each.transaction_id)), None)
+    if version is not None:
+        return csn_of(connection, site, version)
+    _require_first(connection, site)
+    first = connection.scalar(select(func.min(_part.csn)).where(_part.site == site))
+    return last_csn(connection) if first is None else first - 1
+
+
+def _latest_at(connection: Connection, site: str, place: int) -> int | None:
+    """The newest version up to a place; None if all are behind it."""
+    of_site = select(_part.version).where(_part.site == site)
+    upto = of_site.where(_part.place > 0, _part.place <= place)
+    version: int | None = connection.scalar(upto.order_by(_part.place.desc(), _part.version.desc()).limit(1))
+    if version is None and connection.scalar(of_site.where(_part.place == 0).limit(1)) is not None:
+        raise _pruned(site)
+    return version
 
 
 def csn_of(connection: Connection, site: str, version: int) -> int:

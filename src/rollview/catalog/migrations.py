@@ -160,6 +160,12 @@ _TRUNCATIONS = (
         table_name TEXT NOT NULL, csn BIGINT NOT NULL, PRIMARY KEY (table_name, csn))""",
 )
 
+# Where a transaction is in its source's own log, as that source's users name it. Older ones have no place.
+_PLACES = (
+    "ALTER TABLE part ADD COLUMN place BIGINT NOT NULL DEFAULT 0",
+    "CREATE INDEX part_place ON part (site, place)",
+)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -226,6 +232,10 @@ def _truncations(connection: Connection) -> None:
     _run(connection, _TRUNCATIONS)
 
 
+def _places(connection: Connection) -> None:
+    _run(connection, _PLACES)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -248,6 +258,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (14, _merged),
     (15, _present_columns),
     (16, _truncations),
+    (17, _places),
 )
 NEWEST = MIGRATIONS[-1][0]
 

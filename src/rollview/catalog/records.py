@@ -38,7 +38,7 @@ class TableHistory:
 class Part:
     """One site's part of a unit of work; `source_txid` is the site's own number for the transaction.
 
-    `is_merged`: it may stand for several transactions.
+    `is_merged`: it may stand for several transactions. `place` grows along the site's log; 0 if not known.
     """
 
     site: str
@@ -47,6 +47,7 @@ class Part:
     transaction_id: str = ""
     global_id: str = ""
     is_merged: bool = False
+    place: int = 0
 
 
 @dataclass(frozen=True)

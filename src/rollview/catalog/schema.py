@@ -73,6 +73,7 @@ part = _table(
     transaction_id=Text,
     global_id=Text,
     is_merged=Boolean,
+    place=BigInteger,
 )
 touch = _table("touch", table_name=Text, csn=BigInteger, changed=BigInteger, total=BigInteger)
 truncation = _table("truncation", table_name=Text, csn=BigInteger)

@@ -119,6 +119,7 @@ def _insert(connection: Connection, units: tuple[Unit, ...]) -> None:
                     "transaction_id": part.transaction_id,
                     "global_id": part.global_id,
                     "is_merged": part.is_merged,
+                    "place": part.place,
                 }
             )
         for table, changed in unit.rows.items():

@@ -21,7 +21,8 @@ def condense(view: str, start: str, to: str, project_file: Path, as_json: bool) 
     All changes after --from, up to --to, are moved to --to, and those that cancel out are dropped. The delta
     gets smaller; points in time strictly between the two can no longer be read or rolled to.
 
-    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), or `latest`.
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), `-1h` for an hour
+    ago, a source's own position such as `crm:0/1A2B3C4` (LSN) or `store:0-1-42` (GTID), or `latest`.
 
     \b
     rollview condense sale_lines --from csn:1 --to csn:2

@@ -113,7 +113,8 @@ def propagate(view: str, to: str, follow: bool, project_file: Path, as_json: boo
     that each transaction saw, and appends what every transaction did to the view delta. The high-water mark
     moves; the stored view does not.
 
-    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), or `latest`.
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), `-1h` for an hour
+    ago, a source's own position such as `crm:0/1A2B3C4` (LSN) or `store:0-1-42` (GTID), or `latest`.
 
     \b
     rollview propagate sale_lines
@@ -138,8 +139,9 @@ def apply(view: str, to: str, follow: bool, project_file: Path, as_json: bool) -
 
     Rolls forward, to any point in time up to the high-water mark. Sources are not queried.
 
-    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), or `latest`, which
-    is the high-water mark here.
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), `-1h` for an hour
+    ago, a source's own position such as `crm:0/1A2B3C4` (LSN) or `store:0-1-42` (GTID), or `latest`, which is
+    the high-water mark here.
 
     \b
     rollview apply sale_lines

@@ -2,55 +2,102 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console
 from rich.text import Text
 
 from rollview.cli.durations import Duration
 from rollview.cli.project_context import opened, project_options
 from rollview.cli.rows import limit_option, page, print_page, rows_shown
 from rollview.cli.terminal import print_json, results
+from rollview.errors import InputError
+
+if TYPE_CHECKING:
+    from rollview.service.query import AnswerPlan
 
 
 @click.command()
 @click.argument("sql")
+@click.option("--as-of", metavar="T", help="The point in time to answer for.  [default: the newest possible]")
 @click.option(
     "--max-staleness",
     type=Duration(),
     metavar="D",
     help="Refresh first if the answer would be older: 0s, 30s, 5m, 2h.  [default: never]",
 )
+@click.option("--rewrite/--no-rewrite", default=True, help="Whether views may stand for their tables.")
+@click.option("--explain", is_flag=True, help="Only say how the query would be answered.")
 @limit_option
 @project_options
 def query(
-    sql: str, max_staleness: float | None, limit: int | None, project_file: Path, as_json: bool
+    sql: str,
+    as_of: str | None,
+    max_staleness: float | None,
+    rewrite: bool,
+    explain: bool,
+    limit: int | None,
+    project_file: Path,
+    as_json: bool,
 ) -> None:
     """Query views and relations that are valid at the same point in time.
 
     SQL is any Spark SQL query; a bare name is a view, `source.table` a relation that some view uses, with the
-    columns that views use. All of them are read as of the newest csn that every view in the query has
-    reached, so that their numbers agree with each other. The answer comes with its valid time: from when,
-    and until when if something has changed since.
+    columns that views use. All of them are read as of one csn, the newest at which every one of them is
+    valid, so that their numbers agree with each other; where there is none, the query is refused. The answer
+    comes with its valid time: from when, and until when if something that it depends on has changed since.
+
+    What a stored view can answer is taken from the view, rolled to that csn: the same joins and conditions,
+    in no more detail. Of relations, only the columns and rows that the query names are read.
+
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), `-1h` for an hour
+    ago, a source's own position such as `crm:0/1A2B3C4` (LSN) or `store:0-1-42` (GTID), or `latest`.
 
     \b
     rollview query "SELECT sum(total) AS total FROM sales_by_state"
     rollview query "SELECT count(*) AS n FROM shop.sales" --max-staleness 0s
+    rollview query "SELECT sum(n) AS n FROM sales_by_state" --as-of csn:2 --explain
     """
+    if as_of is not None and max_staleness is not None:
+        hint = "leave one of them out: an answer for a point in time is as old as that"
+        raise InputError("--as-of and --max-staleness exclude each other", subject="--as-of", hint=hint)
     with opened(project_file, "querying") as at:
         at.tell("querying")
-        answer = at.project.query(sql, max_staleness)
+        if explain:
+            plan = at.project.explain_query(sql, as_of=as_of, rewrite=rewrite)
+            _print_plan(results(), plan, as_json)
+            return
+        answer = at.project.query(sql, max_staleness, as_of=as_of, rewrite=rewrite)
         shown = page(answer.rows, rows_shown(limit, as_json), ordered=False)
     if as_json:
         valid = {
             "csn": answer.csn,
             "valid_from": answer.valid_from,
             "valid_until": answer.valid_until or None,
+            "staleness_seconds": round(answer.staleness, 3),
         }
         print_json({**valid, "columns": shown.columns, "rows": shown.records(), "total": shown.total})
         return
     console = results()
     print_page(console, shown)
-    until = answer.valid_until or "now"
-    since = answer.valid_from or "the first load"
-    console.print(Text(f"\nas of csn {answer.csn}, valid from {since} until {until}", style="dim"))
+    console.print(Text(f"\n{_valid(answer.csn, answer.valid_from, answer.valid_until)}", style="dim"))
+    if max_staleness is not None and answer.staleness > max_staleness:
+        late = f"it took longer than that to compute: the answer is {answer.staleness:.1f} s old"
+        console.print(Text(late, style="yellow"))
+
+
+def _valid(csn: int, since: str, until: str) -> str:
+    return f"as of csn {csn}, valid from {since or 'the first load'} until {until or 'now'}"
+
+
+def _print_plan(console: Console, plan: AnswerPlan, as_json: bool) -> None:
+    if as_json:
+        print_json({**asdict(plan), "valid_until": plan.valid_until or None})
+        return
+    width = max((len(each.name) for each in plan.inputs), default=0)
+    for each in plan.inputs:
+        console.print(Text.assemble((each.name.ljust(width), "bold"), f"  {each.how}"))
+    console.print(Text(f"\n{_valid(plan.csn, plan.valid_from, plan.valid_until)}", style="dim"))

@@ -27,7 +27,8 @@ def read(view: str, as_of: str | None, limit: int | None, project_file: Path, as
     the high-water mark works as well, before or after the stored one: the stored rows are rolled along the
     view delta for this one answer. Nothing is changed.
 
-    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), or `latest`.
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), `-1h` for an hour
+    ago, a source's own position such as `crm:0/1A2B3C4` (LSN) or `store:0-1-42` (GTID), or `latest`.
 
     \b
     rollview read sales_by_state
@@ -66,8 +67,9 @@ def deltas(
     removed, and the row. Adding the lines after one csn, up to another, to the state at the first gives the
     state at the second.
 
-    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), or `latest`, which
-    is the high-water mark here.
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), `-1h` for an hour
+    ago, a source's own position such as `crm:0/1A2B3C4` (LSN) or `store:0-1-42` (GTID), or `latest`, which is
+    the high-water mark here.
 
     \b
     rollview deltas sales_by_state

@@ -22,7 +22,8 @@ def refresh(views: tuple[str, ...], to: str, project_file: Path, as_json: bool) 
     none is named) to exactly the same csn, in one step that becomes visible to readers at once. Views are
     rolled forward only; use `read --as-of` to look back.
 
-    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), or `latest`.
+    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), `-1h` for an hour
+    ago, a source's own position such as `crm:0/1A2B3C4` (LSN) or `store:0-1-42` (GTID), or `latest`.
 
     \b
     rollview refresh

@@ -140,6 +140,12 @@ def referenced_names(sql: str) -> tuple[str, ...]:
     return _names(table for table in tables if not is_cte(table) and not isinstance(table.this, exp.Func))
 
 
+def occurrences(sql: str) -> list[str]:
+    """What FROM names, in lower case, as often as the text does."""
+    query = _query(_statement(sql))
+    return [".".join(part.name for part in table.parts).lower() for table in query.find_all(exp.Table)]
+
+
 def starred_names(sql: str) -> tuple[str, ...]:
     """What the view shows all columns of, by a `*`, as FROM names it."""
     return _names(starred(_checked_query(sql)))

@@ -332,6 +332,7 @@ class CaptureDriver:
                         each.transaction_id,
                         each.global_id,
                         is_merged=each.merged != 1,
+                        place=each.place,
                     )
                 )
                 _collect(each, csn, changed, touched)

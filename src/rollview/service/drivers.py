@@ -18,10 +18,12 @@ from rollview.service.interval_sizing import IntervalSizing
 from rollview.service.load import LoadDriver
 from rollview.service.maintenance import MaintainDriver
 from rollview.service.new_columns import ColumnWatch
+from rollview.service.points_in_time import PointsInTime
 from rollview.service.prepare_sources import SourcePreparation
 from rollview.service.processes import Processes
 from rollview.service.propagate import PropagateDriver
 from rollview.service.query import QueryDriver
+from rollview.service.query_plan import QueryPlanner
 from rollview.service.refresh import RefreshDriver
 from rollview.service.refresh_choice import RefreshChoice
 from rollview.service.relations import Relations
@@ -31,6 +33,7 @@ from rollview.service.setup import SetupDriver
 from rollview.service.site_reader import SiteReader
 from rollview.service.snapshot import SnapshotReader
 from rollview.service.stored_view import StoredViews
+from rollview.service.valid_times import ValidTimes
 from rollview.service.verify import VerifyDriver
 from rollview.service.warehouse import Warehouse
 
@@ -55,10 +58,20 @@ class Drivers:
         )
 
     @cached_property
+    def points(self) -> PointsInTime:
+        """What users mean by a point in time."""
+        return PointsInTime(self._parts.catalog, self._parts.sites)
+
+    @cached_property
     def stored(self) -> StoredViews:
         """Stored views, to be read."""
         parts = self._parts
         return StoredViews(parts.catalog, parts.tables, parts.views, parts.session)
+
+    @cached_property
+    def valid(self) -> ValidTimes:
+        """When tables and views are valid."""
+        return ValidTimes(self._parts.catalog, self._parts.views, self.stored)
 
     @cached_property
     def _site_reader(self) -> SiteReader:
@@ -110,7 +123,7 @@ class Drivers:
     def refresh(self) -> RefreshDriver:
         """Refreshes views to the same point in time."""
         parts = self._parts
-        return RefreshDriver(parts.catalog, parts.views, self.capture, self.propagate, self.apply, self._load)
+        return RefreshDriver(self.points, parts.views, self.capture, self.propagate, self.apply, self._load)
 
     @cached_property
     def _access(self) -> ExclusiveAccess:
@@ -144,9 +157,8 @@ class Drivers:
     def query(self) -> QueryDriver:
         """Answers queries."""
         parts = self._parts
-        return QueryDriver(
-            parts.catalog, parts.views, self.stored, self._snapshots, parts.session, self.refresh
-        )
+        planner = QueryPlanner(self.points, self.valid, parts.session)
+        return QueryDriver(planner, self._snapshots, parts.session, self.refresh)
 
     @cached_property
     def verify(self) -> VerifyDriver:

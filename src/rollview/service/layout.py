@@ -224,9 +224,13 @@ def _storable(kind: str) -> str:
 
 def columns_of(spark: SparkSession, view: View) -> Columns:
     """The columns that a reader sees, as Spark's analysis of the view's own text has them."""
-    frames = {name: bag.frame.drop(COUNT) for name, bag in _empty_tables(spark, view.named_tables).items()}
-    with view_sql(spark, view.exact_sql, frames) as shown:
+    with view_sql(spark, view.exact_sql, empty_frames(spark, view.named_tables)) as shown:
         return _columns(view, shown)
+
+
+def empty_frames(spark: SparkSession, tables: Iterable[Table]) -> dict[str, DataFrame]:
+    """Each table, or view that is read as one, without rows."""
+    return {name: bag.frame.drop(COUNT) for name, bag in _empty_tables(spark, tables).items()}
 
 
 def _columns(view: View, shown: DataFrame) -> Columns:

@@ -58,6 +58,13 @@ def columns_to_read(block: Block, position: int) -> tuple[str, ...]:
     return tuple(own for inside, own in _own_names(relation).items() if inside in used)
 
 
+def comparisons_of(block: Block, position: int) -> tuple[Comparison, ...]:
+    """The local conditions of a relation that are comparisons with constants."""
+    relation = block.relations[position]
+    compared = (_as_comparison(relation, condition) for condition in block.local[position])
+    return tuple(each for each in compared if each)
+
+
 def _lookup(
     block: Block,
     position: int,
@@ -68,8 +75,8 @@ def _lookup(
 ) -> Lookup:
     relation = block.relations[position]
     types = _types(relation.table)
-    compared = (_as_comparison(relation, condition) for condition in block.local[position])
-    conditions = tuple(each for each in compared if each and rules.can_push(each, types[each.column]))
+    compared = comparisons_of(block, position)
+    conditions = tuple(each for each in compared if rules.can_push(each, types[each.column]))
     columns = columns_to_read(block, position)
     return Lookup(relation.table, columns, keys, parent, on, conditions)
 

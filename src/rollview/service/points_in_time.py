@@ -1,8 +1,13 @@
-"""Points in time, as users write them: `csn:N`, an ISO time, `latest`."""
+"""Points in time, as users write them.
+
+`csn:N`, an ISO time, `-1h` for an hour ago, `SOURCE:POSITION` in the source's own words (`crm:0/1A2B3C4`,
+`store:0-1-42`), or `latest`.
+"""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,8 +15,15 @@ from datetime import UTC, datetime
 from rollview.algebra.net_effect import condensed_around
 from rollview.catalog import Catalog
 from rollview.errors import PointError
+from rollview.service.durations import seconds_of
+from rollview.service.sites import Sites
+from rollview.sources.source import KnowsPositions
 
 _CSN = re.compile(r"[0-9]{1,18}")
+_PIECE = re.compile(r"\d+(?:\.\d+)?\s*[a-z]+")
+
+_AHEAD_SECONDS = 60.0
+"""So far may the clocks of sources be ahead of ours."""
 
 
 @dataclass(frozen=True)
@@ -22,29 +34,68 @@ class Covered:
     newest: int
 
 
-def resolve(catalog: Catalog, text: str | int, latest: int) -> int:
-    """The csn that a user means; a time means the last csn committed by then."""
-    if isinstance(text, int):
-        return text
-    word = text.strip()
-    if word.lower() == "latest":
-        return latest
-    prefix, _, number = word.partition(":")
-    if prefix.lower() == "csn":
-        if not _CSN.fullmatch(number.strip()):
-            raise PointError(f"`{text}` is not a valid csn", subject=text, hint="for example csn:42")
-        return int(number)
+@dataclass(frozen=True)
+class PointsInTime:
+    """What users mean by a point in time."""
+
+    catalog: Catalog
+    sites: Sites
+
+    def resolve(self, text: str | int, latest: int) -> int:
+        """The csn that a user means.
+
+        A time means the last csn committed by then, a position of a source the first csn that shows all up to
+        there.
+        """
+        if isinstance(text, int):
+            return text
+        word = text.strip()
+        if word.lower() == "latest":
+            return latest
+        prefix, _, rest = word.partition(":")
+        if prefix.lower() == "csn":
+            if not _CSN.fullmatch(rest.strip()):
+                raise PointError(f"`{text}` is not a valid csn", subject=text, hint="for example csn:42")
+            return int(rest)
+        if rest and prefix in (sites := self.catalog.sites()):
+            source = self.sites.source_at(prefix)
+            if isinstance(source, KnowsPositions):
+                return self.catalog.csn_reaching(
+                    prefix, source.reach(prefix, rest.strip(), sites[prefix].log_position)
+                )
+            message = f"a source of type {source.kind} has no positions that its users know"
+            raise PointError(message, subject=text, hint="csn:N, a time, or latest")
+        seconds = _seconds(text, word)
+        if seconds > time.time() + _AHEAD_SECONDS:
+            raise PointError(
+                f"`{text}` has not come yet", subject=text, hint="write latest for what there is"
+            )
+        return self.catalog.csn_at(seconds)
+
+
+def _seconds(text: str, word: str) -> float:
+    """The time that a word means, in seconds since 1970."""
+    if word.startswith("-") and (ago := _ago(word[1:])) is not None:
+        return time.time() - ago
     try:
         moment = datetime.fromisoformat(word)
     except ValueError:
-        hint = "csn:N, an ISO time such as 2026-01-31T12:00:00, or latest"
+        hint = "csn:N, a time such as 2026-01-31T12:00:00, -1h for an hour ago, SOURCE:POSITION, or latest"
         raise PointError(f"`{text}` is not a valid point in time", subject=text, hint=hint) from None
     try:
         # A time without a zone is the reader's own, as their clock on the wall shows it.
-        seconds = (moment.astimezone() if moment.tzinfo is None else moment).timestamp()
+        return (moment.astimezone() if moment.tzinfo is None else moment).timestamp()
     except (OverflowError, ValueError, OSError):
         raise PointError(f"`{text}` is too far from now", subject=text, hint="or csn:N") from None
-    return catalog.csn_at(seconds)
+
+
+def _ago(text: str) -> float | None:
+    """Durations one after the other, as in 1h30m, in seconds; None if it is something else."""
+    pieces = _PIECE.findall(text)
+    if not pieces or "".join(pieces) != text:
+        return None
+    found = [seconds_of(piece) for piece in pieces]
+    return sum(each for each in found if each is not None) if None not in found else None
 
 
 def check_covered(catalog: Catalog, name: str, csn: int, covered: Covered, what: str) -> None:

@@ -26,10 +26,11 @@ from rollview.service.lake_fit import check_new_catalog
 from rollview.service.meaning import check_all_by_invention
 from rollview.service.mistakes import Mistakes
 from rollview.service.plan_setup import plan_setup
-from rollview.service.points_in_time import Covered, check_covered, iso, resolve
+from rollview.service.points_in_time import Covered, check_covered, iso
 from rollview.service.prepare_sources import remove_from_sources
 from rollview.service.project_file import read_project_file
-from rollview.service.query import Answered
+from rollview.service.query import Answered, AnswerPlan
+from rollview.service.query_plan import Question
 from rollview.service.recover import last_known, set_aside, why_recover
 from rollview.service.results import (
     ApplyResult,
@@ -236,7 +237,7 @@ class Project:
         catalog = self._warehouse.catalog
         name = self._warehouse.views.named(view).name
         before = catalog.high_water(name)
-        csn = resolve(catalog, to, catalog.last_csn())
+        csn = self._drivers.points.resolve(to, catalog.last_csn())
         for part in self._warehouse.views.named(view).stored_parts:
             self._drivers.propagate.run(part.name, csn, 5.0)
             self._drivers.faults.check_reaches(part, csn)
@@ -249,7 +250,7 @@ class Project:
         parts = self._warehouse.views.named(view).stored_parts
         name = parts[-1].name
         before = catalog.views()[name].materialized_csn
-        csn = resolve(catalog, to, catalog.high_water(name))
+        csn = self._drivers.points.resolve(to, catalog.high_water(name))
         check_covered(catalog, name, csn, Covered(before, catalog.high_water(name)), "rolled to")
         shown = {part.name: catalog.views()[part.name].materialized_csn for part in parts}
         targets = {part: csn for part, materialized in shown.items() if materialized <= csn}
@@ -265,7 +266,7 @@ class Project:
     def status(self) -> Status:
         """Where sources and views stand."""
         parts = self._warehouse
-        return status(parts.project, parts.catalog, self._drivers.faults, parts.sites)
+        return status(parts.project, self._drivers.valid, self._drivers.faults, parts.sites)
 
     def read(self, view: str, as_of: str | int | None = None) -> DataFrame:
         """The view's rows as they are stored, or as of any time that its delta covers."""
@@ -297,15 +298,30 @@ class Project:
             first = stored.record.oldest_csn
         else:
             stored, first = self._covering(view, start, "read from")
-        last = resolve(self._warehouse.catalog, to, stored.covered.newest)
+        last = self._drivers.points.resolve(to, stored.covered.newest)
         check_covered(self._warehouse.catalog, view, last, stored.covered, "read to")
         changed = stored.row_delta(first, last).frame
         names = [name for name, _ in stored.layout.columns]
         return changed.select(*map(named, (*names, COUNT, CSN))).orderBy(CSN)
 
-    def query(self, sql: str, max_staleness: float | None = None) -> Answered:
-        """An answer from views and relations that are valid together, with its valid time."""
-        return self._drivers.query.run(sql, max_staleness)
+    def query(
+        self,
+        sql: str,
+        max_staleness: float | None = None,
+        *,
+        as_of: str | int | None = None,
+        rewrite: bool = True,
+    ) -> Answered:
+        """An answer from views and relations that are valid together, with its valid time.
+
+        `max_staleness` refreshes what the query reads if the answer would be older, in seconds; `as_of` asks
+        for the answer at a point in time. With `rewrite`, what a stored view can answer is taken from it.
+        """
+        return self._drivers.query.run(Question(sql, as_of, max_staleness, rewrite))
+
+    def explain_query(self, sql: str, *, as_of: str | int | None = None, rewrite: bool = True) -> AnswerPlan:
+        """How a query would be answered now: from what, and as of which csn."""
+        return self._drivers.query.explain(Question(sql, as_of, None, rewrite))
 
     def explain(self, view: str) -> Explanation:
         """Normal form, join graph, algorithm and why, sub-queries per update, what would be full."""
@@ -339,7 +355,7 @@ class Project:
     def condense(self, view: str, start: str | int, to: str | int) -> int:
         """Replaces a range of the view delta by its net effect; returns how many rows that saved."""
         catalog, covered = self._warehouse.catalog, self._drivers.stored.open(view).covered
-        first, last = (resolve(catalog, point, covered.newest) for point in (start, to))
+        first, last = (self._drivers.points.resolve(point, covered.newest) for point in (start, to))
         check_covered(catalog, view, first, covered, "condensed from")
         check_covered(catalog, view, last, covered, "condensed to")
         return self._drivers.condense.run(view, first, last)
@@ -371,7 +387,7 @@ class Project:
     def _covering(self, view: str, point: str | int, what: str) -> tuple[StoredView, int]:
         """The view, as it is or was, where it has a point in time; and the csn of that."""
         catalog, name = self._warehouse.catalog, self._warehouse.views.named(view).name
-        csn = resolve(catalog, point, self._drivers.stored.covered(name).newest)
+        csn = self._drivers.points.resolve(point, self._drivers.stored.covered(name).newest)
         stored = self._drivers.stored.open_at(name, csn)
         check_covered(catalog, name, csn, stored.covered, what)
         return stored, csn

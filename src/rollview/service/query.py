@@ -1,146 +1,203 @@
 """query: an answer whose inputs, views and relations alike, are all as of one csn, or no answer.
 
-Every view is rolled, for this answer only, to the newest csn that all of them can be read at, and every
-relation is read and aligned to the same csn (beyer2000 §6: valid together, here by rolling the tables rather
-than by choosing between stale ones). Where there is no such csn, the query is refused. The answer says
-since when it is valid, and until when if something has changed after it.
+The plan (`query_plan`) says from what and as of when. Somebody else may load, condense or prune a view while
+the answer is computed: what is read is pinned, and where that fails because something has moved, the query is
+planned and computed again (the optimistic check of beyer2000 §6). How old the answer may be is looked at
+before, and once more when it is there.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from rollview.algebra.relation import Table
-from rollview.algebra.valid_time import ValidTime, valid_together
-from rollview.catalog import Catalog
-from rollview.errors import PointError, ViewError
-from rollview.planning import referenced_names
-from rollview.service.attached import check_attached
-from rollview.service.maintenance import needed_by_views
-from rollview.service.points_in_time import iso, newest_uncondensed
+from rollview.algebra.expression import to_sql
+from rollview.algebra.view import owner
+from rollview.errors import LeaseHeld, RollviewError, ViewError
+from rollview.service.content import block_contents
+from rollview.service.points_in_time import iso
+from rollview.service.query_plan import QueryPlan, QueryPlanner, Question
 from rollview.service.refresh import RefreshDriver
+from rollview.service.rewriting import Rewritten
 from rollview.service.session import Session
 from rollview.service.snapshot import SnapshotReader
-from rollview.service.stored_view import StoredViews
 from rollview.service.uncaptured import explained
 from rollview.service.view_sql import view_sql
-from rollview.service.views import Views
+from rollview.spark import SparkBag
+
+_ATTEMPTS = 3
+_ANSWER = "_answer"
 
 
 @dataclass(frozen=True)
 class Answered:
-    """Rows, the csn they are as of, and the interval of commit times in which they are valid."""
+    """Rows, the csn they are as of, and the interval of commit times in which they are valid.
+
+    `staleness` is how many seconds ago the first change was committed that the answer does not show, when it
+    was there; if there is none, how long ago somebody looked. `views` were read, or derived from.
+    """
 
     rows: DataFrame
     csn: int
     valid_from: str
     valid_until: str
+    staleness: float = 0.0
+    views: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AnswerInput:
+    """A view or a relation that an answer is made of, and what is done with it."""
+
+    name: str
+    how: str
+
+
+@dataclass(frozen=True)
+class AnswerPlan:
+    """How a query would be answered."""
+
+    csn: int
+    valid_from: str
+    valid_until: str
+    inputs: tuple[AnswerInput, ...]
 
 
 @dataclass(frozen=True)
 class QueryDriver:
     """Answers queries."""
 
-    catalog: Catalog
-    views: Views
-    stored: StoredViews
+    planner: QueryPlanner
     snapshots: SnapshotReader
     session: Session
     refresh: RefreshDriver
 
-    def run(self, sql: str, max_staleness: float | None = None) -> Answered:
+    def run(self, question: Question) -> Answered:
         """Runs a query over views (bare names) and relations (`source.table`)."""
-        catalog = self.catalog
-        names = referenced_names(sql)
+        limit = question.max_staleness
+        is_fresh = limit is None or question.as_of is not None
+        for attempt in range(_ATTEMPTS):
+            plan = self.planner.plan(question)
+            if limit is not None and not is_fresh and (attempt or self._staleness(plan) > limit):
+                self._freshen(plan)
+                is_fresh = True
+                plan = self.planner.plan(question)
+            try:
+                answer = self._answered(plan)
+            except RollviewError:
+                if attempt + 1 < _ATTEMPTS and self.planner.has_moved(plan):
+                    continue
+                raise
+            if limit is None or is_fresh or answer.staleness <= limit:
+                return answer
+        return answer
+
+    def explain(self, question: Question) -> AnswerPlan:
+        """How the query would be answered now."""
+        plan = self.planner.plan(question)
+        catalog, valid = self.planner.points.catalog, self.planner.valid_time(plan)
+        inputs: list[AnswerInput] = []
+        derived = {owner(each.name) for each in plan.rewritten.origins.values()} if plan.rewritten else set()
+        for name, tables in plan.rewritten.instead if plan.rewritten else ():
+            inputs.append(AnswerInput(name, f"stored; stands for {' and '.join(tables)}"))
+        for name, csn in plan.views.items():
+            stored = plan.records[name].materialized_csn
+            rolled = "as it is stored" if stored == csn else f"rolled from csn {stored} to csn {csn}"
+            if owner(name) not in derived or stored != csn:
+                inputs.append(AnswerInput(owner(name), rolled))
+        for name, asked in plan.tables.items():
+            where = f" where {to_sql(asked.condition)}" if asked.comparisons else ""
+            inputs.append(AnswerInput(name, f"read at its source: {', '.join(asked.table.columns)}{where}"))
+        since, until = (iso(catalog.commit_time(csn)) if csn else "" for csn in (valid.start, valid.end))
+        return AnswerPlan(plan.csn, since, until, tuple(inputs))
+
+    def _staleness(self, plan: QueryPlan) -> float:
+        """How long ago the first change was committed that an answer does not show, or somebody looked."""
+        catalog = self.planner.points.catalog
+        end = self.planner.valid_time(plan).end
+        missed = catalog.commit_time(end) if end is not None else None
         tables = catalog.tables()
-        for name in names:
-            if name not in self.views.all() and name not in tables:
-                known = ", ".join((*self.views.names, *tables))
-                raise ViewError(
-                    f"there is no view or captured table `{name}`", subject=name, hint=f"known: {known}"
-                )
-        views = [name for name in names if name in self.views.all()]
-        if max_staleness is not None and _staleness(self.catalog, self._newest(views)) > max_staleness:
-            self.refresh.run(views or None)
-        if len(views) < len(names):
-            # A table of a history that began again has no state to go with a view of the one before.
-            for name in views:
-                check_attached(catalog, self.views.named(name))
-        csn = self._common_csn(views, [tables[name] for name in names if name in tables])
-        with self.snapshots.scratch() as folder:
-            base: list[Table] = [tables[name] for name in names if name in tables]
-            relations = {
-                name: self.snapshots.at_csn(reading, csn).expanded_frame()
-                for name, reading in self.snapshots.read(base, folder).items()
-            }
-            for name in views:
-                stored = self.stored.open(name)
-                relations[name] = stored.rows_at(csn).expanded_frame()
-            answer = self._computed(sql, relations, base)
-        next_csn = csn + 1 if csn < catalog.last_csn() else 0
-        until = catalog.commit_time(next_csn) if next_csn else None
-        return Answered(
-            self.session.spark.createDataFrame(answer), csn, iso(catalog.commit_time(csn)), iso(until)
+        sites = {tables[name].site for name in self.planner.base_tables(plan) if name in tables}
+        looked = [each.captured_at or 0.0 for name, each in catalog.sites().items() if name in sites]
+        return max(
+            0.0, time.time() - min([*looked, *([] if missed is None else [missed])], default=time.time())
         )
 
-    def _computed(self, sql: str, relations: Mapping[str, DataFrame], tables: list[Table]) -> pa.Table:
+    def _freshen(self, plan: QueryPlan) -> None:
+        """Brings what the query reads, and no more, to what is committed now."""
+        if plan.views:
+            self.refresh.run(plan.named_views)
+            return
+        tables = self.planner.points.catalog.tables()
+        with suppress(LeaseHeld):  # Another process captures all the time; what it has is what there is.
+            self.refresh.capture.run(needed={tables[name].site for name in plan.tables})
+
+    def _answered(self, plan: QueryPlan) -> Answered:
+        catalog = self.planner.points.catalog
+        with self.snapshots.scratch() as folder:
+            read = self._read(plan, folder)
+            if plan.rewritten is None:
+                relations = {name: rows.expanded_frame() for name, rows in read.items()}
+                answer = self._computed(plan, plan.question.sql, relations)
+            else:
+                frame = self._derived(plan, plan.rewritten, read)
+                answer = self._computed(
+                    plan, f"SELECT * FROM {_ANSWER} {plan.rewritten.tail}", {_ANSWER: frame}
+                )
+        valid = self.planner.valid_time(plan)
+        until = catalog.commit_time(valid.end) if valid.end is not None else None
+        return Answered(
+            self.session.spark.createDataFrame(answer),
+            plan.csn,
+            iso(catalog.commit_time(valid.start)),
+            iso(until),
+            self._staleness(plan),
+            plan.named_views,
+        )
+
+    def _read(self, plan: QueryPlan, folder: Path) -> dict[str, SparkBag]:
+        """Views and relations at the csn of a plan, except those that parts are derived from."""
+        asked = {each.table: each for each in plan.tables.values()}
+        conditions = {name: each.comparisons for name, each in plan.tables.items() if each.comparisons}
+        found: dict[str, SparkBag] = {}
+        for name, reading in self.snapshots.read(list(asked), folder, conditions).items():
+            rows = self.snapshots.at_csn(reading, plan.csn)
+            # Also what the change log says of rows that were not asked for.
+            found[name] = rows.select(plan.tables[name].condition) if plan.tables[name].comparisons else rows
+        named = plan.views if plan.rewritten is None else [table.name for table in plan.rewritten.read]
+        for name in named:
+            if name in plan.views:
+                found[name] = self.planner.valid.stored.open_at(name, plan.views[name]).rows_at(
+                    plan.views[name]
+                )
+        return found
+
+    def _derived(self, plan: QueryPlan, rewritten: Rewritten, read: Mapping[str, SparkBag]) -> DataFrame:
+        """The answer without its tail, part by part."""
+        known = dict(read)
+        for part in rewritten.needed:
+            layout = rewritten.layouts[part.name]
+            if part.name in rewritten.origins:
+                origin = rewritten.origins[part.name]
+                csn = plan.views[origin.name]
+                state = self.planner.valid.stored.open_at(origin.name, csn).state_at(csn)
+                known[part.name] = layout.presented(origin.derivation.run(state))
+            else:
+                known[part.name] = layout.typed_rows(part.root.rows_of(block_contents(part.root, known)))
+        return known[rewritten.view.name].expanded_frame().toDF(*rewritten.names)
+
+    def _computed(self, plan: QueryPlan, sql: str, relations: Mapping[str, DataFrame]) -> pa.Table:
         """The answer over relations that are as of one csn."""
         try:
             with view_sql(self.session.spark, sql, relations) as frame:
                 return frame.toArrow()
         except ViewError as error:
+            captured = self.planner.points.catalog.tables()
+            tables = [captured[name] for name in plan.tables]
             raise explained(error, tables, self.snapshots.reader.sites) from error.__cause__
-
-    def _newest(self, views: list[str]) -> int:
-        """The newest csn that no view is behind."""
-        return min((self.stored.covered(name).newest for name in views), default=self.catalog.last_csn())
-
-    def _common_csn(self, views: list[str], tables: list[Table]) -> int:
-        """The newest csn that all views and tables can be read at; refuses if there is none."""
-        catalog = self.catalog
-        possible = {name: self.stored.covered(name) for name in views}
-        readable = {name: ValidTime(each.oldest, each.newest + 1) for name, each in possible.items()}
-        readable |= {table.qualified: ValidTime(self._captured_since(table)) for table in tables}
-        if not readable:
-            return catalog.last_csn()
-        common = valid_together(readable.values())
-        csn = catalog.last_csn() if common is None or common.end is None else common.end - 1
-        csn = newest_uncondensed(catalog, views, csn)
-        if common is None or csn not in common:
-            latest = max(readable, key=lambda name: readable[name].start)
-            behind = min(possible, key=lambda name: possible[name].newest)
-            message = f"{latest} cannot be read before csn {readable[latest].start}"
-            limit = min(csn, possible[behind].newest)
-            raise PointError(
-                f"there is no csn at which all of them can be read: {message}, "
-                f"and {behind} not after csn {limit}",
-                subject=latest,
-                hint=f"`rollview refresh {' '.join(views)}` brings the views to the same csn",
-            )
-        return csn
-
-    def _captured_since(self, table: Table) -> int:
-        """A csn from which on all changes of a base table are known and kept."""
-        records = self.catalog.views()
-        readers = [
-            name
-            for name, view in self.views.all().items()
-            if any(each.qualified == table.qualified for each in view.tables)
-        ]
-        return max(
-            needed_by_views(self.catalog, self.views),
-            min((records[name].loaded_csn for name in readers), default=0),
-        )
-
-
-def _staleness(catalog: Catalog, csn: int) -> float:
-    """How long ago the first change that an answer as of this csn does not show was committed."""
-    following = catalog.commit_time(csn + 1)
-    sites = catalog.sites().values()
-    looked = min((site.captured_at or 0.0 for site in sites), default=0.0)
-    return time.time() - (following or looked)

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rollview.catalog import Catalog
 from rollview.errors import InputError, LeaseHeld
 from rollview.service.apply import ApplyDriver
 from rollview.service.capture import CaptureDriver
 from rollview.service.definitions import is_full
 from rollview.service.load import LoadDriver
-from rollview.service.points_in_time import Covered, check_covered, resolve
+from rollview.service.points_in_time import Covered, PointsInTime, check_covered
 from rollview.service.propagate import PropagateDriver
 from rollview.service.views import Views
 
@@ -27,7 +26,7 @@ PATIENCE_SECONDS = 60.0
 class RefreshDriver:
     """Refreshes views together."""
 
-    catalog: Catalog
+    points: PointsInTime
     views: Views
     capture: CaptureDriver
     propagate: PropagateDriver
@@ -36,14 +35,14 @@ class RefreshDriver:
 
     def run(self, names: Sequence[str] | None, to: str | int = "latest") -> int:
         """Refreshes views, by default all, to the same point in time; returns its csn."""
-        catalog, views = self.catalog, self.views
+        catalog, views = self.points.catalog, self.views
         asked = [views.named(name) for name in dict.fromkeys(names or views.names)]
         chosen = [part.name for view in asked for part in view.stored_parts]
         read = [views.named(name) for name in with_dependencies(views, chosen)]
         needed = {table.site for view in read for table in view.tables}
         with suppress(LeaseHeld):  # Another process captures all the time; what it has is what there is.
             self.capture.run(needed=needed)
-        csn = resolve(catalog, to, catalog.last_csn())
+        csn = self.points.resolve(to, catalog.last_csn())
         for view in read:
             self.propagate.faults.check_reaches(view, csn)
         full = [name for name, view in views.all().items() if name in chosen and is_full(view)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from rollview.algebra.valid_time import ValidTime
 from rollview.algebra.view import View
 from rollview.catalog import (
     ApplyStep,
@@ -29,7 +30,7 @@ from rollview.service.points_in_time import iso
 from rollview.service.project_file import ProjectFile
 from rollview.service.refresh_choice import RECOMPUTED
 from rollview.service.sites import Sites
-from rollview.service.views import Views
+from rollview.service.valid_times import ValidTimes
 
 
 @dataclass(frozen=True)
@@ -142,9 +143,10 @@ class Status:
     """Views that have a file and are not set up."""
 
 
-def status(project: ProjectFile, catalog: Catalog, faults: Faults, sites: Sites) -> Status:
+def status(project: ProjectFile, valid: ValidTimes, faults: Faults, sites: Sites) -> Status:
     """Reads the catalog; asks sources only how they are captured."""
-    last, views = catalog.last_csn(), faults.views
+    catalog, views = valid.catalog, faults.views
+    last = catalog.last_csn()
     records = catalog.views()
     notes = _file_notes(project, records)
     stopped = faults.stopped()
@@ -157,8 +159,7 @@ def status(project: ProjectFile, catalog: Catalog, faults: Faults, sites: Sites)
             _source(project, sites, site, catalog.faults("site")) for site in catalog.sites().values()
         ),
         views=tuple(
-            _view(catalog, views, records[name], last, halted[name], notes.get(name, ""))
-            for name in views.names
+            _view(valid, records[name], last, halted[name], notes.get(name, "")) for name in views.names
         ),
         unfinished=tuple(_unfinished(catalog)),
         missing=tuple(name for name in _defined(project) if name not in records),
@@ -204,14 +205,14 @@ def _source(project: ProjectFile, sites: Sites, site: Site, faults: Mapping[str,
 
 
 def _view(
-    catalog: Catalog, views: Views, record: ViewRecord, last: int, halted: HaltStatus | None, note: str
+    valid: ValidTimes, record: ViewRecord, last: int, halted: HaltStatus | None, note: str
 ) -> ViewStatus:
-    view = views.named(record.name)
+    catalog, view = valid.catalog, valid.views.named(record.name)
     shown, high_water = record.materialized_csn, catalog.high_water(view.name)
     is_attached = not detached(catalog, view)
-    next_change = _next_change(catalog, _base_tables(views, view), shown, last) if is_attached else None
-    state = "catching up" if next_change else "running"
-    changed_at = catalog.commit_time(next_change) if next_change else None
+    shows = valid.of_view(view.name, shown) if is_attached else ValidTime(shown)
+    state = "running" if shows.end is None else "catching up"
+    changed_at = None if shows.end is None else catalog.commit_time(shows.end)
     relations = tuple(
         RelationStatus(
             part.name if query.relation is None else part.blocks[query.block].relations[query.relation].alias,
@@ -233,7 +234,7 @@ def _view(
         newest=last,
         behind_csn=last - shown,
         lag_seconds=max(0.0, time.time() - changed_at) if changed_at else 0.0,
-        valid_from=iso(catalog.commit_time(shown)),
+        valid_from=iso(catalog.commit_time(shows.start)),
         valid_until=iso(changed_at),
         relations=relations,
         last_refresh=refreshes[0] if refreshes else None,
@@ -245,24 +246,6 @@ def _view(
         ),
         new_columns=new_columns(record, catalog.present_columns()),
     )
-
-
-def _next_change(catalog: Catalog, tables: Iterable[str], shown: int, last: int) -> int | None:
-    """The first csn after the shown one at which a table of the view changed: until then it is valid."""
-    names = sorted(tables)
-    if not any(catalog.touched(name, shown, last) for name in names):
-        return None
-    return catalog.next_csn_touching(names, shown, 1)
-
-
-def _base_tables(views: Views, view: View) -> set[str]:
-    names: set[str] = set()
-    for table in view.tables:
-        if table.source:
-            names.add(table.qualified)
-        else:
-            names |= _base_tables(views, views.named(table.name))
-    return names
 
 
 def _view_texts(project: ProjectFile) -> dict[str, ViewText]:

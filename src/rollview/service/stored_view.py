@@ -19,7 +19,7 @@ from rollview.algebra.expression import Column
 from rollview.algebra.history import CSN
 from rollview.algebra.node import Node
 from rollview.algebra.view import View
-from rollview.catalog import Catalog, ViewRecord
+from rollview.catalog import Catalog, Span, ViewRecord
 from rollview.errors import LakeDamaged, PointError
 from rollview.lake import LakeFile, LakeTable
 from rollview.rows import arrow_schema
@@ -56,16 +56,27 @@ class StoredViews:
         stored.check_tables()
         return stored
 
+    def record_at(self, name: str, csn: int) -> ViewRecord:
+        """What the catalog knows of a view, or knew before it was loaded anew: whichever has this csn."""
+        span = self._span_at(name, csn)
+        return self.views.record(name) if span is None else span.record
+
+    def _span_at(self, name: str, csn: int) -> Span | None:
+        """What a view was at a csn before it was loaded anew; None if it is the same since then."""
+        if csn >= self.covered(name).oldest:
+            return None
+        spans = self.catalog.spans(name)
+        return next((each for each in spans if each.record.oldest_csn <= csn <= each.upto_csn), None)
+
     def open_at(self, name: str, csn: int) -> StoredView:
         """The view as it is stored now, or as it was before it was loaded anew: whichever has this csn."""
         covered, spans = self.covered(name), self.catalog.spans(name)
         if csn >= covered.oldest:
             return self.open(name)
-        for span in spans:
-            if span.record.oldest_csn <= csn <= span.upto_csn:
-                view = self.views.former(span.record)
-                reach = Covered(span.record.oldest_csn, span.upto_csn)
-                return StoredView(self, view, span.record, Layout.of_record(view, span.record), reach)
+        if (span := self._span_at(name, csn)) is not None:
+            view = self.views.former(span.record)
+            reach = Covered(span.record.oldest_csn, span.upto_csn)
+            return StoredView(self, view, span.record, Layout.of_record(view, span.record), reach)
         later = [covered.oldest, *(span.record.oldest_csn for span in spans)]
         for begins, span in zip(later, spans, strict=False):
             if span.upto_csn < csn < begins:
@@ -77,6 +88,11 @@ class StoredViews:
                     f" {show(self.catalog, begins)}",
                 )
         return self.open(name)
+
+    def delta_files(self, name: str, after: int, upto: int) -> tuple[LakeFile, ...]:
+        """The files that may hold the view delta for after < csn ≤ upto."""
+        deltas = self.tables.of_view(name, self.views.record(name).generation).deltas
+        return deltas.files(csn=(after, upto)) if after < upto and deltas.exists() else ()
 
     def covered(self, name: str) -> Covered:
         """The csn that a view can be read at; a view without a delta only at the one it shows."""

@@ -44,6 +44,13 @@ class Views:
         self.named(name)
         return self._catalog.views()[name]
 
+    def base_tables(self, name: str) -> tuple[str, ...]:
+        """The base tables that a view is made of, through other views as well."""
+        found: set[str] = set()
+        for table in self.named(name).tables:
+            found.update([table.qualified] if table.source else self.base_tables(table.name))
+        return tuple(sorted(found))
+
     def layout(self, name: str) -> Layout:
         """How a view is stored."""
         return Layout.of_record(self.named(name), self._definitions()[0][name])

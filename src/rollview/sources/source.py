@@ -9,7 +9,7 @@ translates it once enough has been captured.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -34,6 +34,7 @@ __all__ = [
     "FileScan",
     "ForeignKey",
     "GrantsSchemas",
+    "KnowsPositions",
     "Lookup",
     "Loss",
     "ReadResult",
@@ -80,7 +81,8 @@ class CapturedTransaction:
     capture goes on right behind it: a part may have to wait for the others. `lost` names tables of which
     changed rows of this transaction are not there: from here on they are of no use to a view, until `setup`
     takes the table anew. The other tables go on. `merged` is how many transactions of the source this one
-    stands for; 0 if that is not known, but may be more than one.
+    stands for; 0 if that is not known, but may be more than one. `place` grows along the log, for a source
+    whose users know places in it.
     """
 
     source_txid: int
@@ -92,6 +94,7 @@ class CapturedTransaction:
     participants: tuple[str, ...] = ()
     lost: Mapping[str, Loss] = field(default_factory=dict)
     merged: int = 1
+    place: int = 0
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,18 @@ class GrantsSchemas(Protocol):
 
     def schema_statements(self, schema: str) -> tuple[str, ...]:
         """What the administrator runs so that every table of the schema, later ones too, can be captured."""
+
+
+@runtime_checkable
+class KnowsPositions(Protocol):
+    """A source with positions that its own users know, such as an LSN or a GTID."""
+
+    def reach(self, site: str, position: str, captured: str) -> int | Callable[[str], bool]:
+        """Which transactions a position includes, as users write it: those up to a place, or those by id.
+
+        Of transactions by id the newest counts that is included. `captured` is how far capture has looked;
+        refuses what is no position, and what lies behind that.
+        """
 
 
 class Source(Protocol):

@@ -15,7 +15,14 @@ from deltalake.schema import PrimitiveType
 
 from pages.what_if import what_if
 from rollview.algebra.history import Seen
-from rollview.errors import CaptureRefused, LogLost, OptionError, SourceChanged, SourceMissing
+from rollview.errors import (
+    CaptureRefused,
+    LogLost,
+    OptionError,
+    PointError,
+    SourceChanged,
+    SourceMissing,
+)
 from rollview.rows import FileScan
 from rollview.sources.delta import DeltaSource, changes
 
@@ -445,3 +452,18 @@ def test_a_removed_file_without_partition_values_and_odd_names(tmp_path: Path) -
     log.write_text("\n".join(map(json.dumps, actions)))
     found, _ = captured(source, origin)
     assert found == [{(1, "a b"): -1, (2, "50%"): -1, (3, "x=y/z"): -1}]
+
+
+def test_a_version_is_a_position(tmp_path: Path) -> None:
+    make_table(tmp_path, [(1, "a")])
+    source = DeltaSource("d", tmp_path)
+    origin = source.current_position(SITE)
+    append(tmp_path, [(2, "b")])
+    append(tmp_path, [(3, "c")])
+    batch = source.capture(SITE, origin, 10)
+    assert [source.reach(SITE, str(version), batch.log_position) for version in (0, 1, 2)] == [1, 2, 3]
+    assert [each.place for each in batch.transactions] == [2, 3]
+    with pytest.raises(PointError, match="has not been captured up to 2 yet, but up to 0"):
+        source.reach(SITE, "2", origin)
+    with pytest.raises(PointError, match="`x` is not a version of"):
+        source.reach(SITE, "x", origin)

@@ -77,7 +77,11 @@ def capture_commits(
             rows += count
             transactions.append(
                 CapturedTransaction(
-                    commit.version + 1, commit.time, {table.name: changed}, str(commit.version)
+                    commit.version + 1,
+                    commit.time,
+                    {table.name: changed},
+                    str(commit.version),
+                    place=commit.version + 1,
                 )
             )
         version, stamp = commit.version, commit.stamp

@@ -17,13 +17,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rollview.errors import SourceChanged, SourceMissing
+from rollview.errors import PointError, SourceChanged, SourceMissing
 from rollview.sources.delta.capture import LogPosition, capture_commits, check_history, check_same_table
 from rollview.sources.delta.definition import check_columns
 from rollview.sources.delta.snapshot import FollowedTable, TableSnapshot, defined_by, open_table
 from rollview.sources.files.key_filter import comparable
 from rollview.sources.files.lookup import look_up_all
 from rollview.sources.files.options import check_options, declared_key
+from rollview.sources.not_captured import not_captured
 from rollview.sources.reload_hint import reload_hint
 from rollview.sources.source import (
     Batch,
@@ -106,6 +107,16 @@ class DeltaSource:
         snapshot = table.snapshot()
         stamp = table.stamp(snapshot.version)
         return str(LogPosition(snapshot.version, stamp, snapshot.definition.capturable()))
+
+    def reach(self, site: str, position: str, captured: str) -> int:
+        """What a version includes."""
+        if not position.strip().isdecimal():
+            hint = f"a version of the table, such as {site}:12"
+            raise PointError(f"`{position}` is not a version of {site}", subject=position, hint=hint)
+        version, reached = int(position), LogPosition.parse(captured).version
+        if version > reached:
+            raise not_captured(site, position, str(reached))
+        return version + 1
 
     def capture(self, site: str, after: str, limit: int) -> Batch:
         """The commits after a log position that changed rows."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from rollview.sources.mariadb.fingerprint import Fingerprint
 from rollview.sources.mariadb.install import check, clear_markers, database_statements, install, uninstall
 from rollview.sources.mariadb.load import load
 from rollview.sources.mariadb.lookup import PlannedLookups, can_push, comparable
+from rollview.sources.mariadb.named_position import check_gtids, gtid_numbers, includes, place_reached
 from rollview.sources.mariadb.position import parse_log_position, parse_read_point
 from rollview.sources.mariadb.registered import REGISTRY, Registered, read_registered
 from rollview.sources.mariadb.requirements import check_version, unfit_settings
@@ -177,6 +178,15 @@ class MariaDBSource:
             reached = written_position(cursor)
         prepared = self._capture.begin_at(start).reached if reached != start else None
         return str(self._capture.begin_at(reached, prepared))
+
+    def reach(self, site: str, position: str, captured: str) -> int | Callable[[str], bool]:
+        """What a GTID, a list of them, or a place in the binary log includes."""
+        self._expect(site)
+        if (numbers := gtid_numbers(position)) is None:
+            return place_reached(self.name, position, captured)
+        with self._server.session() as connection, connection.cursor() as cursor:
+            check_gtids(cursor, self.name, position, parse_log_position(captured).reached)
+        return lambda gtid: includes(numbers, gtid)
 
     def capture(self, site: str, after: str, limit: int) -> Batch:
         """The transactions after a log position, up to what is written now."""

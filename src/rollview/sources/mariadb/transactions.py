@@ -293,6 +293,7 @@ class Transactions:
         if parts or group.damaged or group.global_id:
             head = {
                 "source_txid": end.ordinal,
+                "place": end.ordinal,
                 "commit_time": float(timestamp),
                 "log_position": str(self.log_position),
                 "transaction_id": group.gtid.text,

@@ -173,6 +173,7 @@ class Collector:
             transaction.global_id,
             transaction.participants,
             transaction.lost,
+            place=each.end.end,
         )
 
 

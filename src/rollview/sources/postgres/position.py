@@ -12,9 +12,15 @@ captured with: ` over 16385:16390=733,16393=741`, see `partitions.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
+
+from rollview.errors import PointError
+from rollview.sources.not_captured import not_captured
+
+_LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 
 
 def position_of(text: str) -> int:
@@ -26,6 +32,17 @@ def position_of(text: str) -> int:
 def position_text(position: int) -> str:
     """The number as PostgreSQL writes it."""
     return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
+def reach_of(source: str, text: str, captured: str) -> int:
+    """The place that an LSN names, which must not lie behind what was captured."""
+    if not _LSN.fullmatch(text.strip()):
+        hint = f"an LSN as pg_current_wal_insert_lsn() gives it, such as {source}:0/1A2B3C4"
+        raise PointError(f"`{text}` is not a position of source {source}", subject=text, hint=hint)
+    place, reached = position_of(text.strip()), log_position_of(captured).position
+    if place > reached:
+        raise not_captured(source, text, position_text(reached))
+    return place
 
 
 class PartitionLink(NamedTuple):

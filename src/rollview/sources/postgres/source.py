@@ -22,7 +22,7 @@ from rollview.sources.postgres.load import load
 from rollview.sources.postgres.log_reader import LogReader
 from rollview.sources.postgres.lookup import columns_of, look_up_all
 from rollview.sources.postgres.partition_identity import lacking
-from rollview.sources.postgres.position import LogPosition
+from rollview.sources.postgres.position import LogPosition, reach_of
 from rollview.sources.postgres.reading import reading
 from rollview.sources.postgres.registration import read_registration
 from rollview.sources.postgres.schema_script import schema_script
@@ -165,6 +165,11 @@ class PostgresSource:
                 subject=self.name,
                 hint="try again when the standby is back",
             )
+
+    def reach(self, site: str, position: str, captured: str) -> int:
+        """What an LSN includes: commits that end before it."""
+        self._expect(site)
+        return reach_of(self.name, position, captured)
 
     def capture(self, site: str, after: str, limit: int) -> Batch:
         """The transactions after a log position, from the stream."""

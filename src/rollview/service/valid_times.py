@@ -1,0 +1,128 @@
+"""The valid time of stored views and of base tables (beyer2000 §6), for `status`, `query` and the API alike.
+
+What a view shows is right from the last change that affected it to the next one. The change log tells when
+something that it is made of changed; its own delta tells more closely when it did. Inside a condensed range
+the delta tells nothing, and where a history was pruned or began again, nothing is known of what was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rollview.algebra.net_effect import Range
+from rollview.algebra.relation import Table
+from rollview.algebra.valid_time import Readable, ValidTime
+from rollview.catalog import Catalog
+from rollview.lake import CSN
+from rollview.service.attached import histories_of
+from rollview.service.definitions import is_full
+from rollview.service.maintenance import needed_by_views
+from rollview.service.points_in_time import Covered
+from rollview.service.stored_view import StoredViews
+from rollview.service.views import Views
+
+
+@dataclass(frozen=True)
+class ValidTimes:
+    """Intervals of csn in which tables and views stay as they are."""
+
+    catalog: Catalog
+    views: Views
+    stored: StoredViews
+
+    def of_tables(self, tables: Sequence[str], csn: int) -> ValidTime:
+        """From the last change of any of the tables up to a csn to the first one after it."""
+        last = self.catalog.last_csn()
+        since = self.catalog.last_csn_touching(tables, csn) if tables else 0
+        if since is None:
+            return ValidTime(csn, csn + 1)
+        if not any(self.catalog.touched(table, csn, last) for table in tables):
+            return ValidTime(since)
+        return ValidTime(since, self.catalog.next_csn_touching(tables, csn, 1))
+
+    def of_view(self, name: str, csn: int) -> ValidTime:
+        """The same of a view at a csn that it can be had at; more closely where its delta tells it."""
+        if not self._continues(name):
+            return ValidTime(csn, csn + 1)
+        around, covered = self.of_tables(self.views.base_tables(name), csn), self.stored.covered(name)
+        if is_full(self.views.named(name)) or not covered.oldest <= csn <= covered.newest:
+            return around
+        condensed = self.catalog.condensed(name)
+        since = max([self._since(name, csn, covered), *(each.upto for each in condensed if each.upto <= csn)])
+        until = self._until(name, csn, covered)
+        ends = [each.after + 1 for each in condensed if each.after >= csn]
+        end = min([each for each in (until, *ends) if each is not None], default=None)
+        open_end = end is None or around.end is None
+        return ValidTime(min(since, around.start), None if open_end else max(end or 0, around.end or 0))
+
+    def _since(self, name: str, csn: int, covered: Covered) -> int:
+        """The last change up to a csn in the delta of a view."""
+        files = self.stored.delta_files(name, covered.oldest, csn)
+        if not files:
+            return self.of_tables(self.views.base_tables(name), covered.oldest).start
+        # Of a file that does not end before, nothing is known but that it may have the last change.
+        return max(min(int(file.maximum.get(CSN, csn)), csn) for file in files)
+
+    def _until(self, name: str, csn: int, covered: Covered) -> int | None:
+        """The first change after a csn in the delta of a view, or of its tables behind that."""
+        files = self.stored.delta_files(name, csn, covered.newest)
+        if not files:
+            return self.of_tables(self.views.base_tables(name), covered.newest).end
+        return min(max(int(file.minimum.get(CSN, csn + 1)), csn + 1) for file in files)
+
+    def readable(self, name: str) -> tuple[Readable, ...]:
+        """The stretches of csn that a view can be had at, each with the time around it that it is valid."""
+        covered, record = self.stored.covered(name), self.views.record(name)
+        condensed = [] if is_full(self.views.named(name)) else self.catalog.condensed(name)
+        found = [self._stretch(name, each) for each in _stretches(covered, condensed)]
+        for span in self.catalog.spans(name):
+            # The same definition, before it was loaded anew.
+            if (span.record.digest, span.record.columns) == (record.digest, record.columns):
+                then = Covered(span.record.oldest_csn, min(span.upto_csn, covered.oldest - 1))
+                found += [_only(each) for each in _stretches(then, condensed)]
+        return tuple(sorted(found, key=lambda each: each.first))
+
+    def _stretch(self, name: str, each: Covered) -> Readable:
+        if not self._continues(name):
+            return _only(each)
+        tables = self.views.base_tables(name)
+        valid = ValidTime(self.of_tables(tables, each.oldest).start, self.of_tables(tables, each.newest).end)
+        return Readable(each.oldest, each.newest, valid)
+
+    def of_relation(self, table: Table) -> Readable:
+        """A base table can be had from the csn on from which all its changes are known and kept."""
+        records, name = self.catalog.views(), table.qualified
+        readers = [
+            record.loaded_csn
+            for each, record in records.items()
+            if any(read.qualified == name for read in self.views.named(each).tables)
+        ]
+        kept = max(needed_by_views(self.catalog, self.views), min(readers, default=0))
+        since = max(kept, self.catalog.histories()[name].origin_csn)
+        return Readable(since, self.catalog.last_csn(), ValidTime(since))
+
+    def _continues(self, name: str) -> bool:
+        """Whether what a view is made of still has the history that it was made from."""
+        view, record = self.views.named(name), self.views.record(name)
+        now = histories_of(view, self.catalog)
+        is_same = all(record.histories.get(each, history) == history for each, history in now.items())
+        below = [table.name for table in view.tables if not table.source]
+        return is_same and all(now.values()) and all(self._continues(each) for each in below)
+
+
+def _only(each: Covered) -> Readable:
+    """What is known of no other times than those that it can be had at."""
+    return Readable(each.oldest, each.newest, ValidTime(each.oldest, each.newest + 1))
+
+
+def _stretches(covered: Covered, condensed: Sequence[Range]) -> list[Covered]:
+    """What is covered, less what lies strictly inside condensed ranges."""
+    found, oldest = [], covered.oldest
+    for each in condensed:
+        if each.upto <= oldest or each.after >= covered.newest:
+            continue
+        if each.after >= oldest:
+            found.append(Covered(oldest, each.after))
+        oldest = each.upto
+    return [*found, Covered(oldest, covered.newest)] if oldest <= covered.newest else found

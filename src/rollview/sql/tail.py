@@ -1,0 +1,33 @@
+"""The end of a query that only orders and cuts its answer: ORDER BY, LIMIT and OFFSET at the outside."""
+
+from __future__ import annotations
+
+import sqlglot
+from sqlglot import TokenType, exp
+from sqlglot.errors import SqlglotError
+
+from rollview.sql.dialect import SparkGrammar
+
+_TAIL = (TokenType.ORDER_BY, TokenType.LIMIT, TokenType.OFFSET)
+
+
+def split_tail(sql: str) -> tuple[str, str]:
+    """The query without its tail, and the tail; both as they were written."""
+    depth = 0
+    for token in sqlglot.tokenize(sql, dialect=SparkGrammar):
+        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
+        if token.token_type in _TAIL and not depth:
+            return sql[: token.start].rstrip(), sql[token.start :].strip().rstrip(";").rstrip()
+    return sql.strip().rstrip(";").rstrip(), ""
+
+
+def orders_by_outputs(tail: str, outputs: tuple[str, ...]) -> bool:
+    """Whether a tail speaks of nothing but these columns, so that it can be put behind any query of them."""
+    try:
+        query = sqlglot.parse_one(f"SELECT * FROM _answer {tail}", dialect=SparkGrammar)
+    except SqlglotError:
+        return False
+    known = {name.lower() for name in outputs}
+    columns = list(query.find_all(exp.Column))
+    is_simple = not any(query.find_all(exp.Subquery, exp.AggFunc, exp.Window))
+    return is_simple and all(not each.table and each.name.lower() in known for each in columns)
