@@ -27,6 +27,7 @@ RollviewError
       + SourceFailed
   + HistoryError
       + HistoryPruned
+      + ConsumerLost
       + HistoryBroken
       + TableTruncated
       + UnitSplit
@@ -256,6 +257,10 @@ class HistoryPruned(HistoryError):
 
     # A new answer of a source sees newer versions, which are kept.
     retryable = True
+
+
+class ConsumerLost(HistoryError):
+    """What a consumer has not had yet is not kept any more, or belongs to a view with other columns."""
 
 
 class HistoryBroken(HistoryError):

@@ -17,6 +17,7 @@ from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease
 from rollview.catalog.records import (
     GIVEN_UP,
+    Consumer,
     Fault,
     Part,
     Refresh,
@@ -54,6 +55,7 @@ __all__ = [
     "Catalog",
     "CondenseStep",
     "Condensed",
+    "Consumer",
     "CsnRange",
     "DropStep",
     "Fault",

@@ -15,6 +15,7 @@ from rollview.algebra.net_effect import Range
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import captured, faults, global_transactions, history, schema, steps, truncations, views
+from rollview.catalog.consumers import Consumers
 from rollview.catalog.database import Database
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease, Leases, fence
@@ -281,6 +282,11 @@ class Catalog:
         """
         with self._database.writing() as connection:
             history.forget(connection, upto)
+
+    @property
+    def consumers(self) -> Consumers:
+        """Who reads view deltas from outside."""
+        return Consumers(self._database, self._clock)
 
     # Global transactions
 

@@ -166,6 +166,13 @@ _PLACES = (
     "CREATE INDEX part_place ON part (site, place)",
 )
 
+# Readers of view deltas outside.
+_CONSUMERS = (
+    """CREATE TABLE consumer (
+        view_name TEXT NOT NULL, name TEXT NOT NULL, generation BIGINT NOT NULL, csn BIGINT NOT NULL,
+        acknowledged_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (view_name, name))""",
+)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -236,6 +243,10 @@ def _places(connection: Connection) -> None:
     _run(connection, _PLACES)
 
 
+def _consumers(connection: Connection) -> None:
+    _run(connection, _CONSUMERS)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -259,6 +270,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (15, _present_columns),
     (16, _truncations),
     (17, _places),
+    (18, _consumers),
 )
 NEWEST = MIGRATIONS[-1][0]
 

@@ -146,6 +146,20 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Consumer:
+    """Somebody outside who reads the delta of a view, and has acknowledged all of it up to a csn.
+
+    `generation` is that of the view whose delta it was reading.
+    """
+
+    view: str
+    name: str
+    generation: int
+    csn: int
+    acknowledged_at: float
+
+
+@dataclass(frozen=True)
 class Refresh:
     """One refresh of a view: what it did, how long it took, and why it was done this way."""
 

@@ -119,6 +119,11 @@ refresh = _table(
 )
 condensed = _table("condensed", view_name=Text, after_csn=BigInteger, upto_csn=BigInteger)
 
+# Readers of view deltas outside: each has all up to a csn, of the delta of one generation of the view.
+consumer = _table(
+    "consumer", view_name=Text, name=Text, generation=BigInteger, csn=BigInteger, acknowledged_at=Double
+)
+
 # Work. `version` is that of the JSON in `bounds`, for its kind; `written_by` is a release of rollview. Of
 # steps from before these were recorded they are 0 and empty. A lease is free while it has no pid; its epoch
 # is the fencing token, its beat counts renewals.

@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import inf
 from typing import Any
 
-from sqlalchemy import Connection, Row, Update, delete, insert, select, update
+from sqlalchemy import Connection, Row, Update, delete, func, insert, select, update
 
 from rollview.algebra.net_effect import Range
 from rollview.algorithms.effects import ForwardQuery
@@ -49,9 +49,11 @@ def read_spans(connection: Connection, view: str) -> list[Span]:
 
 
 def forget_spans(connection: Connection, view: str, before: float) -> None:
-    """Forgets what a view was, of spans that ended before a time."""
+    """Forgets what a view was, of spans that ended before a time and that no consumer stands in or before."""
+    consumer = schema.consumer.c
+    slowest = connection.scalar(select(func.min(consumer.generation)).where(consumer.view_name == view))
     old = delete(schema.span).where(schema.span.c.name == view, schema.span.c.ended_at < before)
-    connection.execute(old)
+    connection.execute(old if slowest is None else old.where(schema.span.c.generation < slowest))
 
 
 @lru_cache(maxsize=4096)
@@ -151,7 +153,7 @@ def add_view(connection: Connection, effect: ViewAdded) -> None:
 def drop_view(connection: Connection, effect: ViewDropped) -> None:
     """Forgets a view and all that belongs to it."""
     _take_away(connection, effect.name)
-    for table in (schema.refresh, schema.condensed):
+    for table in (schema.refresh, schema.condensed, schema.consumer):
         connection.execute(delete(table).where(table.c.view_name == effect.name))
     forget_spans(connection, effect.name, inf)
 

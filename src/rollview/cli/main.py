@@ -51,7 +51,11 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
             "rollview.cli.read:read",
             "Print the rows of a view, as stored or as of another point in time.",
         ),
-        "deltas": ("rollview.cli.read:deltas", "Print what each transaction did to a view."),
+        "deltas": ("rollview.cli.deltas:deltas", "Print what each transaction did to a view."),
+        "consumers": (
+            "rollview.cli.consumers:consumers",
+            "List those who read view deltas, or forget one of them.",
+        ),
         "query": (
             "rollview.cli.query:query",
             "Query views and relations that are valid at the same point in time.",

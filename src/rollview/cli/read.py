@@ -1,4 +1,4 @@
-"""`rollview read` and `rollview deltas`: a view at any time that it covers, and what led there."""
+"""`rollview read`: a view at any time that it covers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from rollview.algebra.bag import COUNT
-from rollview.algebra.history import CSN
 from rollview.cli.project_context import opened, project_options
 from rollview.cli.rows import limit_option, page, print_page, rows_shown
 from rollview.cli.terminal import print_json, results
@@ -47,42 +45,4 @@ def read(view: str, as_of: str | None, limit: int | None, project_file: Path, as
     rows = "1 row" if shown.total == 1 else f"{shown.total:,} rows"
     at_time = f" ({found.commit_time})" if found.commit_time else ""
     console.print(Text.assemble((view, "bold"), f" at csn {found.csn}{at_time}: {rows}\n"))
-    print_page(console, shown)
-
-
-@click.command()
-@click.argument("view")
-@click.option(
-    "--from", "start", metavar="T", help="Start after this point in time.  [default: the oldest kept]"
-)
-@click.option("--to", default="latest", metavar="T", help="End with this point in time.  [default: latest]")
-@limit_option
-@project_options
-def deltas(
-    view: str, start: str | None, to: str, limit: int | None, project_file: Path, as_json: bool
-) -> None:
-    """Print what each transaction did to a view.
-
-    One line per changed row: the csn of the transaction, how many times the row was added or (if negative)
-    removed, and the row. Adding the lines after one csn, up to another, to the state at the first gives the
-    state at the second.
-
-    T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), `-1h` for an hour
-    ago, a source's own position such as `crm:0/1A2B3C4` (LSN) or `store:0-1-42` (GTID), or `latest`, which is
-    the high-water mark here.
-
-    \b
-    rollview deltas sales_by_state
-    rollview deltas sales_by_state --from csn:1 --to csn:2
-    """
-    with opened(project_file, "reading") as at:
-        frame = at.project.deltas(view, start, to)
-        shown = page(frame, rows_shown(limit, as_json), first=(CSN, COUNT))
-    if as_json:
-        head = {"view": view, "from": start, "to": to, "columns": shown.columns}
-        print_json({**head, "rows": shown.records(), "total": shown.total})
-        return
-    console = results()
-    changes = "1 change" if shown.total == 1 else f"{shown.total:,} changes"
-    console.print(Text.assemble((view, "bold"), f": {changes}\n"))
     print_page(console, shown)

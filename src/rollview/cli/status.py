@@ -140,6 +140,10 @@ def _print_times(console: Console, views: tuple[ViewStatus, ...]) -> None:
             rows = f", {last.rows:,} rows" if last.rows >= 0 else ""
             what = f"{last.kind}, csn {last.from_csn} → {last.to_csn}{rows}, {last.seconds:.1f} s"
             console.print(Text(f"  last refresh: {what}; {last.reason}", style="dim"))
+        for number, each in enumerate(view.consumers):
+            behind = f"csn {each.csn}, {view.high_water - each.csn:,} behind the high-water mark"
+            kept = "; the delta is kept for it" if number == 0 else ""
+            console.print(Text(f"  consumer {each.name}: {behind}{kept}", style="dim"))
         if (whole := view.last_recomputed) is not None:
             what = f"csn {whole.from_csn} → {whole.to_csn}, {whole.seconds:.1f} s; {whole.reason}"
             console.print(Text(f"  last recomputed: {what}", style="dim"))

@@ -61,6 +61,11 @@ class CondenseDriver:
         if after < shown < upto:
             hint = f"condense up to csn:{shown}, or from there on"
             raise InputError(f"the stored view is at csn {shown}, inside the range", subject=name, hint=hint)
+        for consumer in catalog.consumers.of(name):
+            if after < consumer.csn < upto:
+                message = f"consumer {consumer.name} is at csn {consumer.csn}, inside the range"
+                hint = f"condense up to csn:{consumer.csn}, or from there on"
+                raise InputError(message, subject=consumer.name, hint=hint)
         for other, reader in self.views.all().items():
             if not any(table.qualified == name for table in reader.tables):
                 continue

@@ -11,6 +11,7 @@ from rollview.service.apply import ApplyDriver
 from rollview.service.background_verify import BackgroundVerify
 from rollview.service.capture import CaptureDriver
 from rollview.service.condense import CondenseDriver
+from rollview.service.consumers import ConsumerDriver
 from rollview.service.drop import DropDriver
 from rollview.service.exclusive_access import ExclusiveAccess
 from rollview.service.faults import Faults
@@ -159,6 +160,11 @@ class Drivers:
         parts = self._parts
         planner = QueryPlanner(self.points, self.valid, parts.session)
         return QueryDriver(planner, self._snapshots, parts.session, self.refresh)
+
+    @cached_property
+    def consumers(self) -> ConsumerDriver:
+        """Hands view deltas over."""
+        return ConsumerDriver(self.points, self.stored, self._access)
 
     @cached_property
     def verify(self) -> VerifyDriver:

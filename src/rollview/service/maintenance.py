@@ -86,7 +86,11 @@ class MaintainDriver:
                 catalog.abandon(lease, interrupted)
             record = catalog.views()[name]
             kept_since = catalog.csn_at(now - self.retention.deltas)
-            upto = min(kept_since, *(_passed(catalog, each) for each in (name, *self._readers(name))))
+            passed = [_passed(catalog, each) for each in (name, *self._readers(name))]
+            for each in catalog.consumers.of(name):
+                is_here = each.generation == record.generation
+                passed.append(each.csn if is_here else record.oldest_csn)
+            upto = min([kept_since, *passed])
             oldest = max(upto, record.oldest_csn)
             step = catalog.begin(lease, name, MaintainStep(oldest))
             # First nobody may ask for what is about to go, then it goes.

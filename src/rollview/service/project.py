@@ -12,10 +12,12 @@ from pyspark.sql import DataFrame, SparkSession
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
 from rollview.algebra.view import View, is_stage
+from rollview.catalog import Consumer
 from rollview.errors import InputError
 from rollview.events import Subscriber
 from rollview.service.backup import back_up, restore
 from rollview.service.comparison import named
+from rollview.service.consumers import Subscription
 from rollview.service.define import Defined, define, define_correct, define_one
 from rollview.service.drivers import Drivers
 from rollview.service.event_log import log_event
@@ -303,6 +305,21 @@ class Project:
         changed = stored.row_delta(first, last).frame
         names = [name for name, _ in stored.layout.columns]
         return changed.select(*map(named, (*names, COUNT, CSN))).orderBy(CSN)
+
+    def consumer(self, view: str, name: str, start: str | int | None = None) -> Subscription:
+        """The consumer of this name: an iterator over what happened to the view that it has not acknowledged.
+
+        A new one begins at `start`, by default at the oldest point in time that is kept.
+        """
+        return Subscription(self._drivers.consumers, self._warehouse.views.named(view).name, name, start)
+
+    def consumers(self) -> tuple[Consumer, ...]:
+        """All consumers, the one of each view that is furthest behind first."""
+        return tuple(self._warehouse.catalog.consumers.of())
+
+    def drop_consumer(self, view: str, name: str) -> bool:
+        """Forgets a consumer, for which nothing is kept any more; whether there was one."""
+        return self._warehouse.catalog.consumers.drop(view, name)
 
     def query(
         self,

@@ -12,6 +12,7 @@ from rollview.catalog import (
     ApplyStep,
     CaptureStep,
     Catalog,
+    Consumer,
     Fault,
     LoadStep,
     PropagateStep,
@@ -105,6 +106,8 @@ class ViewStatus:
     note: str = ""
     spans: tuple[SpanStatus, ...] = ()
     """What can be read from before it was loaded anew, the newest first."""
+    consumers: tuple[Consumer, ...] = ()
+    """Who reads its delta from outside, the one furthest behind first: nothing behind that is pruned."""
     new_columns: tuple[str, ...] = ()
     """What `SELECT *` does not show, because it came after setup: `source.table.column`."""
 
@@ -244,6 +247,7 @@ def _view(
             SpanStatus(span.record.oldest_csn, span.upto_csn, span.reason)
             for span in catalog.spans(view.name)
         ),
+        consumers=tuple(catalog.consumers.of(view.name)),
         new_columns=new_columns(record, catalog.present_columns()),
     )
 

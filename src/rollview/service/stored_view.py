@@ -68,15 +68,19 @@ class StoredViews:
         spans = self.catalog.spans(name)
         return next((each for each in spans if each.record.oldest_csn <= csn <= each.upto_csn), None)
 
+    def of_span(self, span: Span) -> StoredView:
+        """The view as it was before it was loaded anew."""
+        view = self.views.former(span.record)
+        reach = Covered(span.record.oldest_csn, span.upto_csn)
+        return StoredView(self, view, span.record, Layout.of_record(view, span.record), reach)
+
     def open_at(self, name: str, csn: int) -> StoredView:
         """The view as it is stored now, or as it was before it was loaded anew: whichever has this csn."""
         covered, spans = self.covered(name), self.catalog.spans(name)
         if csn >= covered.oldest:
             return self.open(name)
         if (span := self._span_at(name, csn)) is not None:
-            view = self.views.former(span.record)
-            reach = Covered(span.record.oldest_csn, span.upto_csn)
-            return StoredView(self, view, span.record, Layout.of_record(view, span.record), reach)
+            return self.of_span(span)
         later = [covered.oldest, *(span.record.oldest_csn for span in spans)]
         for begins, span in zip(later, spans, strict=False):
             if span.upto_csn < csn < begins:
