@@ -107,6 +107,13 @@ def read_sites(connection: Connection) -> dict[str, Site]:
     return {row.name: Site(*row) for row in connection.execute(statement.order_by(site.name))}
 
 
+def note_looked(connection: Connection, sites: Sequence[str], moment: float) -> None:
+    """All that these sites had committed at a moment is captured."""
+    own = schema.site
+    earlier = update(own).where(own.c.name.in_(sites), own.c.looked_at < moment)
+    connection.execute(earlier.values(looked_at=moment))
+
+
 def read_site(connection: Connection, name: str) -> Site:
     """One site; refuses a name that is none."""
     site = schema.site.c

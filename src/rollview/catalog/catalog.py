@@ -283,6 +283,11 @@ class Catalog:
         with self._database.writing() as connection:
             history.forget(connection, upto)
 
+    def note_looked(self, sites: Sequence[str], moment: float) -> None:
+        """All that these sites had committed at a moment is captured."""
+        with self._database.writing() as connection:
+            captured.note_looked(connection, sites, moment)
+
     @property
     def consumers(self) -> Consumers:
         """Who reads view deltas from outside."""

@@ -173,6 +173,9 @@ _CONSUMERS = (
         acknowledged_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (view_name, name))""",
 )
 
+# Up to when a site was captured, although nothing may have happened there for long.
+_LOOKED_AT = ("ALTER TABLE site ADD COLUMN looked_at DOUBLE PRECISION NOT NULL DEFAULT 0",)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -247,6 +250,10 @@ def _consumers(connection: Connection) -> None:
     _run(connection, _CONSUMERS)
 
 
+def _looked_at(connection: Connection) -> None:
+    _run(connection, _LOOKED_AT)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -271,6 +278,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (16, _truncations),
     (17, _places),
     (18, _consumers),
+    (19, _looked_at),
 )
 NEWEST = MIGRATIONS[-1][0]
 

@@ -15,7 +15,8 @@ class Site:
 
     `version` is the last version with a csn, `log_position` the source's own word for the place after it;
     `captured_at` is None before the first capture. `merged` counts versions that may stand for several
-    transactions of the source, of which it cannot tell the states in between.
+    transactions of the source, of which it cannot tell the states in between. All that it had committed at
+    `looked_at` is captured.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Site:
     log_position: str
     captured_at: float | None
     merged: int = 0
+    looked_at: float = 0.0
 
 
 @dataclass(frozen=True)

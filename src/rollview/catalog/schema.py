@@ -38,6 +38,7 @@ site = _table(
     captured_at=Double,
     source_txids_grow=Boolean,
     merged=BigInteger,
+    looked_at=Double,
 )
 captured_table = _table(
     "captured_table",

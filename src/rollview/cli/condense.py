@@ -28,8 +28,12 @@ def condense(view: str, start: str, to: str, project_file: Path, as_json: bool) 
     rollview condense sale_lines --from csn:1 --to csn:2
     """
     with opened(project_file, "condensing") as at:
-        saved = at.project.condense(view, start, to)
+        done = at.project.condense(view, start, to)
     if as_json:
-        print_json({"view": view, "from": start, "to": to, "rows_saved": saved})
+        sizes = {"rows_before": done.rows_before, "rows_after": done.rows_after}
+        sizes |= {"bytes_before": done.bytes_before, "bytes_after": done.bytes_after}
+        print_json({"view": view, "from": start, "to": to, "rows_saved": done.saved, **sizes})
         return
-    results().print(f"{view}: view delta reduced by {saved:,} rows", markup=False)
+    rows = f"{done.rows_before:,} rows are {done.rows_after:,} now"
+    bytes_ = f"the view delta has {done.bytes_after:,} bytes instead of {done.bytes_before:,}"
+    results().print(f"{view}: reduced by {done.saved:,} rows: {rows}; {bytes_}", markup=False)

@@ -140,6 +140,8 @@ def _print_times(console: Console, views: tuple[ViewStatus, ...]) -> None:
             rows = f", {last.rows:,} rows" if last.rows >= 0 else ""
             what = f"{last.kind}, csn {last.from_csn} → {last.to_csn}{rows}, {last.seconds:.1f} s"
             console.print(Text(f"  last refresh: {what}; {last.reason}", style="dim"))
+        if view.schedule:
+            console.print(Text(f"  schedule: {view.schedule}, next due {view.next_due}", style="dim"))
         for number, each in enumerate(view.consumers):
             behind = f"csn {each.csn}, {view.high_water - each.csn:,} behind the high-water mark"
             kept = "; the delta is kept for it" if number == 0 else ""

@@ -9,7 +9,17 @@ from sqlglot import exp
 from rollview.algebra.block import Block
 from rollview.sql.place import DIALECT, did_you_mean, mistake, refusal
 
-KEYS = ("policy", "consistency", "algorithm", "interval", "refresh", "on_loss", "verify")
+KEYS = (
+    "policy",
+    "consistency",
+    "algorithm",
+    "interval",
+    "refresh",
+    "on_loss",
+    "verify",
+    "schedule",
+    "condense_after",
+)
 """What may follow `rollview.`; `interval` may itself be followed by a relation."""
 
 _PREFIX = "rollview."

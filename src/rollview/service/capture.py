@@ -114,7 +114,7 @@ class CaptureDriver:
             check_home(self.catalog, self.sites.project)
             captured, failed = self._recover(lease)
             tried = [site for site in self.catalog.sites() if trying(site) and site not in failed]
-            deadline = time.monotonic() + LONGEST_CHASE_SECONDS
+            deadline, is_behind = time.monotonic() + LONGEST_CHASE_SECONDS, False
             while batches := self._take(tried, failed, timer := StepTimer()):
                 units = self._keep(lease, batches, timer)
                 captured += units
@@ -124,6 +124,10 @@ class CaptureDriver:
                 )
                 if not units or not is_behind or (units < MANY_UNITS and time.monotonic() > deadline):
                     break
+            else:
+                is_behind = False
+            if not is_behind:
+                self.catalog.note_looked([*({*tried} - failed.keys() - self.sites.held.keys())], began)
             for site, error in failed.items():
                 self.faults.halt("site", site, error)
             self.faults.resume("site", [site for site in tried if site not in failed])

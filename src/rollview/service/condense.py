@@ -16,6 +16,7 @@ from rollview.errors import InputError
 from rollview.lake import FileLayout
 from rollview.service.exclusive_access import ExclusiveAccess
 from rollview.service.lake_tables import LakeTables
+from rollview.service.results import CondenseResult
 from rollview.service.stored_view import StoredViews
 from rollview.service.views import Views
 
@@ -30,8 +31,8 @@ class CondenseDriver:
     stored: StoredViews
     access: ExclusiveAccess
 
-    def run(self, name: str, after: int, upto: int) -> int:
-        """Condenses the view delta for after < csn ≤ upto; returns the number of rows saved."""
+    def run(self, name: str, after: int, upto: int) -> CondenseResult:
+        """Condenses the view delta for after < csn ≤ upto."""
         catalog = self.catalog
         if upto <= after:
             message = f"csn {after} to {upto} is not a valid range"
@@ -42,7 +43,7 @@ class CondenseDriver:
             files = table.files(csn=(after, upto))
             before = sum(file.rows for file in files)
             if not files:
-                return 0
+                return CondenseResult(name, 0, 0, 0, 0)
             stored = self.stored.open(name)
             rows = stored.delta_of(files)
             condensed = net_effect_of_range(stored.view.root, rows, Range(after, upto), CSN)
@@ -51,8 +52,10 @@ class CondenseDriver:
             catalog.finish(lease, step, Condensed(name, after, upto))
             reason = f"condense csn {after} to {upto}"
             commit = self.tables.signed("condense", step.id, catalog.high_water(name), reason)
+            size = sum(file.size for file in table.files())
             table.replace(files, [total.rows()], commit, FileLayout((CSN,), expected_rows=before))
-            return before - int(total.table().num_rows)
+            left = sum(file.size for file in table.files())
+            return CondenseResult(name, before, int(total.table().num_rows), size, left)
 
     def _check_free(self, name: str, after: int, upto: int) -> None:
         """The view may not stand strictly inside the range, and views that read it must have passed it."""

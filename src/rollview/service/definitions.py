@@ -22,6 +22,7 @@ from rollview.errors import InputError, ProjectError, UnsupportedError, ViewErro
 from rollview.planning import Types, has_idle_order, names_given, parse_view, referenced_names, view_name
 from rollview.service.durations import seconds_of
 from rollview.service.mistakes import Mistakes
+from rollview.service.schedules import condensing_of, schedule_of
 from rollview.service.text_files import read_text
 
 SERVED = ("sweep", "compute-delta", "propagate", "equation-1", "equation-2")
@@ -231,6 +232,10 @@ def _check_properties(view: View) -> None:
         ):
             message = f"{key} is `{value}`"
             raise InputError(message, subject=value, hint="a number of transactions, or auto")
+    schedule_of(view)
+    if condensing_of(view) is not None and is_full(view):
+        hint = "leave it out"
+        raise InputError("a view that is recomputed has no delta to condense", subject=view.name, hint=hint)
     algorithm_of(view)
 
 

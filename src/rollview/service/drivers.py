@@ -34,6 +34,7 @@ from rollview.service.setup import SetupDriver
 from rollview.service.site_reader import SiteReader
 from rollview.service.snapshot import SnapshotReader
 from rollview.service.stored_view import StoredViews
+from rollview.service.upkeep import Upkeep
 from rollview.service.valid_times import ValidTimes
 from rollview.service.verify import VerifyDriver
 from rollview.service.warehouse import Warehouse
@@ -151,8 +152,9 @@ class Drivers:
         reload = ReloadDriver(self.faults, self._load, self._sources)
         each = Round(self.faults, self.capture, self.propagate, self.apply, reload)
         columns = ColumnWatch(parts.catalog, parts.sites)
+        upkeep = Upkeep(self.maintain, columns, self.condense, parts.events)
         verify = BackgroundVerify(parts.views, self.verify, parts.events)
-        return RunDriver(parts.catalog, each, self.maintain, columns, verify, parts.events)
+        return RunDriver(parts.catalog, each, upkeep, verify, parts.events)
 
     @cached_property
     def query(self) -> QueryDriver:

@@ -37,6 +37,7 @@ from rollview.service.recover import last_known, set_aside, why_recover
 from rollview.service.results import (
     ApplyResult,
     CaptureResult,
+    CondenseResult,
     PropagateResult,
     RecoverReport,
     RefreshResult,
@@ -369,8 +370,8 @@ class Project:
         """Recomputes the views (all, if none is named) at the csn they show, and compares."""
         return [self._drivers.verify.run(name) for name in self._chosen(views)]
 
-    def condense(self, view: str, start: str | int, to: str | int) -> int:
-        """Replaces a range of the view delta by its net effect; returns how many rows that saved."""
+    def condense(self, view: str, start: str | int, to: str | int) -> CondenseResult:
+        """Replaces a range of the view delta by its net effect; the result is how many rows that saved."""
         catalog, covered = self._warehouse.catalog, self._drivers.stored.open(view).covered
         first, last = (self._drivers.points.resolve(point, covered.newest) for point in (start, to))
         check_covered(catalog, view, first, covered, "condensed from")

@@ -124,7 +124,7 @@ class QueryDriver:
         missed = catalog.commit_time(end) if end is not None else None
         tables = catalog.tables()
         sites = {tables[name].site for name in self.planner.base_tables(plan) if name in tables}
-        looked = [each.captured_at or 0.0 for name, each in catalog.sites().items() if name in sites]
+        looked = [each.looked_at for name, each in catalog.sites().items() if name in sites]
         return max(
             0.0, time.time() - min([*looked, *([] if missed is None else [missed])], default=time.time())
         )

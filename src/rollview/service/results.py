@@ -97,6 +97,26 @@ class RefreshResult(_Number):
         return super().__new__(cls, csn)
 
 
+@dataclass(frozen=True, eq=False)
+class CondenseResult(_Number):
+    """How many rows a range of a view delta had and has, and how many bytes the delta; rows saved."""
+
+    view: str
+    rows_before: int
+    rows_after: int
+    bytes_before: int
+    bytes_after: int
+
+    def __new__(cls, view: str, rows_before: int, rows_after: int, *_: int) -> CondenseResult:  # noqa: ARG004
+        """The number itself; the fields are set afterwards."""
+        return super().__new__(cls, rows_before - rows_after)
+
+    @property
+    def saved(self) -> int:
+        """How many rows there are less."""
+        return self.rows_before - self.rows_after
+
+
 @dataclass(frozen=True)
 class StoredRows:
     """The rows of a view as they are stored, in this process, and the csn they are as of."""

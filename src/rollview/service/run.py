@@ -18,12 +18,12 @@ from rollview.service.background_verify import BackgroundVerify
 from rollview.service.capture import CaptureDriver
 from rollview.service.definitions import is_full
 from rollview.service.faults import Faults, concerns_all, error_fields
-from rollview.service.maintenance import MaintainDriver
-from rollview.service.new_columns import ColumnWatch
 from rollview.service.points_in_time import newest_uncondensed
 from rollview.service.propagate import PropagateDriver, Propagations
 from rollview.service.reload import ReloadDriver
 from rollview.service.retry import Backoff, Stop, follow, reporting_failure
+from rollview.service.schedules import schedule_of
+from rollview.service.upkeep import Upkeep
 
 MAINTAIN_SECONDS = 60.0
 ONCE_PATIENCE_SECONDS = 600.0
@@ -90,11 +90,14 @@ class Round:
         going = [name for name in names if name not in done.failed]
         not_applied = self._apply_all(going)
         self._halt(not_applied)
+        recomputed = self._recompute_due()
+        self._halt(recomputed)
         for name, error in not_applied.items():
             self.due.failed(("apply", name), error)
         self.faults.resume("view", [name for name in going if name not in not_applied])
         in_vain = bool(failed) and failed.keys() >= self.catalog.sites().keys()
-        return Rounded(busy or any(done.steps.values()), {**failed, **stopped, **not_applied}, in_vain)
+        failed |= {**stopped, **not_applied, **recomputed}
+        return Rounded(busy or any(done.steps.values()), failed, in_vain)
 
     def _propagate(self, names: Sequence[str], piece: float) -> Propagations:
         """Propagates views up to the present; those that cannot pass a TRUNCATE are loaded behind it."""
@@ -130,8 +133,8 @@ class Round:
         one that is behind what they show already: it catches up by itself, or with others like it.
         """
         catalog, halted = self.catalog, self.faults.stopped()
-        running = [name for name in names if name not in halted]
-        targets: dict[str, int] = {}
+        targets = self._due([name for name in names if name not in halted])
+        running = [name for name in names if name not in halted and name not in targets]
         while running:
             late = self._late(running)
             together = [name for name in running if name not in late]
@@ -148,6 +151,47 @@ class Round:
             return self.apply.run_all(targets, "run", 1.0).failed
         except LeaseHeld:
             return {}
+
+    def _due(self, names: Sequence[str]) -> dict[str, int]:
+        """For views with a schedule the csn of the last due time, or what they show until that is known."""
+        catalog, found = self.catalog, dict[str, int]()
+        for name in names:
+            if (due := self._due_csn(name)) is not None:
+                is_reached = due <= catalog.high_water(name)
+                shown = catalog.views()[name].materialized_csn
+                found[name] = max(shown, newest_uncondensed(catalog, [name], due)) if is_reached else shown
+        return found
+
+    def _recompute_due(self) -> dict[str, Exception]:
+        """Recomputes views with a schedule that have no delta, as of the last due time; what failed."""
+        failed: dict[str, Exception] = {}
+        for name, view in self.faults.views.all().items():
+            if not is_full(view) or not self.due.is_due(("view", name)):
+                continue
+            due = self._due_csn(name)
+            if due is None or due <= self.catalog.views()[name].materialized_csn:
+                continue
+            try:
+                self.reload.load.refresh(name, due, 1.0)
+                self.faults.resume("view", [name])
+            except LeaseHeld:
+                continue
+            except RollviewError as error:
+                failed[name] = error
+        return failed
+
+    def _due_csn(self, name: str) -> int | None:
+        """What a view shows by its schedule: all that was committed up to the last due time; None without.
+
+        That is the last one up to which everything has been captured.
+        """
+        catalog, schedule = self.catalog, schedule_of(self.faults.views.named(name))
+        if schedule is None:
+            return None
+        tables, sites = catalog.tables(), catalog.sites()
+        own = {tables[each].site for each in self.faults.views.base_tables(name) if each in tables}
+        looked = min([time.time(), *(sites[site].looked_at for site in own)])
+        return catalog.csn_at(schedule.last(looked)) if looked else None
 
     def _late(self, names: Sequence[str]) -> list[str]:
         """The views whose delta does not reach what another one shows: never all of them."""
@@ -174,8 +218,7 @@ class RunDriver:
 
     catalog: Catalog
     round: Round
-    maintain: MaintainDriver
-    columns: ColumnWatch
+    upkeep: Upkeep
     verify: BackgroundVerify
     events: Events
 
@@ -203,9 +246,8 @@ class RunDriver:
             self.events.emit(Stopped(self.catalog.last_csn()))
 
     def maintain_lake(self) -> dict[str, int]:
-        """Maintenance, as far as `run` does it; and a look at the columns of tables."""
-        self.columns.look()
-        return self.maintain.run()
+        """Maintenance, as far as `run` does it."""
+        return self.upkeep.run()
 
 
 class _Rounds:

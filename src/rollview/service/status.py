@@ -30,6 +30,7 @@ from rollview.service.new_columns import new_columns
 from rollview.service.points_in_time import iso
 from rollview.service.project_file import ProjectFile
 from rollview.service.refresh_choice import RECOMPUTED
+from rollview.service.schedules import schedule_of
 from rollview.service.sites import Sites
 from rollview.service.valid_times import ValidTimes
 
@@ -106,6 +107,9 @@ class ViewStatus:
     note: str = ""
     spans: tuple[SpanStatus, ...] = ()
     """What can be read from before it was loaded anew, the newest first."""
+    schedule: str = ""
+    """When it is rolled, if not as soon as possible."""
+    next_due: str = ""
     consumers: tuple[Consumer, ...] = ()
     """Who reads its delta from outside, the one furthest behind first: nothing behind that is pruned."""
     new_columns: tuple[str, ...] = ()
@@ -214,7 +218,9 @@ def _view(
     shown, high_water = record.materialized_csn, catalog.high_water(view.name)
     is_attached = not detached(catalog, view)
     shows = valid.of_view(view.name, shown) if is_attached else ValidTime(shown)
-    state = "running" if shows.end is None else "catching up"
+    schedule, now = schedule_of(view), time.time()
+    is_due = schedule is None or catalog.csn_at(schedule.last(now)) > shown
+    state = "catching up" if shows.end is not None and is_due else "running"
     changed_at = None if shows.end is None else catalog.commit_time(shows.end)
     relations = tuple(
         RelationStatus(
@@ -247,6 +253,8 @@ def _view(
             SpanStatus(span.record.oldest_csn, span.upto_csn, span.reason)
             for span in catalog.spans(view.name)
         ),
+        schedule="" if schedule is None else schedule.text,
+        next_due="" if schedule is None else iso(schedule.next(now)),
         consumers=tuple(catalog.consumers.of(view.name)),
         new_columns=new_columns(record, catalog.present_columns()),
     )
