@@ -54,8 +54,9 @@ def test_claims_hold_on_fifo(name: str, scenario: Scenario) -> None:
 @pytest.mark.campaign
 @pytest.mark.parametrize("scenario", Scenario)
 @pytest.mark.parametrize("name", BASELINES)
-def test_claims_hold_on_fifo_in_many_runs(name: str, scenario: Scenario) -> None:
-    tally = run_campaign(_campaign(name, "fifo", scenario, 600))
+@pytest.mark.parametrize("runs", [250, pytest.param(1_200, marks=pytest.mark.soak)])
+def test_claims_hold_on_fifo_in_many_runs(name: str, scenario: Scenario, runs: int) -> None:
+    tally = run_campaign(_campaign(name, "fifo", scenario, runs))
     assert tally.level >= BASELINES[name].claims[scenario], f"seed {tally.failing_seed}"
 
 

@@ -33,7 +33,7 @@ def test_a_claim_holds(name: str, scenario: Scenario, network: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.campaign
-@pytest.mark.parametrize("runs", [100, pytest.param(500, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("runs", [40, pytest.param(500, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(("name", "scenario", "network"), CLAIMS)
 def test_a_claim_holds_at_length(name: str, scenario: Scenario, network: str, runs: int) -> None:
     _hold(name, scenario, network, runs, seed=8_000)

@@ -77,7 +77,7 @@ def test_oracle_views_published_together(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.campaign
-@pytest.mark.parametrize("runs", [50, pytest.param(250, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("runs", [20, pytest.param(250, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("relations", [1, 2, 3, 4])
 @pytest.mark.parametrize("scenario", Scenario)
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -50,11 +50,12 @@ def test_complete(scenario: Scenario, network: Network, keyed: bool) -> None:
 @pytest.mark.parametrize("scenario", LOCAL)
 @pytest.mark.parametrize("network", FAULTY, ids=lambda network: network.name)
 @pytest.mark.parametrize("relations", [2, 3, 4])
-def test_complete_in_many_runs(scenario: Scenario, network: Network, relations: int) -> None:
+@pytest.mark.parametrize("runs", [60, pytest.param(300, marks=pytest.mark.soak)])
+def test_complete_in_many_runs(scenario: Scenario, network: Network, relations: int, runs: int) -> None:
     size = Size(relations, 8, snapshots=False)
-    campaign = Campaign(ALGORITHM, network, scenario, size, runs=150, seed=10_000)
+    campaign = Campaign(ALGORITHM, network, scenario, size, runs=runs, seed=10_000)
     assert min(_levels(campaign)) is Level.COMPLETE
-    for seed in range(20_000, 20_150):
+    for seed in range(20_000, 20_000 + runs):
         assert judge(seed, scenario, network).level is Level.COMPLETE
 
 

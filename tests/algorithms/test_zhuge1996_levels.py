@@ -44,9 +44,10 @@ def test_the_spectrum_of_figure_2(name: str, scenario: Scenario) -> None:
 @pytest.mark.campaign
 @pytest.mark.parametrize(("name", "scenario"), CELLS)
 @pytest.mark.parametrize("relations", [3, 4])
-def test_the_claims_hold_in_larger_worlds(name: str, scenario: Scenario, relations: int) -> None:
+@pytest.mark.parametrize("runs", [80, pytest.param(400, marks=pytest.mark.soak)])
+def test_the_claims_hold_in_larger_worlds(name: str, scenario: Scenario, relations: int, runs: int) -> None:
     size = Size(relations=relations, transactions=8, keyed=True, snapshots=False)
-    assert run_campaign(replace(campaign(name, scenario, size=size), runs=200)).failing is None
+    assert run_campaign(replace(campaign(name, scenario, size=size), runs=runs)).failing is None
 
 
 @pytest.mark.parametrize("name", FAMILY)

@@ -68,7 +68,7 @@ def expect_nothing_runs(folder: Path, status: Path) -> None:
 
 def again(*values: object) -> object:
     """One more case of what another one shows already."""
-    return pytest.param(*values, marks=pytest.mark.campaign)
+    return pytest.param(*values, marks=pytest.mark.soak)
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, again(signal.SIGINT), again(signal.SIGHUP), signal.SIGKILL])

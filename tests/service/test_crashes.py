@@ -78,6 +78,7 @@ def test_oracle_a_crash_of_refresh(bench: Bench) -> None:
         bench.check(place)
 
 
+@pytest.mark.soak
 def test_oracle_a_crash_of_the_first_set_up(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

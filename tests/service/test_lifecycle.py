@@ -202,7 +202,14 @@ def test_a_view_is_reloaded_with_the_views_above_it(shop: Shop, project: Project
     check_all(shop, project)
 
 
-@pytest.mark.parametrize("algorithm", ["compute-delta", "propagate", "equation-1", "equation-2"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        "propagate",
+        "equation-2",
+        *(pytest.param(each, marks=pytest.mark.soak) for each in ("compute-delta", "equation-1")),
+    ],
+)
 def test_a_published_algorithm_by_choice(algorithm: str, shop: Shop, project: Project) -> None:
     properties = f"TBLPROPERTIES ('rollview.algorithm' = '{algorithm}', 'rollview.interval' = '3')"
     for name, sql in VIEWS.items():

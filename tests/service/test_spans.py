@@ -34,7 +34,7 @@ def _run(project: Project, shop: Shop, transactions: int) -> None:
         project.run(once=True)
 
 
-@pytest.mark.parametrize("why", ["asked for", "the definition changed"])
+@pytest.mark.parametrize("why", ["the definition changed", pytest.param("asked for", marks=pytest.mark.soak)])
 def test_oracle_every_state_of_before_can_be_read(tmp_path: Path, spark: SparkSession, why: str) -> None:
     """Also once maintenance has taken away what nothing needs, and after a third load."""
     shop = Shop(tmp_path / "shop", _VIEWS)

@@ -119,7 +119,7 @@ def test_a_name_like_a_stage_is_refused(deep: Shop, spark: SparkSession) -> None
         project.setup()
 
 
-@pytest.mark.parametrize("pairs", [stored_view._MOST_PAIRS, 3])
+@pytest.mark.parametrize("pairs", [pytest.param(stored_view._MOST_PAIRS, marks=pytest.mark.soak), 3])
 def test_oracle_stages_run_ahead_of_what_is_stored(
     shop: Shop, spark: SparkSession, pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

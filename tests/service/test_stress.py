@@ -23,7 +23,7 @@ CAMPAIGN = Path(__file__).parents[2] / "benchmarks" / "stress.py"
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param(["--kills", "2", "--restarts", "1"], id="kills"),
+        pytest.param(["--kills", "2", "--restarts", "1"], id="kills", marks=pytest.mark.soak),
         pytest.param(["--bank", "--kills", "1"], id="bank", marks=pytest.mark.soak),
     ],
 )

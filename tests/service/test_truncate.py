@@ -295,6 +295,7 @@ def test_oracle_truncate_while_run_is_running(database: Database, project: Proje
     assert all(loads[name] == 0 for name in alone), loads
 
 
+@pytest.mark.soak
 def test_oracle_killed_at_every_durable_operation(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -318,7 +318,11 @@ def test_rollback_mode_gives_composites_that_are_true_states(tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wal", [True, False], ids=["wal", "rollback"])
-@pytest.mark.parametrize("shared", [True, False], ids=["one process", "another source object"])
+@pytest.mark.parametrize(
+    "shared",
+    [pytest.param(True, marks=pytest.mark.soak), False],
+    ids=["one process", "another source object"],
+)
 def test_oracle_what_a_reading_saw_is_what_replay_says(tmp_path: Path, wal: bool, shared: bool) -> None:
     """Readings in one thread, capture in another, writers in other processes."""
     path = tmp_path / "a.db"
