@@ -24,8 +24,8 @@ FILL = f"""
 CREATE TEMP TABLE n AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {UNITS})
     SELECT i FROM n;
 INSERT INTO unit_of_work SELECT i, i * 1.0 FROM n;
-INSERT INTO part SELECT 'x', i, i, i * 3, '', '', FALSE FROM n;
-INSERT INTO part SELECT 'y.t', i / 10, i, i + (i / 10 % 2) * 25, '', '', FALSE FROM n WHERE i % 10 = 0;
+INSERT INTO part SELECT 'x', i, i, i * 3, '0-1-' || i, '', FALSE, i * 5 FROM n;
+INSERT INTO part SELECT 'y.t', i / 10, i, i + (i / 10 % 2) * 25, '', '', FALSE, 0 FROM n WHERE i % 10 = 0;
 INSERT INTO touch SELECT 'x.r', i, 2, i * 2 FROM n;
 INSERT INTO touch SELECT 'x.s', i, 1, i / 100 FROM n WHERE i % 100 = 0;
 INSERT INTO touch SELECT 'y.t', i, 1, i / 10 FROM n WHERE i % 10 = 0;
@@ -65,6 +65,9 @@ def test_answers_stay_fast_over_a_million_units(catalog: Catalog, url: str) -> N
             UNITS // 10 - 8,
         ),
         "versions": (lambda: catalog.source_txids("x").versions([3, 4, 3 * UNITS]), {3: 1, 3 * UNITS: UNITS}),
+        "reaching": (lambda: catalog.csn_reaching("x", middle * 5 + 2), middle),
+        "reaching by id": (lambda: catalog.csn_reaching("x", f"0-1-{UNITS - 40}".__eq__), UNITS - 40),
+        "last touching": (lambda: catalog.last_csn_touching(["x.s", "y.t"], middle + 7), middle),
         "sites": (lambda: len(catalog.sites()), 2),
     }
     slow = {}

@@ -205,6 +205,7 @@ def test_a_view_is_reloaded_with_the_views_above_it(shop: Shop, project: Project
 @pytest.mark.parametrize(
     "algorithm",
     [
+        "rolling",
         "propagate",
         "equation-2",
         *(pytest.param(each, marks=pytest.mark.soak) for each in ("compute-delta", "equation-1")),

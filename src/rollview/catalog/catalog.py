@@ -393,6 +393,11 @@ class Catalog:
         with self._database.reading() as connection:
             return views.read_positions(connection, view)
 
+    def control(self, view: str) -> str:
+        """What the algorithm of a view kept with what it published last; empty if nothing."""
+        with self._database.reading() as connection:
+            return views.read_control(connection, view)
+
     def high_water(self, view: str) -> int:
         """The csn up to which a view's delta is complete; without positions, what is materialized."""
         with self._database.reading() as connection:

@@ -51,12 +51,14 @@ class SpanEnded:
 class Moved:
     """Forward queries of a view have come so far. They never go back.
 
-    `delta_version` is the version of the delta table that holds it all; 0 if it was not written.
+    `delta_version` is the version of the delta table that holds it all; 0 if it was not written. `control` is
+    what else the algorithm must know to go on; empty if nothing.
     """
 
     view: str
     moves: tuple[tuple[ForwardQuery, int], ...]
     delta_version: int = 0
+    control: str = ""
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,9 @@ _CONSUMERS = (
 # Up to when a site was captured, although nothing may have happened there for long.
 _LOOKED_AT = ("ALTER TABLE site ADD COLUMN looked_at DOUBLE PRECISION NOT NULL DEFAULT 0",)
 
+# What an algorithm must know to go on, beside positions (salem2000 §5).
+_CONTROL = ("CREATE TABLE control_record (view_name TEXT PRIMARY KEY, record TEXT NOT NULL)",)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -254,6 +257,10 @@ def _looked_at(connection: Connection) -> None:
     _run(connection, _LOOKED_AT)
 
 
+def _control(connection: Connection) -> None:
+    _run(connection, _CONTROL)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -279,6 +286,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (17, _places),
     (18, _consumers),
     (19, _looked_at),
+    (20, _control),
 )
 NEWEST = MIGRATIONS[-1][0]
 

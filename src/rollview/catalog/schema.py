@@ -104,6 +104,8 @@ _RECORD: dict[str, type[TypeEngine[Any]]] = {
 view = _table("materialized_view", **_RECORD)
 # What a view was before it was loaded anew: it can still be read, up to a csn.
 span = _table("span", **_RECORD, upto_csn=BigInteger, reason=Text, ended_at=Double)
+# What an algorithm must know to go on, beside positions: JSON, written with what it published.
+control = _table("control_record", view_name=Text, record=Text)
 position = _table("forward_position", view_name=Text, block=BigInteger, relation=BigInteger, csn=BigInteger)
 refresh = _table(
     "refresh",

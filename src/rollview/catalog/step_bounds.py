@@ -117,15 +117,17 @@ class PropagateStep(StepBounds[Moved | Refreshed | Condensed]):
 
     With `emptied`, all of them go to that csn, and all that the view held just before is taken away there.
     With `recomputed`, they go to that csn, for which the view is computed as a whole; `reason` says why.
+    `executed` is the csn at which the queries of rolling propagation see their relations.
     """
 
     kind = "propagate"
-    version = 3
+    version = 4
     intervals: tuple[QueryInterval, ...]
     skipped: tuple[QuerySkip, ...]
     emptied: int = 0
     recomputed: int = 0
     reason: str = ""
+    executed: int = 0
 
 
 class CsnRange(NamedTuple):

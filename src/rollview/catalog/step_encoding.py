@@ -116,6 +116,11 @@ def _without_recomputing(bounds: dict[str, Any]) -> dict[str, Any]:
     return bounds | {"recomputed": 0, "reason": ""}
 
 
+def _without_rolling(bounds: dict[str, Any]) -> dict[str, Any]:
+    """No view was propagated by rolling."""
+    return bounds | {"executed": 0}
+
+
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 UPGRADES: Mapping[tuple[type[StepBounds[Any]], int], Upgrade] = {
@@ -123,6 +128,7 @@ UPGRADES: Mapping[tuple[type[StepBounds[Any]], int], Upgrade] = {
     (PropagateStep, 0): _only_number,
     (PropagateStep, 1): _without_truncation,
     (PropagateStep, 2): _without_recomputing,
+    (PropagateStep, 3): _without_rolling,
     (ApplyStep, 0): _only_number,
     (LoadStep, 0): _only_number,
     (DropStep, 0): _only_number,

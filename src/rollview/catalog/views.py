@@ -88,6 +88,12 @@ def read_positions(connection: Connection, view: str) -> dict[ForwardQuery, int]
     }
 
 
+def read_control(connection: Connection, view: str) -> str:
+    """What an algorithm kept with what it published last; empty if nothing."""
+    own = select(schema.control.c.record).where(schema.control.c.view_name == view)
+    return connection.scalar(own) or ""
+
+
 def high_water(connection: Connection, view: str) -> int:
     """The csn up to which a view's delta is complete: the least position, or what is materialized."""
     materialized = connection.scalar(select(_view.materialized_csn).where(_view.name == view))
@@ -177,7 +183,8 @@ def freeze(connection: Connection, name: str) -> None:
 def _take_away(connection: Connection, name: str) -> None:
     if connection.execute(delete(schema.view).where(_view.name == name)).rowcount == 0:
         raise _unknown(name)
-    connection.execute(delete(schema.position).where(_position.view_name == name))
+    for table in (schema.position, schema.control):
+        connection.execute(delete(table).where(table.c.view_name == name))
     clear_fault(connection, "view", name)
 
 
@@ -196,6 +203,10 @@ def move(connection: Connection, effect: Moved) -> None:
         known[query] = csn
         at = [schema.position.c[name] == value for name, value in _key(query).items()]
         connection.execute(update(schema.position).where(*at).values(csn=csn))
+    control = schema.control
+    connection.execute(delete(control).where(control.c.view_name == effect.view))
+    if effect.control:
+        connection.execute(insert(control).values(view_name=effect.view, record=effect.control))
     if effect.delta_version:
         _change(connection, effect.view, update(schema.view).values(delta_version=effect.delta_version))
 

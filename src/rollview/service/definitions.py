@@ -25,7 +25,7 @@ from rollview.service.mistakes import Mistakes
 from rollview.service.schedules import condensing_of, schedule_of
 from rollview.service.text_files import read_text
 
-SERVED = ("sweep", "compute-delta", "propagate", "equation-1", "equation-2")
+SERVED = ("sweep", "rolling", "compute-delta", "propagate", "equation-1", "equation-2")
 """The algorithms that the drivers run on Spark; the others run in the simulator so far."""
 
 POLICIES = ("snapshot", "deferred")

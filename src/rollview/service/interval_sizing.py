@@ -12,6 +12,7 @@ from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery, Interval
 from rollview.catalog import Catalog
+from rollview.service.control_records import ControlRecords
 from rollview.service.relations import Relations
 
 FIRST = 1000
@@ -33,7 +34,7 @@ class IntervalSizing:
         """For each forward query its interval, or how far it can go without asking anything."""
         intervals: dict[ForwardQuery, Interval] = {}
         skipped: dict[ForwardQuery, int] = {}
-        for query, position in self._catalog.positions(view.name).items():
+        for query, position in ControlRecords(self._catalog).positions(view).items():
             tables = _tables(view, query)
             newest = min(self._relations.newest(table) for table in tables)
             newest = newest if limit is None else min(newest, limit)

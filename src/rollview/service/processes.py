@@ -27,13 +27,15 @@ from rollview.algorithms.effects import (
     NextInterval,
     Process,
     Publish,
+    Recall,
     RowsOf,
     StateAt,
 )
 from rollview.algorithms.emptying import empty
 from rollview.algorithms.recomputing import recompute
-from rollview.catalog import Catalog
+from rollview.catalog import Catalog, PropagateStep
 from rollview.errors import RollviewError
+from rollview.service.control_records import Control, ControlRecords, is_rolling
 from rollview.service.definitions import algorithm_of
 from rollview.service.interval_sizing import Intervals
 from rollview.service.relations import Relations
@@ -56,11 +58,15 @@ class Processes:
     snapshots: SnapshotReader
     session: Session
 
-    def run(self, view: View, intervals: Intervals, timer: StepTimer) -> list[Publish[SparkBag]]:
+    def run(
+        self, view: View, intervals: Intervals, timer: StepTimer, bounds: PropagateStep
+    ) -> list[Publish[SparkBag]]:
         """What the processes of a view, side by side, publish for these intervals."""
         if not intervals:
             return []
-        processes, shared = algorithm_of(view).processes(view), _Shared()
+        control = ControlRecords(self.catalog).begun(view, bounds) if is_rolling(view) else {}
+        processes = algorithm_of(view).processes(view)
+        shared = _Shared(control=control, executed=bounds.executed or self.catalog.last_csn())
         return self._run_all([_Running(self, view, each, intervals, timer, shared) for each in processes])
 
     def empty(self, view: View, csn: int, timer: StepTimer) -> list[Publish[SparkBag]]:
@@ -88,10 +94,15 @@ class Processes:
 
 
 class _Shared:
-    """What several processes of a step ask for alike, computed once; a folder for whole relations, if any."""
+    """What several processes of a step ask for alike, computed once; a folder for whole relations, if any.
 
-    def __init__(self, folder: Path | None = None) -> None:
+    `control` is what they knew when the step began, `executed` when their queries see the relations.
+    """
+
+    def __init__(self, folder: Path | None = None, control: Control | None = None, executed: int = 0) -> None:
         self.folder = folder
+        self.control = control or {}
+        self.executed = executed
         self._lock = Lock()
         self._asked: dict[Hashable, Future[SparkBag]] = {}
 
@@ -163,7 +174,9 @@ class _Running:
             case Await(answers=answers):
                 return tuple(answer.saw for answer in answers)
             case Execute(at=at):
-                return self.parts.catalog.last_csn() if at is None else at
+                return self.shared.executed if at is None else at
+            case Recall():
+                return dict(self.shared.control)
             case Newest():
                 # The history reaches as far as the step's bounds say, however often it is repeated.
                 return self.interval.upto

@@ -38,6 +38,7 @@ from rollview.errors import EvaluationError, TableTruncated
 from rollview.events import Events, Propagated
 from rollview.lake import LakeTable
 from rollview.service.attached import check_attached
+from rollview.service.control_records import ControlRecords, is_rolling
 from rollview.service.faults import Faults
 from rollview.service.interrupted_load import take_back
 from rollview.service.interval_sizing import Intervals
@@ -162,6 +163,9 @@ class PropagateDriver:
         high_water = self.catalog.high_water(view.name)
         ahead = ahead_of(self.catalog, view, high_water)
         before = min([end, *(each.csn - 1 for each in ahead)])
+        executed = self._control.executed(view, before) if is_rolling(view) else 0
+        # What rolling propagation has begun is right only where all its queries have come to that time.
+        before = max(before, executed)
         intervals, skipped = self.choice.sizing.next(view, before)
         whole = Interval(high_water, self.choice.sizing.reach(view, before))
         if intervals and (reason := self.choice.reason_to_recompute(view, whole)):
@@ -170,20 +174,30 @@ class PropagateDriver:
             self._begin(lease, view, bounds, whole.upto)
             return True
         if intervals or skipped:
-            self._run_through(lease, view, intervals, skipped)
+            self._run_through(lease, view, intervals, skipped, executed)
             return True
         if ahead and high_water == before < end:
             self._pass_over(lease, view, ahead)
             return True
         return False
 
+    @property
+    def _control(self) -> ControlRecords:
+        return ControlRecords(self.catalog)
+
     def _run_through(
-        self, lease: Lease, view: View, intervals: Intervals, skipped: Mapping[ForwardQuery, int]
+        self,
+        lease: Lease,
+        view: View,
+        intervals: Intervals,
+        skipped: Mapping[ForwardQuery, int],
+        executed: int,
     ) -> None:
         """Runs forward queries through their intervals."""
         bounds = PropagateStep(
             tuple(QueryInterval(q.block, q.relation, i.after, i.upto) for q, i in intervals.items()),
             _skips(skipped),
+            executed=executed,
         )
         started = time.monotonic()
         self._begin(lease, view, bounds, max((i.upto for i in intervals.values()), default=0))
@@ -222,13 +236,16 @@ class PropagateDriver:
         refresh = None
         with timed_step(self.events, "propagate", view.name, step.id) as timer:
             moves, version = self._publish(view, step, timer)
+            control = self._control.ended(view, step.bounds)[1] if step.bounds.executed else ""
             effects: list[Refreshed | Condensed] = []
             if step.bounds.recomputed:
                 whole = Interval(before, step.bounds.recomputed)
                 refresh = self._refresh(view, whole, timer.seconds, step.bounds.reason)
                 effects = [Refreshed(refresh), *self._given_up(view, whole)]
             with timer.phase("commit"):
-                self.catalog.finish(lease, step, Moved(view.name, tuple(moves.items()), version), *effects)
+                self.catalog.finish(
+                    lease, step, Moved(view.name, tuple(moves.items()), version, control), *effects
+                )
         if refresh is not None:
             to, rows, seconds = refresh.to_csn, refresh.rows, refresh.seconds
             self.events.emit(events.Refreshed(view.name, RECOMPUTED, to, rows, seconds, refresh.reason))
@@ -268,11 +285,12 @@ class PropagateDriver:
         if table.last_step(writer) >= step.id:
             # What was published is in the table; it moved every query to where its interval said.
             moved = {query: interval.upto for query, interval in intervals.items()}
-            return moves | moved, table.version()
+            return moves | moved | self._rolled(view, step.bounds), table.version()
         version = 0
         with self._published(view, step.bounds, intervals, timer) as published:
             for each in published:
                 moves |= dict(each.moves)
+            moves |= self._rolled(view, step.bounds)
             if published:
                 with timer.phase("compute"):
                     delta = _total(self.views.layout(name), [each.delta for each in published])
@@ -286,6 +304,10 @@ class PropagateDriver:
                     table.check_no_external_writes(self.views.record(name).delta_version)
         return moves, version
 
+    def _rolled(self, view: View, bounds: PropagateStep) -> dict[ForwardQuery, int]:
+        """Where rolling propagation moves positions to: as far as it has compensated for."""
+        return self._control.ended(view, bounds)[0] if bounds.executed else {}
+
     @contextmanager
     def _published(
         self, view: View, bounds: PropagateStep, intervals: Intervals, timer: StepTimer
@@ -298,7 +320,7 @@ class PropagateDriver:
             with self.processes.recompute(view, whole, timer) as published:
                 yield published
         else:
-            yield self.processes.run(view, intervals, timer)
+            yield self.processes.run(view, intervals, timer, bounds)
 
 
 def _skips(moves: Mapping[ForwardQuery, int]) -> tuple[QuerySkip, ...]:

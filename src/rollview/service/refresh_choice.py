@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from rollview.algebra.view import View
 from rollview.algorithms.effects import Interval
 from rollview.catalog import Catalog
+from rollview.service.control_records import is_rolling
 from rollview.service.interval_sizing import Intervals, IntervalSizing
 from rollview.service.lake_tables import LakeTables
 from rollview.service.views import Views
@@ -49,7 +50,7 @@ class RefreshChoice:
     def reason_to_recompute(self, view: View, interval: Interval) -> str:
         """Why a view is better computed as a whole at the interval's end; empty if it is not."""
         per_row = self._per_row.get(view.name)
-        if per_row is None or view.properties.get("rollview.refresh", "auto") != "auto":
+        if per_row is None or view.properties.get("rollview.refresh", "auto") != "auto" or is_rolling(view):
             return ""
         if not self._stands_at(view, interval.after):
             return ""

@@ -9,7 +9,9 @@ R¹_e … Rⁱ_{x,y} … Rⁿ_e → `ListedQuery(Interval(x, y), e)`. Positions 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rollview.algebra.align import END
 from rollview.algorithms.effects import Interval
@@ -87,6 +89,28 @@ def prune_query_lists(progress: Progress) -> Progress:
         for queries, forward in zip(lists, progress.forward, strict=True)
     )
     return Progress(progress.forward, compensated, lists)
+
+
+def advanced(progress: Progress, position: int, interval: Interval, executed: int) -> Progress:
+    """What is known after a forward query of a relation, with its compensation: nothing but times matters."""
+    if position < len(progress.forward) - 1:
+        progress = with_query(progress, position, ListedQuery(interval, executed))
+    return prune_query_lists(with_forward(progress, position, interval.upto))
+
+
+def as_data(progress: Progress) -> dict[str, Any]:
+    """The progress as lists of numbers, to be kept with what was published."""
+    lists = [[[q.interval.after, q.interval.upto, q.executed] for q in each] for each in progress.lists]
+    return {"forward": progress.forward, "compensated": progress.compensated, "lists": lists}
+
+
+def from_data(data: Mapping[str, Any]) -> Progress:
+    """The inverse."""
+    lists = tuple(
+        tuple(ListedQuery(Interval(after, upto), executed) for after, upto, executed in each)
+        for each in data["lists"]
+    )
+    return Progress(tuple(data["forward"]), tuple(data["compensated"]), lists)
 
 
 def _age(query: ListedQuery) -> tuple[int, int]:

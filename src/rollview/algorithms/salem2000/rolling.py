@@ -35,7 +35,7 @@ query with that change was executed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -49,6 +49,7 @@ from rollview.algorithms.salem2000.execute import Steps, execute, total, view_qu
 from rollview.algorithms.salem2000.query_lists import (
     ListedQuery,
     Progress,
+    advanced,
     comp_interval,
     comp_time,
     execution_times,
@@ -93,6 +94,15 @@ def rolling_propagate(view: View, number: int, control: dict[int, Progress], cut
             for position, time in enumerate(progress.compensated)
         )
         yield Publish(moves, view.root.lift(number, delta, CSN), dict(control))
+
+
+def replayed(progress: Progress, intervals: Mapping[int, Interval], executed: int) -> Progress:
+    """What a block's process knows when it has used up these intervals, by relation: no data is needed."""
+    left = dict(intervals)
+    while (interval := left.pop(progress.forward.index(min(progress.forward)), None)) is not None:
+        i = progress.forward.index(min(progress.forward))
+        progress = advanced(progress, i, Interval(progress.forward[i], interval.upto), executed)
+    return progress
 
 
 def roll(
