@@ -15,22 +15,25 @@ def test_who_waits_is_kept_with_the_time_since_when(
 ) -> None:
     now = 10.0
     monkeypatch.setattr(catalog, "_clock", lambda: now)
-    assert catalog.waiting() == []
-    catalog.wait_for([Waiting("g", ("x",), ("y",))])
+    assert catalog.global_transactions.waiting() == []
+    catalog.global_transactions.wait_for([Waiting("g", ("x",), ("y",))])
     now = 20.0
-    catalog.wait_for([Waiting("g", ("x",), ("y",)), Waiting("h", ("y",), ("x", "z"))])
-    assert catalog.waiting() == [Waiting("g", ("x",), ("y",), 10.0), Waiting("h", ("y",), ("x", "z"), 20.0)]
-    catalog.wait_for([Waiting("h", ("y",), ("z",))])
-    assert catalog.waiting() == [Waiting("h", ("y",), ("z",), 20.0)]
+    catalog.global_transactions.wait_for([Waiting("g", ("x",), ("y",)), Waiting("h", ("y",), ("x", "z"))])
+    assert catalog.global_transactions.waiting() == [
+        Waiting("g", ("x",), ("y",), 10.0),
+        Waiting("h", ("y",), ("x", "z"), 20.0),
+    ]
+    catalog.global_transactions.wait_for([Waiting("h", ("y",), ("z",))])
+    assert catalog.global_transactions.waiting() == [Waiting("h", ("y",), ("z",), 20.0)]
 
 
 def test_a_wait_is_ended_by_name(catalog: Catalog) -> None:
-    catalog.wait_for([Waiting("g", ("x",), ("y",))])
-    assert catalog.released() == frozenset()
-    assert catalog.release("g").missing == ("y",)
-    assert catalog.released() == {"g"} and catalog.waiting() == []
+    catalog.global_transactions.wait_for([Waiting("g", ("x",), ("y",))])
+    assert catalog.global_transactions.released() == frozenset()
+    assert catalog.global_transactions.release("g").missing == ("y",)
+    assert catalog.global_transactions.released() == {"g"} and catalog.global_transactions.waiting() == []
     with pytest.raises(NotWaiting, match="no global transaction g is waiting") as caught:
-        catalog.release("g")
+        catalog.global_transactions.release("g")
     assert isinstance(caught.value, InputError) and "waiting: none" in caught.value.hint
 
 

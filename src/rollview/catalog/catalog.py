@@ -8,15 +8,16 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from rollview.algebra.history import Seen
 from rollview.algebra.net_effect import Range
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
-from rollview.catalog import captured, faults, global_transactions, history, schema, steps, truncations, views
+from rollview.catalog import captured, faults, history, schema, steps, truncations, views
 from rollview.catalog.consumers import Consumers
 from rollview.catalog.database import Database
+from rollview.catalog.global_transactions import GlobalTransactions
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease, Leases, fence
 from rollview.catalog.records import (
@@ -27,7 +28,6 @@ from rollview.catalog.records import (
     TableHistory,
     Truncation,
     ViewRecord,
-    Waiting,
 )
 from rollview.catalog.step_bounds import B, E, Step, StepBounds
 from rollview.catalog.steps import UnreadableStep
@@ -235,6 +235,11 @@ class Catalog:
         with self._database.reading() as connection:
             return history.next_csn_touching(connection, tables, after, transactions)
 
+    def created_at(self) -> float:
+        """When the catalog was made."""
+        with self._database.reading() as connection:
+            return connection.scalar(select(func.min(schema.schema_version.c.applied_at))) or 0.0
+
     def last_csn_touching(self, tables: Sequence[str], upto: int) -> int | None:
         """The last csn up to this one at which any of the tables changed; None if that is not known."""
         with self._database.reading() as connection:
@@ -293,27 +298,10 @@ class Catalog:
         """Who reads view deltas from outside."""
         return Consumers(self._database, self._clock)
 
-    # Global transactions
-
-    def waiting(self) -> list[Waiting]:
-        """Global transactions that hold up a site because a part has not come, the oldest first."""
-        with self._database.reading() as connection:
-            return global_transactions.read_waiting(connection)
-
-    def wait_for(self, found: Sequence[Waiting]) -> None:
-        """Exactly these wait now."""
-        with self._database.writing() as connection:
-            global_transactions.set_waiting(connection, found, self._clock())
-
-    def release(self, global_id: str) -> Waiting:
-        """Ends the wait for a global transaction: its parts count as transactions of their own."""
-        with self._database.writing() as connection:
-            return global_transactions.release(connection, global_id, self._clock())
-
-    def released(self) -> frozenset[str]:
-        """The global transactions that nobody waits for any more."""
-        with self._database.reading() as connection:
-            return global_transactions.read_released(connection)
+    @property
+    def global_transactions(self) -> GlobalTransactions:
+        """Transactions over several sites."""
+        return GlobalTransactions(self._database, self._clock)
 
     # Steps
 

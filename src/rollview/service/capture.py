@@ -269,7 +269,7 @@ class CaptureDriver:
         """The units of work that the batches make, in one order close to that of their commit times."""
         catalog = self.catalog
         positions = {name: site.version for name, site in sites.items()}
-        last_csn, released = catalog.last_csn(), catalog.released()
+        last_csn, released = catalog.last_csn(), catalog.global_transactions.released()
         last_time = catalog.commit_time(last_csn)
         sequencer = Sequencer(positions, last_csn, float("-inf") if last_time is None else last_time)
         now = time.time()
@@ -301,9 +301,9 @@ class CaptureDriver:
             for name, missing in sequencer.waiting().items()
             if missing
         ]
-        known = {each.global_id: each for each in self.catalog.waiting()}
+        known = {each.global_id: each for each in self.catalog.global_transactions.waiting()}
         if known.keys() != {each.global_id for each in waiting}:
-            self.catalog.wait_for(waiting)
+            self.catalog.global_transactions.wait_for(waiting)
             for each in waiting:
                 if each.global_id not in known:
                     self.events.emit(events.Waiting(each.global_id, each.present, each.missing))

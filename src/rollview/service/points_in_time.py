@@ -70,7 +70,11 @@ class PointsInTime:
             raise PointError(
                 f"`{text}` has not come yet", subject=text, hint="write latest for what there is"
             )
-        return self.catalog.csn_at(seconds)
+        csn = self.catalog.csn_at(seconds)
+        if not csn and seconds < self.catalog.created_at():
+            message = f"`{text}` is before the project was set up: nothing is known of that time"
+            raise PointError(message, subject=text, hint="csn:0 is the first load")
+        return csn
 
 
 def _seconds(text: str, word: str) -> float:

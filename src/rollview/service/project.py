@@ -380,7 +380,7 @@ class Project:
 
     def release(self, global_id: str) -> tuple[str, ...]:
         """Ends the wait for a global transaction; returns the sites of which no part had come."""
-        return self._warehouse.catalog.release(global_id).missing
+        return self._warehouse.catalog.global_transactions.release(global_id).missing
 
     def maintain(self) -> dict[str, int]:
         """Compacts and prunes the lake's logs now; `run` does it from time to time."""

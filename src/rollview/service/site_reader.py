@@ -74,7 +74,7 @@ class SiteReader:
                     continue
             except LeaseHeld as held:
                 hint = str(held)
-            if waiting := [each for each in catalog.waiting() if site in each.present]:
+            if waiting := [each for each in catalog.global_transactions.waiting() if site in each.present]:
                 hint = f"global transaction {waiting[0].global_id} waits there for {waiting[0].missing[0]}"
             if time.monotonic() > deadline:
                 message = f"an answer of {site} saw more than has been captured in {PATIENCE_SECONDS:.0f} s"

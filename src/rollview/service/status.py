@@ -172,7 +172,7 @@ def status(project: ProjectFile, valid: ValidTimes, faults: Faults, sites: Sites
         missing=tuple(name for name in _defined(project) if name not in records),
         waiting=tuple(
             WaitingStatus(each.global_id, each.present, each.missing, iso(each.since))
-            for each in catalog.waiting()
+            for each in catalog.global_transactions.waiting()
         ),
     )
 
