@@ -124,3 +124,36 @@ def test_an_edited_view_with_damaged_tables_is_loaded(edited: Shop, spark: Spark
         assert (list(report.loaded), report.from_stored) == (["sold"], [])
         project.run(once=True)
         check_all_it_covers(edited, project)
+
+
+def test_other_words_and_properties_load_nothing(
+    edited: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stored, and the delta, go on; the properties are those of the new text."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("a view is loaded")
+
+    monkeypatch.setattr(LoadDriver, "run", refused)
+    monkeypatch.setattr(LoadDriver, "derive", refused)
+    totals = "-- anew\nSELECT cust_id,  COUNT(*) n, sum(amount) total FROM shop.sales GROUP BY cust_id"
+    properties = "TBLPROPERTIES ('rollview.schedule' = '0 0 1 1 *', 'rollview.interval' = '2')"
+    edited.views |= {
+        "totals": f"CREATE MATERIALIZED VIEW totals COMMENT 'per customer' AS {totals}",
+        "largest": f"CREATE MATERIALIZED VIEW largest {properties} AS {BEFORE['largest']}",
+    }
+    edited.write_project()
+    with Project.open(edited.folder, spark) as project:
+        assert set(project.setup().unchanged) == set(BEFORE)
+        assert not any(each.note for each in project.status().views)
+        stood = next(each for each in project.status().views if each.name == "largest")
+        assert stood.schedule == "0 0 1 1 *"
+        transact(edited)
+        project.run(once=True)
+        edited.match(project)
+        for view in project.status().views:
+            at = view.materialized
+            assert at == (stood.materialized if view.name == "largest" else project.status().last_csn)
+            assert shown(project, view.name) == edited.expected(project, view.name, at)
+            assert not project._warehouse.catalog.spans(view.name)
+        assert project.setup().unchanged and all(each.is_right for each in project.verify())

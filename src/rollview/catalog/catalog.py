@@ -366,6 +366,12 @@ class Catalog:
         with self._database.reading() as connection:
             return views.read_views(connection)
 
+    def redefine(self, lease: Lease, view: str, sql: str, digest: str, policy: str) -> None:
+        """The definition of a view is written in other words, or with other properties."""
+        with self._database.writing() as connection:
+            fence(connection, lease)
+            views.redefine(connection, view, sql, digest, policy)
+
     def spans(self, view: str) -> list[Span]:
         """What a view was before it was loaded anew, the newest first."""
         with self._database.reading() as connection:

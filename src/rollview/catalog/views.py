@@ -224,6 +224,11 @@ def materialize(connection: Connection, effect: Materialized) -> None:
     )
 
 
+def redefine(connection: Connection, name: str, sql: str, digest: str, policy: str) -> None:
+    """Notes other words for the same definition."""
+    _change(connection, name, update(schema.view).values(sql_text=sql, digest=digest, policy=policy))
+
+
 def retain(connection: Connection, effect: Retained) -> None:
     """Notes the oldest csn that can be read."""
     known = connection.scalar(select(_view.oldest_csn).where(_view.name == effect.view))

@@ -9,7 +9,7 @@ from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.catalog import CaptureStep, Catalog, Fault, UnreadableStep, ViewRecord
 from rollview.service.attached import detached
-from rollview.service.definitions import digest
+from rollview.service.definitions import algorithm_of, digest, is_full
 from rollview.service.views import Views
 
 
@@ -51,6 +51,10 @@ class Recorded:
         )
 
     def has(self, view: View) -> bool:
-        """Whether the view was set up with this definition."""
-        known = self.records.get(view.name)
-        return known is not None and known.digest == digest(view)
+        """Whether the view was set up with this definition, or with one that means the same."""
+        known, before = self.records.get(view.name), self.views.get(view.name)
+        if known is None or before is None or known.digest == digest(view):
+            return known is not None and known.digest == digest(view)
+        # Other words for the same tree: what is stored, and how it is maintained, stays.
+        is_maintained_alike = is_full(before) == is_full(view) and algorithm_of(before) == algorithm_of(view)
+        return known.digest == digest(before) and before.root == view.root and is_maintained_alike

@@ -11,7 +11,7 @@ from rollview.catalog import Catalog, UnreadableStep, ViewRecord
 from rollview.service.apply import LEASE as APPLY
 from rollview.service.capture import LEASE as CAPTURE
 from rollview.service.define import Defined
-from rollview.service.definitions import is_full
+from rollview.service.definitions import digest, is_full, policy_of
 from rollview.service.drop import DropDriver
 from rollview.service.load import LoadDriver
 from rollview.service.prepare_sources import PATIENCE_SECONDS, SourcePreparation
@@ -58,6 +58,7 @@ class SetupDriver:
                         derived.add(name)
                 case KeepView(view=name):
                     self.load.give_up_interrupted(name, PATIENCE_SECONDS)
+                    self._take_over(defined[name].view)
                 case _:
                     continue
         # Last: whatever failed before, nobody misses them.
@@ -72,6 +73,12 @@ class SetupDriver:
         report.from_stored += [name for name in report.loaded if name in derived]
         report.unchanged += [each.view for each in plan.all(KeepView) if each in plan.shown]
         return report
+
+    def _take_over(self, view: View) -> None:
+        """Notes how the definition of a view that stays is written now: its properties may be others."""
+        if self.catalog.views()[view.name].digest != digest(view):
+            with self.catalog.lease(f"propagate:{view.name}", PATIENCE_SECONDS) as lease:
+                self.catalog.redefine(lease, view.name, view.sql, digest(view), policy_of(view))
 
     def _load(self, action: LoadView, defined: Defined) -> bool:
         """Loads a view; true if it could be computed from what was stored."""
