@@ -2,7 +2,8 @@
 
 What a view shows is right from the last change that affected it to the next one. The change log tells when
 something that it is made of changed; its own delta tells more closely when it did. Inside a condensed range
-the delta tells nothing, and where a history was pruned or began again, nothing is known of what was before.
+the delta tells nothing, and where a history was pruned or began again, nothing is known of what was before;
+where changes of a table are missing, nothing of what came after.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ class ValidTimes:
 
     def of_tables(self, tables: Sequence[str], csn: int) -> ValidTime:
         """From the last change of any of the tables up to a csn to the first one after it."""
-        last = self.catalog.last_csn()
+        last, lost = self.catalog.last_csn(), self.catalog.faults("table")
         since = self.catalog.last_csn_touching(tables, csn) if tables else 0
-        if since is None:
+        ends = [lost[table].csn for table in tables if table in lost]
+        if since is None or any(end <= csn for end in ends):
             return ValidTime(csn, csn + 1)
-        if not any(self.catalog.touched(table, csn, last) for table in tables):
-            return ValidTime(since)
-        return ValidTime(since, self.catalog.next_csn_touching(tables, csn, 1))
+        if any(self.catalog.touched(table, csn, last) for table in tables):
+            ends.append(self.catalog.next_csn_touching(tables, csn, 1))
+        return ValidTime(since, min(ends, default=None))
 
     def of_view(self, name: str, csn: int) -> ValidTime:
         """The same of a view at a csn that it can be had at; more closely where its delta tells it."""
