@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -23,7 +23,7 @@ from rollview.algebra.relation import Table
 from rollview.algebra.view import View, is_stage, owner
 from rollview.catalog import ViewRecord
 from rollview.errors import RollviewError, UnsupportedError, ViewError
-from rollview.rows import Rows, arrow_schema
+from rollview.rows import arrow_schema
 from rollview.service.comparison import named
 from rollview.service.content import block_contents
 from rollview.service.definitions import is_full
@@ -256,10 +256,12 @@ def _columns(view: View, shown: DataFrame) -> Columns:
 
 def _empty_tables(spark: SparkSession, tables: Iterable[Table]) -> dict[str, SparkBag]:
     return {
-        table.qualified: SparkBag.of_rows(spark, _no_rows(table.columns, map(_storable, table.types)))
-        for table in dict.fromkeys(tables)
+        table.qualified: _empty_table(spark, table.columns, table.types) for table in dict.fromkeys(tables)
     }
 
 
-def _no_rows(names: Sequence[str], types: Iterable[str]) -> Rows:
-    return arrow_schema([*zip(names, types, strict=True), (COUNT, "bigint")]).empty_table()
+@lru_cache(maxsize=1024)
+def _empty_table(spark: SparkSession, names: tuple[str, ...], types: tuple[str, ...]) -> SparkBag:
+    """A table without rows. Each view asks for its tables several times, and each takes a while to make."""
+    columns = [*zip(names, map(_storable, types), strict=True), (COUNT, "bigint")]
+    return SparkBag.of_rows(spark, arrow_schema(columns).empty_table())
