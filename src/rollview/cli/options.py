@@ -24,6 +24,7 @@ class Options:
     """What was asked for on the command line."""
 
     algorithm: str
+    policy: str | None
     scenario: str
     network: str
     relations: int

@@ -16,10 +16,12 @@ from rollview.algebra.view import View
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.cli.compare import compare
 from rollview.cli.options import Options, campaign_for, effort_for
+from rollview.cli.policies import compare_policies
 from rollview.cli.tables import level_text, print_story, print_witness
 from rollview.planning import render
 from rollview.simulator.campaign import Campaign, Tally, run_campaign, seeded_run
 from rollview.simulator.checker import Verdict, check
+from rollview.simulator.ipda.policies import Policy
 from rollview.simulator.network import NETWORKS
 from rollview.simulator.schedule import Recorded, Schedule
 from rollview.simulator.shrink import Failing, shrink
@@ -40,6 +42,11 @@ def _choice(names: Iterable[object]) -> click.Choice[str]:
     type=_choice([*ALGORITHMS, "all"]),
     default="sweep",
     help="The algorithm to run; all: compare the levels and costs of all algorithms.",
+)
+@click.option(
+    "--policy",
+    type=_choice([*Policy, "all"]),
+    help="Instead: what a policy guarantees inside one database, and what writers wait for.",
 )
 @click.option(
     "--scenario",
@@ -91,9 +98,14 @@ def simulate(**given: Any) -> None:
     rollview simulate --network hostile --scenario global
     rollview simulate --algorithm conventional --relations 2 --transactions 2 --exhaustive
     rollview simulate --runs 1 --seed 42 --trace run.jsonl
+    rollview simulate --policy all --runs 200
     """
     options = Options(**given)
     console = Console(highlight=False, quiet=options.json)
+    if options.policy is not None:
+        policies = list(Policy) if options.policy == "all" else [Policy(options.policy)]
+        seeds = range(options.seed, options.seed + options.runs)
+        raise SystemExit(compare_policies(console, policies, seeds, options.json))
     if options.algorithm == "all":
         effort = effort_for(options, _DEFAULT_RUNS)
         raise SystemExit(compare(console, effort, options.jobs, options.write, options.json))

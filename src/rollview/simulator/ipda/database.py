@@ -17,6 +17,7 @@ from rollview.algebra.bag import MemoryBag, column_getter
 from rollview.algebra.evaluate import evaluate_blocks
 from rollview.algebra.expression import Row
 from rollview.algebra.history import Change
+from rollview.algebra.net_effect import in_order
 from rollview.algebra.valid_time import ValidTime, ended, of_refreshed
 from rollview.algebra.view import View
 from rollview.algorithms.beyer2000.ipda import lets_pass
@@ -130,6 +131,12 @@ class Database:
                 deltas.append((name, view.root.net_effect(reduce(MemoryBag.plus, lifted))))
         return tuple(deltas)
 
+    def lock(self, xid: str, items: Iterable[str]) -> None:
+        """Locks more items, such as rows of a stored view."""
+        for item in items:
+            self._items[item] = xid
+            self._open[xid].follows.update(self._released.get(item, ()))
+
     def acquire(self, xid: str, tables: Iterable[str], time: int) -> None:
         """A writer takes the IPDA lock of these tables."""
         for table in tables:
@@ -173,6 +180,22 @@ class Database:
                 written,
             ),
         )
+
+    def apply_at_once(self, xid: str, time: int) -> None:
+        """A transaction has changed stored views, too: they show it from its commit on."""
+        for view, own in self.fates[xid].written.items():
+            root = self.views[view].root
+            # Of one time there is one state, the last.
+            before = [each for each in self.refreshed if each.view == view and each.upto == time]
+            self.refreshed = [each for each in self.refreshed if each not in before]
+            records = reduce(MemoryBag.plus, (each.records for each in before), own)
+            self.apply(Apply(view, in_order(root, root.net_effect(own)), records, time))
+
+    def read_log(self, view: str, after: int, upto: int) -> MemoryBag:
+        """What the log tells of transactions that committed in a window: what they did to a view."""
+        own = [fate for fate in self.fates.values() if fate.committed and after < fate.committed_at <= upto]
+        bags = [fate.written[view] for fate in own if view in fate.written]
+        return reduce(MemoryBag.plus, bags, self._bag(view, []))
 
     def abort(self, xid: str) -> None:
         """Everything of the transaction is rolled back; all its locks go."""

@@ -30,12 +30,38 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
+class LockRows:
+    """The transaction locks rows of a stored view, to change them at its commit; it may have to wait."""
+
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CommitTransaction:
     """The transaction commits."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """Reads what transactions that committed at after < time ≤ upto did to a view, as their log tells."""
+
+    view: str
+    after: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """Computes a view from its base tables, as of all that was committed before now. Result: that time."""
+
+    view: str
+
+
 VERBS: Mapping[type, str] = {
     Update: "update",
+    LockRows: "lock rows",
+    ReadLog: "read",
+    Recompute: "recompute",
     Insert: "insert",
     AcquireWrite: "lock",
     ReadClock: "clock",
@@ -91,6 +117,12 @@ def describe(effect: Any, result: Any) -> str:
             return ", ".join(tables)
         case PassLock(_, upto) | Apply(upto=upto):
             return f"upto {upto}"
+        case LockRows(items):
+            return ", ".join(items)
+        case Recompute():
+            return f"as of {result}"
+        case ReadLog(_, after, upto):
+            return f"({after}, {upto}] → {result}"
         case ReadDelta(_, after, upto, _) | ReadCommitRecords(_, after, upto):
             return f"({after}, {'∞' if upto is None else upto}] → {result}"
     return ""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any
 
-from rollview.algebra.bag import MemoryBag
 from rollview.algebra.view import View
 from rollview.algorithms.beyer2000 import ipda
 from rollview.algorithms.beyer2000.ipda_effects import (
@@ -29,30 +28,56 @@ from rollview.algorithms.beyer2000.ipda_effects import (
 )
 from rollview.errors import CorruptView
 from rollview.simulator.ipda.database import NEVER_COMMITTED, Database
-from rollview.simulator.ipda.process import VERBS, CommitTransaction, Process, Update, describe
-from rollview.simulator.ipda.world import IpdaRun, IpdaWorld, UpdateTransaction
+from rollview.simulator.ipda.policies import Policy, refresh_steps, transaction_steps
+from rollview.simulator.ipda.process import (
+    VERBS,
+    CommitTransaction,
+    LockRows,
+    Process,
+    ReadLog,
+    Recompute,
+    Update,
+    describe,
+)
+from rollview.simulator.ipda.world import IpdaRun, IpdaWorld, Statement, UpdateTransaction, Waits
 from rollview.simulator.schedule import Action, Schedule, every_schedule
 
 
-def simulate_ipda(world: IpdaWorld, variant: ipda.Variant, schedule: Schedule, tell: bool = False) -> IpdaRun:
+def simulate_ipda(
+    world: IpdaWorld,
+    variant: ipda.Variant,
+    schedule: Schedule,
+    tell: bool = False,
+    policy: Policy = Policy.IPDA,
+) -> IpdaRun:
     """Runs a world to its end; then every view is refreshed once more, to a time after everything."""
-    run = _Simulation(world, variant, schedule, tell).run(None)
+    run = _Simulation(world, variant, schedule, tell, policy).run(None)
     assert run is not None
     return run
 
 
-def explore(world: IpdaWorld, variant: ipda.Variant) -> Iterator[IpdaRun]:
+def explore(world: IpdaWorld, variant: ipda.Variant, policy: Policy = Policy.IPDA) -> Iterator[IpdaRun]:
     """Runs of all schedules, as far as they differ: a state reached before is not run to its end again."""
     known: set[object] = set()
     for schedule in every_schedule():
-        run = _Simulation(world, variant, schedule, False).run(known)
+        run = _Simulation(world, variant, schedule, False, policy).run(known)
         if run is not None:
             yield run
 
 
 class _Simulation:
-    def __init__(self, world: IpdaWorld, variant: ipda.Variant, schedule: Schedule, tell: bool) -> None:
+    def __init__(
+        self,
+        world: IpdaWorld,
+        variant: ipda.Variant,
+        schedule: Schedule,
+        tell: bool,
+        policy: Policy = Policy.IPDA,
+    ) -> None:
         self._world = world
+        self._policy = policy
+        self._waits = Waits()
+        self._waited: set[tuple[str, int]] = set()
         self._variant = variant
         self._schedule = schedule
         self._story: list[str] | None = [] if tell else None
@@ -95,6 +120,7 @@ class _Simulation:
             stopped,
             choices,
             tuple(self._story or ()),
+            self._waits,
         )
 
     @property
@@ -102,18 +128,12 @@ class _Simulation:
         return self._transactions + self._appliers
 
     def _transaction(self, transaction: UpdateTransaction) -> Generator[Any, Any, None]:
-        touched: list[str] = []
-        for statement in transaction.statements:
-            deltas: tuple[tuple[str, MemoryBag], ...] = yield Update(statement)
-            touched += [view for view, _ in deltas]
-            yield from ipda.store_view_delta(self._variant, deltas)
-        yield from ipda.record_commit(self._variant, touched)
-        yield CommitTransaction()
+        yield from transaction_steps(self._policy, self._variant, transaction, self._world.views)
 
     def _refreshes(self, view: View) -> Generator[Any, Any, None]:
         for name, upto in self._world.refreshes:
             if name == view.name:
-                yield from ipda.apply(self._variant, view, upto)
+                yield from refresh_steps(self._policy, self._variant, view, upto)
 
     def _actions(self) -> list[Action]:
         """All that could happen next, from calm to hostile."""
@@ -122,6 +142,8 @@ class _Simulation:
             self._settle(process)
             if process.effect is not None and self._can_go_on(process):
                 actions.append((VERBS[type(process.effect)], process.name, 0))
+            else:
+                self._count_wait(process)
         if self._tick + 1 < len(self._world.times):
             actions.append(("tick", "", 0))
         for process in self._transactions:
@@ -132,6 +154,16 @@ class _Simulation:
             elif self._is_deadlocked(process):
                 actions.append(("deadlock", process.name, 0))
         return actions
+
+    def _count_wait(self, process: Process) -> None:
+        """A transaction that must wait for another one does so once for each effect."""
+        items, moment = _items(process.effect), (process.name, len(process.told))
+        if items and moment not in self._waited and self._database.holders(process.name, items):
+            self._waited.add(moment)
+            if isinstance(process.effect, LockRows):
+                self._waits.view_rows += 1
+            else:
+                self._waits.base_rows += 1
 
     def _settle(self, process: Process) -> None:
         """Steps whose moment does not matter are not worth a choice."""
@@ -158,6 +190,8 @@ class _Simulation:
             case Update(statement):
                 may_begin = process.told or all(self._has_ended(name, True) for name in self._after(process))
                 return bool(may_begin) and not self._database.holders(process.name, statement.items)
+            case LockRows(items):
+                return not self._database.holders(process.name, items)
             case PassLock(table, upto):
                 return self._database.lets_pass(table, upto)
             case ReadDelta() | ReadCommitRecords() as read:
@@ -172,11 +206,10 @@ class _Simulation:
         reached: set[str] = set()
         waiting = [process]
         while waiting:
-            effect = (each := waiting.pop()).effect
-            if isinstance(effect, Update):
-                holders = self._database.holders(each.name, effect.statement.items) - reached
-                reached |= holders
-                waiting += [by_name[name] for name in holders]
+            each = waiting.pop()
+            holders = self._database.holders(each.name, _items(each.effect)) - reached
+            reached |= holders
+            waiting += [by_name[name] for name in holders]
         return process.name in reached
 
     def _perform(self, action: Action) -> None:
@@ -203,7 +236,9 @@ class _Simulation:
             case Update(statement):
                 # What it follows, and when it got its locks, is part of what tells two runs apart.
                 process.told.append((self._now, tuple(sorted(database.fates))))
-                return database.update(xid, statement.items, statement.changes)
+                return self._update(xid, statement)
+            case LockRows(items):
+                return database.lock(xid, items)
             case ReadClock():
                 return self._clock_at(process.node)
             case AcquireWrite(tables):
@@ -218,13 +253,36 @@ class _Simulation:
                 return database.insert_commit_record(xid, table, timestamp)
             case CommitTransaction():
                 process.told.append(self._now)
-                return database.commit(xid, process.commit_time)
+                return self._commit(process)
+        return self._serve_refresh(effect)
+
+    def _update(self, xid: str, statement: Statement) -> Any:
+        deltas = self._database.update(xid, statement.items, statement.changes)
+        if self._policy is not Policy.IPDA:
+            # What the log tells, or what is changed at the commit.
+            for view, rows in deltas:
+                self._database.insert(xid, view, rows, None)
+        return deltas
+
+    def _commit(self, process: Process) -> None:
+        is_ipda = self._policy is Policy.IPDA
+        self._database.commit(process.name, process.commit_time if is_ipda else self._now)
+        if self._policy is Policy.IMMEDIATE:
+            self._database.apply_at_once(process.name, self._now)
+
+    def _serve_refresh(self, effect: Any) -> Any:
+        database = self._database
+        match effect:
             case ReadDelta():
                 return database.read_delta(effect)
             case ReadCommitRecords():
                 return database.read_commit_records(effect)
             case RecordsOf(view, xids):
                 return database.records_of(view, xids)
+            case ReadLog(view, after, upto):
+                return database.read_log(view, after, upto)
+            case Recompute():
+                return self._now - 1
             case Apply():
                 return database.apply(effect)
         return None
@@ -240,7 +298,8 @@ class _Simulation:
         self._now = last + 1
         self._tell(f"the clock shows {self._now}")
         self._appliers = [
-            Process(view.name, 0, ipda.apply(self._variant, view, last)) for view in self._world.views
+            Process(view.name, 0, refresh_steps(self._policy, self._variant, view, last))
+            for view in self._world.views
         ]
         self._transactions = []
         while actions := [action for action in self._actions() if action[0] != "tick"]:
@@ -249,3 +308,10 @@ class _Simulation:
     def _tell(self, line: str) -> None:
         if self._story is not None:
             self._story.append(line)
+
+
+def _items(effect: Any) -> tuple[str, ...]:
+    """What a transaction wants to lock."""
+    if isinstance(effect, LockRows):
+        return effect.items
+    return effect.statement.items if isinstance(effect, Update) else ()

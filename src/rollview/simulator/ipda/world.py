@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rollview.algebra.bag import MemoryBag
 from rollview.algebra.expression import Row
@@ -52,6 +52,14 @@ class IpdaWorld:
     offsets: tuple[int, ...] = (0,)
 
 
+@dataclass
+class Waits:
+    """How often a transaction had to wait for another one: for base rows, and for rows of a stored view."""
+
+    base_rows: int = 0
+    view_rows: int = 0
+
+
 @dataclass(frozen=True)
 class IpdaRun:
     """A finished run: what became of every transaction, and every state that a view was rolled to.
@@ -67,3 +75,4 @@ class IpdaRun:
     stopped: str
     choices: tuple[int, ...]
     story: tuple[str, ...]
+    waits: Waits = field(default_factory=Waits)

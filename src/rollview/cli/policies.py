@@ -1,0 +1,95 @@
+"""`rollview simulate --policy`: what each of beyer2000's policies guarantees, and what writers wait for."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from rollview.algorithms.beyer2000.ipda import VARIANTS
+from rollview.cli.tables import print_story
+from rollview.simulator.ipda.checker import Property, check_ipda
+from rollview.simulator.ipda.generate import random_world
+from rollview.simulator.ipda.policies import Policy
+from rollview.simulator.ipda.simulation import simulate_ipda
+from rollview.simulator.ipda.world import IpdaRun, Waits
+from rollview.simulator.schedule import Seeded
+
+_SHIPPED = VARIANTS["algorithm 2 with the commit table, coarse lock"]
+
+
+@dataclass
+class _Tally:
+    """What came out of the runs of one policy; a property that was missed has the first seed that does."""
+
+    policy: Policy
+    committed: int = 0
+    aborted: int = 0
+    waits: Waits = field(default_factory=Waits)
+    missed: dict[Property, tuple[int, str]] = field(default_factory=dict)
+
+    def add(self, seed: int, run: IpdaRun) -> None:
+        """Counts a run."""
+        committed = sum(fate.committed for fate in run.fates.values())
+        self.committed += committed
+        self.aborted += len(run.fates) - committed
+        self.waits.base_rows += run.waits.base_rows
+        self.waits.view_rows += run.waits.view_rows
+        for missed, reason in check_ipda(run).items():
+            self.missed.setdefault(missed, (seed, reason))
+
+
+def compare_policies(console: Console, policies: Sequence[Policy], seeds: range, as_json: bool) -> int:
+    """Runs random worlds under policies and says what came out; the exit code."""
+    tallies = []
+    for policy in policies:
+        tally = _Tally(policy)
+        for seed in seeds:
+            tally.add(seed, _run(policy, seed))
+        tallies.append(tally)
+    if as_json:
+        click.echo(json.dumps([_result(tally, len(seeds)) for tally in tallies]))
+    else:
+        _print(console, tallies, seeds)
+    return 1 if any(tally.missed for tally in tallies) else 0
+
+
+def _run(policy: Policy, seed: int, tell: bool = False) -> IpdaRun:
+    generator = random.Random(seed)
+    return simulate_ipda(random_world(generator), _SHIPPED, Seeded(generator), tell, policy)
+
+
+def _result(tally: _Tally, runs: int) -> dict[str, object]:
+    return {
+        "policy": tally.policy.value,
+        "runs": runs,
+        "committed": tally.committed,
+        "aborted": tally.aborted,
+        "waits_for_base_rows": tally.waits.base_rows,
+        "waits_for_view_rows": tally.waits.view_rows,
+        "missed": {str(each): {"seed": seed, "reason": why} for each, (seed, why) in tally.missed.items()},
+    }
+
+
+def _print(console: Console, tallies: Sequence[_Tally], seeds: range) -> None:
+    console.print(f"{len(seeds):,} random worlds, with random schedules\n", style="bold")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("policy", style="bold")
+    for name in ("committed", "aborted", "waits for base rows", "for rows of a view"):
+        table.add_column(name, justify="right")
+    table.add_column("properties of §3")
+    for tally in tallies:
+        numbers = (tally.committed, tally.aborted, tally.waits.base_rows, tally.waits.view_rows)
+        held = "all held" if not tally.missed else f"missed: {', '.join(map(str, tally.missed))}"
+        table.add_row(tally.policy.value, *(f"{each:,}" for each in numbers), held)
+    console.print(table)
+    for tally in tallies:
+        for missed, (seed, reason) in tally.missed.items():
+            console.print(f"\n{tally.policy.value}, {missed}, seed {seed}: {reason}\n", markup=False)
+            print_story(console, _run(tally.policy, seed, tell=True).story)
