@@ -28,7 +28,6 @@ TEXTS = [
 UNUSED = {
     "rollview.algebra.history.seen_of": "the inverse of Seen, by which laws and fakes state what was visible",
     "rollview.operators.registry.added": "how an operator from outside is added",
-    "rollview.simulator.ipda.simulation.simulate_ipda": "one run by a given schedule: replays a witness",
 }
 
 
