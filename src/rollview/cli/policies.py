@@ -1,4 +1,4 @@
-"""`rollview simulate --policy all`: what each of beyer2000's policies guarantees, and what writers wait for."""
+"""`rollview simulate --policy all`: what each policy of beyer2000 guarantees, and what writers wait for."""
 
 from __future__ import annotations
 
