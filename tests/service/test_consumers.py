@@ -150,7 +150,9 @@ def test_a_consumer_that_is_killed_misses_nothing(shop: Shop, spark: SparkSessio
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
             assert project.consumers()[0].csn > before, kill
-        done = CliRunner().invoke(main, [*command[3:6], "pipe", "--json", "--project", str(shop.folder)])
+        done = CliRunner().invoke(
+            main, [*command[3:6], "pipe", "--json", "--project", str(shop.folder)], obj=spark
+        )
         assert done.exit_code == 0, done.output
         shop.match(project)
         lines = written.read_text().splitlines() + done.stdout.splitlines()

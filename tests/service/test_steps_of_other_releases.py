@@ -81,6 +81,8 @@ class Releases:
         names = [name for (name,) in self.sql("SELECT name FROM sqlite_master WHERE type = 'table'")]
         found = {name: self.sql(f"SELECT * FROM {name}") for name in names if name != "lease"}
         found["catalog"] = self.sql("SELECT identity, last_step, watched_until FROM catalog")
+        # Not when somebody looked last.
+        found["site"] = self.sql("SELECT name, source, version, log_position, captured_at, merged FROM site")
         logs = sorted((self.shop.folder / "lake").rglob("_delta_log/*.json"))
         return found | {"lake": [(str(file),) for file in logs]}
 
