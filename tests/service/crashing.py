@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rollview.catalog import Catalog
+from rollview.catalog.global_transactions import GlobalTransactions
 from rollview.lake import LakeTable
 from rollview.service.lake_tables import LakeTables
 from rollview.sources.sqlite import SQLiteSource
@@ -29,7 +30,7 @@ OPERATIONS: tuple[tuple[type, str], ...] = (
     (Catalog, "abandon"),
     (Catalog, "abandon_pending"),
     (Catalog, "prune_history"),
-    (Catalog, "wait_for"),
+    (GlobalTransactions, "wait_for"),
     (LakeTable, "create_if_missing"),
     (LakeTable, "_commit"),
     (LakeTable, "restore"),
