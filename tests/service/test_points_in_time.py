@@ -61,7 +61,7 @@ def _iso(seconds: float) -> str:
         ("-1h30m", 2),
         ("-2.5h", 1),
         ("-0s", 3),
-        (_iso(NOW - 3600.0 * 2.5), 1),
+        pytest.param(_iso(NOW - 3600.0 * 2.5), 1, id="an ISO time"),
         ("x:10", 1),
         ("x: 29", 2),
         ("x:31", 3),
@@ -80,7 +80,7 @@ def test_what_is_meant(points: PointsInTime, text: str | int, csn: int) -> None:
         ("yesterday", "is not a valid point in time"),
         ("z:10", "is not a valid point in time"),
         ("y:10", "a source of type silent has no positions"),
-        (_iso(NOW + 3600.0), "has not come yet"),
+        pytest.param(_iso(NOW + 3600.0), "has not come yet", id="in an hour"),
         ("-9000d", "is before the project was set up"),
     ],
 )

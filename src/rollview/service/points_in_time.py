@@ -73,7 +73,7 @@ class PointsInTime:
         csn = self.catalog.csn_at(seconds)
         if not csn and seconds < self.catalog.created_at():
             message = f"`{text}` is before the project was set up: nothing is known of that time"
-            raise PointError(message, subject=text, hint="possible: csn:0, the first load, and what came after it")
+            raise PointError(message, subject=text, hint="possible: csn:0, the first load, and later")
         return csn
 
 
