@@ -38,7 +38,7 @@ VALUES = {
     "source": SOURCE,
     "self.source": SOURCE,
     "verdict.view": VIEW,
-    "' '.join(views)": f"{VIEW} sales_by_state",
+    "' '.join(map(quote, views))": f"{VIEW} sales_by_state",
     "close[0]": "status",
 }
 """What stands in the places of a hint that are filled in when it is printed."""

@@ -110,8 +110,8 @@ def read_sites(connection: Connection) -> dict[str, Site]:
 def note_looked(connection: Connection, sites: Sequence[str], moment: float) -> None:
     """All that these sites had committed at a moment is captured."""
     own = schema.site
-    earlier = update(own).where(own.c.name.in_(sites), own.c.looked_at < moment)
-    connection.execute(earlier.values(looked_at=moment))
+    # Also if it is earlier than the last one: a clock may have been wrong, and put right.
+    connection.execute(update(own).where(own.c.name.in_(sites)).values(looked_at=moment))
 
 
 def read_site(connection: Connection, name: str) -> Site:

@@ -124,10 +124,13 @@ class QueryDriver:
         missed = catalog.commit_time(end) if end is not None else None
         tables = catalog.tables()
         sites = {tables[name].site for name in self.planner.base_tables(plan) if name in tables}
-        looked = [each.looked_at for name, each in catalog.sites().items() if name in sites]
-        return max(
-            0.0, time.time() - min([*looked, *([] if missed is None else [missed])], default=time.time())
-        )
+        now = time.time()
+        # A time that has not come is that of a clock that was wrong: nothing is known.
+        known = [each.looked_at for name, each in catalog.sites().items() if name in sites]
+        looked = [each if each <= now else 0.0 for each in known]
+        if missed is not None:
+            looked.append(missed)
+        return max(0.0, now - min(looked, default=now))
 
     def _freshen(self, plan: QueryPlan) -> None:
         """Brings what the query reads, and no more, to what is committed now."""

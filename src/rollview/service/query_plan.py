@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from shlex import quote
 
 from rollview.algebra.relation import Table
 from rollview.algebra.valid_time import Readable, ValidTime, times_in_common, valid_together
@@ -166,7 +167,7 @@ class QueryPlanner:
         return PointError(
             f"there is no csn at which all of them can be read: {why}",
             subject=latest,
-            hint=f"`rollview refresh {' '.join(views)}` brings the views to the same csn",
+            hint=f"`rollview refresh {' '.join(map(quote, views))}` brings the views to the same csn",
         )
 
     def _refusal_at(

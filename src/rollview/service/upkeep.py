@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rollview.algebra.net_effect import condensed_around
-from rollview.errors import InputError
+from rollview.errors import InputError, RollviewError
 from rollview.events import Events, Maintained
 from rollview.service.condense import CondenseDriver
 from rollview.service.definitions import is_full
+from rollview.service.faults import concerns_all
 from rollview.service.maintenance import MaintainDriver
 from rollview.service.new_columns import ColumnWatch
 from rollview.service.schedules import Condensing, condensing_of
@@ -27,18 +28,32 @@ class Upkeep:
     def run(self) -> dict[str, int]:
         """Does what is due; returns what was done, by table."""
         self.columns.look()
-        done = self.condense_old()
-        return done | self.maintain.run()
+        done, failed = self._condense_old()
+        done |= self.maintain.run()
+        if failed:
+            raise failed[0]
+        return done
 
-    def condense_old(self) -> dict[str, int]:
-        """Condenses what views say is old; returns the rows saved, by table."""
+    def _condense_old(self) -> tuple[dict[str, int], list[RollviewError]]:
+        """Condenses what views say is old: the rows saved, by table, and what failed.
+
+        What fails for one view keeps nothing else from being looked after.
+        """
         done: dict[str, int] = {}
+        failed: list[RollviewError] = []
         for name, view in self.condense.views.all().items():
             condensing = None if is_full(view) else condensing_of(view)
-            if condensing is not None and (saved := self._condense(name, condensing)):
+            try:
+                saved = 0 if condensing is None else self._condense(name, condensing)
+            except RollviewError as error:
+                if concerns_all(error):
+                    raise
+                failed.append(error)
+                continue
+            if saved:
                 done[f"deltas/{name}: rows condensed"] = saved
                 self.events.emit(Maintained(f"deltas/{name}", "rows condensed", saved))
-        return done
+        return done, failed
 
     def _condense(self, name: str, condensing: Condensing) -> int:
         catalog = self.condense.catalog

@@ -51,8 +51,8 @@ class ReadLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Recompute:
-    """Computes a view from its base tables, as of all that was committed before now. Result: that time."""
+class PresentTime:
+    """Asks for the last time that is over: base tables can be read as of then. Result: that time."""
 
     view: str
 
@@ -61,7 +61,7 @@ VERBS: Mapping[type, str] = {
     Update: "update",
     LockRows: "lock rows",
     ReadLog: "read",
-    Recompute: "recompute",
+    PresentTime: "present",
     Insert: "insert",
     AcquireWrite: "lock",
     ReadClock: "clock",
@@ -119,7 +119,7 @@ def describe(effect: Any, result: Any) -> str:
             return f"upto {upto}"
         case LockRows(items):
             return ", ".join(items)
-        case Recompute():
+        case PresentTime():
             return f"as of {result}"
         case ReadLog(_, after, upto):
             return f"({after}, {upto}] → {result}"

@@ -33,9 +33,9 @@ from rollview.simulator.ipda.process import (
     VERBS,
     CommitTransaction,
     LockRows,
+    PresentTime,
     Process,
     ReadLog,
-    Recompute,
     Update,
     describe,
 )
@@ -281,7 +281,7 @@ class _Simulation:
                 return database.records_of(view, xids)
             case ReadLog(view, after, upto):
                 return database.read_log(view, after, upto)
-            case Recompute():
+            case PresentTime():
                 return self._now - 1
             case Apply():
                 return database.apply(effect)
