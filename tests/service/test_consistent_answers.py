@@ -112,3 +112,25 @@ def test_views_refreshed_together_show_one_csn(
         for view in project.status().views:
             assert view.materialized == csn, view.name
             assert shown(project, view.name) == shop.expected(project, view.name, csn), view.name
+
+
+def test_an_answer_that_would_be_too_old_refreshes_what_it_reads(shop: Shop, spark: SparkSession) -> None:
+    """Recomputed views, too, and no other ones; base tables alone are captured, and move no view."""
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        _changed(shop)
+        count = "SELECT sum(amount) AS total FROM shop.sales"
+        before = {each.name: each.materialized for each in project.status().views}
+        project.query(count, max_staleness=0.0, rewrite=False)
+        assert {each.name: each.materialized for each in project.status().views} == before
+        answer = project.query("SELECT * FROM one", max_staleness=0.0)
+        last = project.status().last_csn
+        moved = {each.name: each.materialized for each in project.status().views}
+        assert moved == before | {"one": last} and answer.csn == last > before["one"]
+        rows = sorted(map(tuple, answer.rows.collect()), key=repr)
+        assert rows == sorted(shop.expected(project, "one", last), key=repr)
+        # Old enough for whoever does not mind.
+        _changed(shop)
+        project.capture()
+        assert project.query("SELECT * FROM one", max_staleness=3600.0).csn == last
+        assert project.query("SELECT * FROM one", max_staleness=0.0).csn == last + 1
