@@ -39,7 +39,7 @@ def test_the_policy_has_two_names_and_one_meaning() -> None:
     assert policy_of(_view(policy="snapshot")) == "snapshot"
     with pytest.raises(UnsupportedError) as caught:
         _view(policy="immediate")
-    assert caught.value.hint == "available: snapshot, deferred (dpda)"
+    assert caught.value.hint == "available: snapshot, deferred (dpda), ipda"
 
 
 def test_incremental_allows_nothing_that_is_recomputed() -> None:

@@ -6,7 +6,7 @@ but conditions are tested as soon as their columns are there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from rollview.algebra.bag import MemoryBag
@@ -36,18 +36,23 @@ def evaluate_blocks(root: Node, state: State) -> Iterator[MemoryBag]:
     return (_evaluate_block(block, state) for block in root.blocks)
 
 
-def _evaluate_block(block: Block, state: State) -> MemoryBag:
-    counts: dict[Row, int] = {}
-    stages, outputs = _stages(block)
+def joined(block: Block, relations: Sequence[Mapping[Row, int]]) -> list[tuple[Row, int]]:
+    """The combinations of rows, one of each relation, that meet all conditions; with all their columns."""
     rows: list[tuple[Row, int]] = [((), 1)]
-    for table, holds in stages:
+    for (_, holds), there in zip(_stages(block)[0], relations, strict=True):
         rows = [
             (candidate, count * more)
             for row, count in rows
-            for added, more in state[table].items()
+            for added, more in there.items()
             if holds(candidate := row + added) is True
         ]
-    for row, count in rows:
+    return rows
+
+
+def _evaluate_block(block: Block, state: State) -> MemoryBag:
+    counts: dict[Row, int] = {}
+    stages, outputs = _stages(block)
+    for row, count in joined(block, [state[table] for table, _ in stages]):
         projected = tuple([output(row) for output in outputs])
         counts[projected] = counts.get(projected, 0) + count
     return MemoryBag(block.output_columns, {row: count for row, count in counts.items() if count})

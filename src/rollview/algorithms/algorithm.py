@@ -29,3 +29,10 @@ class Algorithm:
     sequenced: bool
     single_source: bool = False
     networks: tuple[str, ...] = ("fifo",)
+    keeps_control: bool = False
+    """Whether it must know more than its positions to go on."""
+
+    def continues(self, other: Algorithm) -> bool:
+        """Whether it can go on from where another one has come."""
+        is_plain = not self.keeps_control and not other.keeps_control
+        return self == other or (is_plain and self.sequenced and self.positions is other.positions)

@@ -7,7 +7,7 @@ that ships. Algorithms hold no clock, no randomness and no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -65,6 +65,55 @@ class Changes:
     table: str
     after: int
     upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDelta:
+    """Reads what writers made of a block's delta themselves, for after < csn ≤ upto.
+
+    Result: a `MadeDelta`; None if nothing is known of any.
+    """
+
+    view: str
+    block: int
+    after: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class MadeDelta(Generic[B]):
+    """The delta of a block as the writers' own transactions computed it (beyer2000 §1.1).
+
+    `rows` has the columns that the block reads of its relations, as it names them, with `_csn`, the position
+    of the relation that changed as `_relation`, and as `_sign` how often the row counts. `statements` are
+    those of which all changed rows were joined. `changed` has, by table of the block, the csn at which it
+    changed, as far back as a statement may not have seen one.
+    """
+
+    rows: B
+    statements: tuple[Statement, ...]
+    changed: Mapping[str, frozenset[int]]
+
+
+class Statement(NamedTuple):
+    """One statement of a writer that changed a table, and made its part of the delta.
+
+    `unseen` are the transactions before its own, in csn, that it did not see in the other relations; its own
+    is among them where the same statement changed something else, so that either may have seen the other's
+    rows.
+    """
+
+    csn: int
+    table: str
+    unseen: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Values(Generic[B]):
+    """The values of some columns of a bag. Result: a set of tuples."""
+
+    rows: B
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +273,8 @@ Effect = (
     | Publish[Any]
     | Recall
     | SendAgain
+    | SourceDelta
+    | Values[Any]
     | Receive
     | Pause
     | Stored

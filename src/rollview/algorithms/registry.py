@@ -10,6 +10,7 @@ from rollview.algebra.view import View
 from rollview.algorithms import sweep
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.baselines import agrawal_sweep, conventional, eca, eca_key, nested_sweep
+from rollview.algorithms.beyer2000 import source_propagation
 from rollview.algorithms.effects import ForwardQuery
 from rollview.algorithms.salem2000 import compute_delta, propagate, rolling, synchronous
 from rollview.algorithms.sze2000 import version_numbers
@@ -49,6 +50,7 @@ _SEQUENCED = [
         _serves_all,
         sequenced=True,
         networks=EVERY_NETWORK,
+        keeps_control=name == "rolling",
     )
     for name, processes, positions in (
         ("sweep", sweep.processes, sweep.forward_queries),
@@ -57,6 +59,7 @@ _SEQUENCED = [
         ("compute-delta", compute_delta.processes, compute_delta.positions),
         ("propagate", propagate.processes, compute_delta.positions),
         ("rolling", rolling.processes, sweep.forward_queries),
+        ("ipda", source_propagation.processes, sweep.forward_queries),
     )
 ]
 
@@ -67,6 +70,7 @@ _AS_PRINTED = Algorithm(
     _claims(NONE, NONE, NONE),
     _serves_all,
     sequenced=True,
+    keeps_control=True,
 )
 """salem2000 Figure 10 to the letter, which Theorem 4.3 says is complete: a witness that it is not."""
 

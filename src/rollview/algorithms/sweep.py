@@ -20,7 +20,7 @@ no compensation queries, no query lists, and forward queries of different relati
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -66,11 +66,15 @@ def forward_queries(view: View) -> Iterator[ForwardQuery]:
 
 @dataclass(frozen=True)
 class Forward:
-    """One forward query: the changes of relation `start` in an interval, to be joined with all others."""
+    """One forward query: the changes of relation `start` in an interval, to be joined with all others.
+
+    With `only`, those of these transactions.
+    """
 
     block: Block
     start: int
     interval: Interval
+    only: frozenset[int] | None = None
 
 
 def propagate(view: View, query: ForwardQuery) -> Process:
@@ -86,6 +90,8 @@ def evaluate_forward(query: Forward) -> Steps:
     """What the changes did to the block, with the csn of each."""
     block, interval = query.block, query.interval
     rows = yield from local_changes(block, query.start, interval.after, interval.upto)
+    if query.only is not None:
+        rows = rows.select(committed_by(query.only))
     rows = rows.materialized()
     if not rows.is_empty():
         yield Execute()
@@ -102,6 +108,11 @@ def evaluate_forward(query: Forward) -> Steps:
         # The path may have ended early, so the columns of the relations not reached are not there.
         return rows.project((*((name, Literal(None)) for name in block.output_columns), (CSN, Column(CSN))))
     return rows.project((*block.projection, (CSN, Column(CSN))))
+
+
+def committed_by(transactions: Iterable[int]) -> Expression:
+    """The condition that a row is of one of these transactions."""
+    return call("IN", Column(CSN), *(Literal(csn) for csn in sorted(transactions)))
 
 
 def local_changes(block: Block, position: int, after: int, upto: int) -> Steps:

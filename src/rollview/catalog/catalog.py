@@ -15,6 +15,7 @@ from rollview.algebra.net_effect import Range
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import captured, faults, history, schema, steps, truncations, views
+from rollview.catalog.commits import Commits
 from rollview.catalog.consumers import Consumers
 from rollview.catalog.database import Database
 from rollview.catalog.global_transactions import GlobalTransactions
@@ -292,6 +293,11 @@ class Catalog:
         """All that these sites had committed at a moment is captured."""
         with self._database.writing() as connection:
             captured.note_looked(connection, sites, moment)
+
+    @property
+    def commits(self) -> Commits:
+        """The history, transaction by transaction."""
+        return Commits(self._database)
 
     @property
     def consumers(self) -> Consumers:

@@ -28,7 +28,7 @@ from rollview.service.text_files import read_text
 SERVED = ("sweep", "rolling", "compute-delta", "propagate", "equation-1", "equation-2")
 """The algorithms that the drivers run on Spark; the others run in the simulator so far."""
 
-POLICIES = ("snapshot", "deferred")
+POLICIES = ("snapshot", "deferred", "ipda")
 DEFAULT_POLICY = "deferred"
 _LONGEST_NAME = 100
 _NAME = pattern(r"\bMATERIALIZED\s+VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?(?:`([^`]+)`|(\w+))", IGNORECASE)
@@ -181,6 +181,8 @@ def is_full(view: View) -> bool:
 
 def algorithm_of(view: View) -> Algorithm:
     """The algorithm that maintains the view: the named one, or the sweep, which reaches every level."""
+    if policy_of(view) == "ipda":
+        return ALGORITHMS["ipda"]
     name = view.properties.get("rollview.algorithm", "sweep")
     algorithm = ALGORITHMS.get(name)
     if algorithm is None:
@@ -200,7 +202,13 @@ def _check_properties(view: View) -> None:
     policy = policy_of(view)
     if policy not in POLICIES:
         message = f"the policy `{policy}` is not available"
-        raise UnsupportedError(message, subject=policy, hint="available: snapshot, deferred (dpda)")
+        raise UnsupportedError(message, subject=policy, hint="available: snapshot, deferred (dpda), ipda")
+    if policy == "ipda" and "rollview.algorithm" in view.properties:
+        message = "rollview.algorithm has no place beside the policy ipda: writers make the delta"
+        raise InputError(message, subject=view.name, hint="leave one of both out")
+    if policy == "ipda" and view.properties.get("rollview.refresh") == "full":
+        message = "rollview.refresh is full, but the policy ipda keeps a delta"
+        raise InputError(message, subject=view.name, hint="leave one of both out")
     consistency = consistency_of(view)
     if consistency not in CONSISTENCY:
         message = f"rollview.consistency is `{consistency}`"

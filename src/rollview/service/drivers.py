@@ -33,6 +33,7 @@ from rollview.service.run import Round, RunDriver
 from rollview.service.setup import SetupDriver
 from rollview.service.site_reader import SiteReader
 from rollview.service.snapshot import SnapshotReader
+from rollview.service.source_deltas import SourceDeltas
 from rollview.service.stored_view import StoredViews
 from rollview.service.upkeep import Upkeep
 from rollview.service.valid_times import ValidTimes
@@ -91,7 +92,8 @@ class Drivers:
         catalog, tables, session = parts.catalog, parts.tables, parts.session
         relations = Relations(catalog, tables, self.stored, self._site_reader, session)
         sizing = IntervalSizing(catalog, relations, parts.project.step_seconds)
-        processes = Processes(catalog, relations, self._snapshots, session)
+        deltas = SourceDeltas(catalog, tables, parts.sites, session)
+        processes = Processes(catalog, relations, self._snapshots, deltas, session)
         choice = RefreshChoice(catalog, tables, parts.views, sizing)
         return PropagateDriver(catalog, tables, parts.views, choice, processes, self.faults)
 

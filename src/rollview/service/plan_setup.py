@@ -5,14 +5,14 @@ Nothing is changed. The sources are asked, all of them, so that a refusal comes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 from rollview.algebra.derivation import derive
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View, is_stage, owner
-from rollview.errors import NeedsAdministrator, RollviewError
-from rollview.service.definitions import is_full, notices
+from rollview.errors import NeedsAdministrator, RollviewError, UnsupportedError
+from rollview.service.definitions import is_full, notices, policy_of
 from rollview.service.drop import readers_of
 from rollview.service.mistakes import Mistakes
 from rollview.service.recorded import Recorded
@@ -31,7 +31,9 @@ from rollview.service.setup_plan import (
     SetupPlan,
     StopCapture,
 )
+from rollview.service.source_deltas import captured_tables, definitions_of, delta_tables, obstacle_of
 from rollview.service.used_columns import to_capture
+from rollview.sources.deltas import MakesDeltas
 from rollview.sources.source import SetupResult, Source
 
 _NEW, _EDITED = "first load", "the definition changed"
@@ -42,14 +44,6 @@ def plan_setup(
 ) -> SetupPlan:
     """The plan; refuses what cannot be done."""
     return _Planning(views, reloading, recorded, sources).plan()
-
-
-def tables_by_source(views: Iterable[View]) -> dict[str, list[Table]]:
-    """The base tables of views, each once, by source."""
-    found: dict[str, dict[str, Table]] = {}
-    for table in (table for view in views for table in view.tables if table.source):
-        found.setdefault(table.source, {})[table.qualified] = table
-    return {name: list(tables.values()) for name, tables in found.items()}
 
 
 def needs_administrator(source: str, statements: tuple[str, ...]) -> NeedsAdministrator:
@@ -114,9 +108,12 @@ class _Planning:
 
     def _prepared(self) -> list[Action]:
         """Capture of every table that a view reads, and of those that are captured until now."""
-        present = tables_by_source(self.recorded.views.values())
+        present = self._captured(self.recorded.views)
         refusals, prepared = Mistakes(), list[Action]()
-        for name, own in tables_by_source(self.views.values()).items():
+        for view in self.views.values():
+            with refusals.noted(view.name):
+                self._check_deltas(view)
+        for name, own in self._captured(self.views).items():
             with refusals.noted(kind=RollviewError):
                 wanted = self._with_captured(self.sources[name], own, present.get(name, ()))
                 checked = self._checked(self.sources[name], wanted)
@@ -124,6 +121,15 @@ class _Planning:
                 prepared.append(PrepareSource(name, tuple(t.qualified for t in wanted), checked.done))
         refusals.check()
         return prepared
+
+    def _captured(self, views: Mapping[str, View]) -> dict[str, list[Table]]:
+        return captured_tables(list(views.values()), self.sources)
+
+    def _check_deltas(self, view: View) -> None:
+        """Refuses a view whose delta writers cannot make."""
+        if policy_of(view) == "ipda" and (reason := obstacle_of(view, self.sources)):
+            message = f"view {view.name} cannot have the policy ipda: {reason}"
+            raise UnsupportedError(message, subject=view.name, hint="give it the policy deferred")
 
     def _given_up(self) -> Iterator[Action]:
         for step in self.recorded.unreadable:
@@ -141,16 +147,32 @@ class _Planning:
         for view in (*self.views.values(), *self.recorded.views.values()):
             for table in view.tables:
                 used.setdefault(table.qualified, set()).update(table.columns)
+        made = delta_tables([*self.views.values(), *self.recorded.views.values()], self.sources)
+        for table in made.get(source.name, ()):
+            there[table.qualified], used[table.qualified] = table, set(table.columns)
         names = dict.fromkeys(table.qualified for table in (*own, *present))
         found = {name: there[name].only(used[name]) for name in names if name in there}
         self.present |= found
         return list(found.values())
 
     def _checked(self, source: Source, tables: Sequence[Table]) -> SetupResult:
+        made = SetupResult()
+        if isinstance(source, MakesDeltas):
+            # What is not there yet is ours, and needs nobody's leave to be captured.
+            coming = {table.qualified for table in self._coming(source)}
+            tables = [table for table in tables if table.qualified not in coming]
+            made = source.check_deltas(definitions_of(self.views.values(), self.sources).get(source.name, ()))
         checked = source.check(tables)
-        if checked.needed:
-            raise needs_administrator(source.name, checked.needed)
-        return checked
+        if needed := (*checked.needed, *made.needed):
+            raise needs_administrator(source.name, needed)
+        return replace(checked, done=(*made.done, *checked.done))
+
+    def _coming(self, source: MakesDeltas) -> list[Table]:
+        """The delta tables that are not there yet."""
+        made = delta_tables([*self.views.values(), *self.recorded.views.values()], self.sources)
+        found = [table for tables in made.values() for table in tables]
+        known = source.known_deltas() if found else frozenset()
+        return [table for table in found if table.qualified not in known]
 
     def _dropped(self) -> Iterator[Action]:
         for name in self.recorded.views:
@@ -236,8 +258,8 @@ class _Planning:
     def _begun(self) -> Iterator[Action]:
         """History of tables that are new; sources stop capturing what is not read any more."""
         known = self._known_tables()
-        before = tables_by_source(self.recorded.views.values())
-        for source, own in tables_by_source(self.views.values()).items():
+        before = self._captured(self.recorded.views)
+        for source, own in self._captured(self.views).items():
             read = {table.qualified for table in own}
             unread = [table.qualified for table in before.get(source, ()) if table.qualified not in read]
             if unread:

@@ -16,11 +16,13 @@ from rollview.events import Events
 from rollview.service.capture import LEASE as CAPTURE
 from rollview.service.capture import CaptureDriver
 from rollview.service.lake_tables import LakeTables
-from rollview.service.plan_setup import needs_administrator, tables_by_source
+from rollview.service.plan_setup import needs_administrator
 from rollview.service.results import SetupReport
 from rollview.service.setup_plan import PrepareSource, RestartHistory, RestartTable, SetupPlan, StopCapture
 from rollview.service.sites import Sites
+from rollview.service.source_deltas import captured_tables, definitions_of, delta_tables
 from rollview.service.step_timer import timed_step
+from rollview.sources.deltas import MakesDeltas
 
 PATIENCE_SECONDS = 30.0
 
@@ -54,7 +56,32 @@ class SourcePreparation:
             raise needs_administrator(planned.source, prepared.needed)
         return list(prepared.done)
 
-    def begin_history(self, plan: SetupPlan, views: Iterable[View], report: SetupReport) -> None:
+    def add_deltas(self, views: Sequence[View]) -> None:
+        """Lets writers make the deltas that these views want made."""
+        for name, definitions in definitions_of(views, self.sites.sources).items():
+            source = self.sites.sources[name]
+            assert isinstance(source, MakesDeltas)
+            done = source.add_deltas(definitions)
+            if done.needed:
+                raise needs_administrator(name, done.needed)
+
+    def keep_deltas(self, before: Sequence[View], views: Sequence[View], report: SetupReport) -> None:
+        """Lets them make no others any more; what was captured of those is forgotten."""
+        sources = self.sites.sources
+        kept = definitions_of(views, sources)
+        here = {table.qualified for tables in delta_tables(views, sources).values() for table in tables}
+        for name, tables in delta_tables(before, sources).items():
+            source = sources[name]
+            assert isinstance(source, MakesDeltas)
+            gone = [table for table in tables if table.qualified not in here]
+            if gone:
+                report.sources.setdefault(name, []).extend(source.keep_deltas(kept.get(name, ())).done)
+            known = self.catalog.tables()
+            self.catalog.unregister([each.qualified for each in gone if each.qualified in known])
+            for table in gone:
+                self.tables.drop(self.tables.change_log(table))
+
+    def begin_history(self, plan: SetupPlan, views: Sequence[View], report: SetupReport) -> None:
         """Begins the history of tables that are new, and that of sites that start over again.
 
         Sources stop capturing what is no longer read. A capture that died is finished first, or taken back
@@ -71,7 +98,7 @@ class SourcePreparation:
             captured = catalog.tables()
             gone = [name for name, each in captured.items() if each.site in again or name in restarted]
             known = {table.site for name, table in captured.items() if name not in gone}
-            for name, used in tables_by_source(views).items():
+            for name, used in captured_tables(views, self.sites.sources).items():
                 source = self.sites.sources[name]
                 tables = [plan.tables[table.qualified] for table in used]
                 if name in released:

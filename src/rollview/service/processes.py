@@ -29,7 +29,9 @@ from rollview.algorithms.effects import (
     Publish,
     Recall,
     RowsOf,
+    SourceDelta,
     StateAt,
+    Values,
 )
 from rollview.algorithms.emptying import empty
 from rollview.algorithms.recomputing import recompute
@@ -42,10 +44,16 @@ from rollview.service.relations import Relations
 from rollview.service.session import Session
 from rollview.service.side_by_side import side_by_side
 from rollview.service.snapshot import SnapshotReader
+from rollview.service.source_deltas import SourceDeltas
 from rollview.service.step_timer import StepTimer
 from rollview.spark import SparkBag
 
-_PHASES: dict[type, str] = {Changes: "read_changes", Ask: "lookups", ContentsAt: "lookups"}
+_PHASES: dict[type, str] = {
+    Changes: "read_changes",
+    SourceDelta: "read_changes",
+    Ask: "lookups",
+    ContentsAt: "lookups",
+}
 """To which phase of a step the service of an effect counts."""
 
 
@@ -56,6 +64,7 @@ class Processes:
     catalog: Catalog
     relations: Relations
     snapshots: SnapshotReader
+    deltas: SourceDeltas
     session: Session
 
     def run(
@@ -104,9 +113,9 @@ class _Shared:
         self.control = control or {}
         self.executed = executed
         self._lock = Lock()
-        self._asked: dict[Hashable, Future[SparkBag]] = {}
+        self._asked: dict[Hashable, Future[Any]] = {}
 
-    def get(self, question: Hashable, answer: Callable[[], SparkBag]) -> SparkBag:
+    def get(self, question: Hashable, answer: Callable[[], Any]) -> Any:
         """The answer to a question; whoever asks first finds it."""
         with self._lock:
             is_first = question not in self._asked
@@ -188,6 +197,11 @@ class _Running:
                 return relations.stored.open(name).state_at(csn)
             case ContentsAt(csn=csn) if self.shared.folder is not None:
                 return self.parts._contents_at(self.view, csn, self.shared.folder)
+            case SourceDelta(block=block, after=after, upto=upto):
+                return self.shared.get(effect, lambda: self.parts.deltas.read(self.view, block, after, upto))
+            case Values(rows=rows, columns=columns):
+                found = rows.distinct(columns).table()
+                return frozenset(zip(*(found.column(name).to_pylist() for name in columns), strict=True))
             case Compensated():
                 return None
         raise RollviewError(f"{algorithm_of(self.view).name} asks for {type(effect).__name__}")

@@ -45,7 +45,9 @@ class SetupDriver:
         """Does what was planned. What can be refused comes first; until then, all that there was stays."""
         report = SetupReport(warnings=list(plan.warnings))
         views = [each.view for each in defined.values()]
+        before = list(self.views.all().values())
         self.sources.finish_interrupted()
+        self.sources.add_deltas(views)
         for source in plan.all(PrepareSource):
             report.sources[source.source] = self.sources.prepare(source, plan.tables)
         self._give_up_unreadable({view for step in plan.all(GiveUpStep) for view in step.views})
@@ -64,6 +66,7 @@ class SetupDriver:
         # Last: whatever failed before, nobody misses them.
         for dropped in plan.all(DropView):
             self.drop.with_readers(dropped.view)
+        self.sources.keep_deltas(before, views, report)
         # Whoever runs may try again what only this could mend.
         for scope in ("site", "view"):
             for name in self.catalog.faults(scope):

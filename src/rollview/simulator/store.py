@@ -50,6 +50,7 @@ class Store:
         for name, rows in world.initial.items():
             for row in rows:
                 initial[name][row] += 1
+        self.initial = initial
         self.states = {
             view.name: view.root.state_of(evaluate_blocks(view.root, initial)) for view in world.views
         }

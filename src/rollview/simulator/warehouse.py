@@ -35,10 +35,13 @@ from rollview.algorithms.effects import (
     Receive,
     RowsOf,
     SendAgain,
+    SourceDelta,
     Spawn,
     Stored,
+    Values,
 )
 from rollview.simulator.costs import Costs
+from rollview.simulator.made_deltas import made_delta
 from rollview.simulator.network import Answered, Asked, Heartbeat, Message, Resend, Update
 from rollview.simulator.store import Store
 
@@ -254,8 +257,10 @@ class SimulatedWarehouse:
             Receive: lambda running, _: inbox.popleft() if (inbox := self._inboxes[running.view]) else _WAIT,
             RowsOf: lambda _, effect: MemoryBag.of_pairs(effect.columns, effect.rows),
             SendAgain: lambda _, effect: self._send(effect.source, Resend(effect.first, effect.last)),
+            SourceDelta: lambda _, effect: made_delta(store, effect),
             Spawn: lambda running, effect: self._begin(effect.process, running.view),
             Stored: lambda _, effect: store.states[effect.view],
+            Values: lambda _, effect: frozenset(effect.rows.distinct(effect.columns).counts),
         }
 
     def _next_interval(self, running: Running, effect: NextInterval) -> Any:

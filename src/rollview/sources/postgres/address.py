@@ -59,6 +59,11 @@ class Address:
         return self.schemas[0] if self.schemas else _DEFAULT_SCHEMA
 
     @property
+    def delta_schema(self) -> str:
+        """The schema for view deltas that writers make; it is all ours."""
+        return self.slot
+
+    @property
     def publication(self) -> str:
         """The name of the publication."""
         return self.owners_publication or self.slot

@@ -6,6 +6,7 @@ log position points back to it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -34,7 +35,11 @@ def global_part(text: str, source: str) -> tuple[str, tuple[str, ...]]:
 
 @dataclass(slots=True)
 class Transaction:
-    """One that is being read. `lost` are tables of which it changed rows that the log does not have."""
+    """One that is being read. `lost` are tables of which it changed rows that the log does not have.
+
+    `counted` are the changed rows by the tables' ids; `marked`, by delta, those of which writers say that
+    they have made it.
+    """
 
     commit: int
     xid: int
@@ -44,6 +49,21 @@ class Transaction:
     participants: tuple[str, ...] = ()
     rows: _Pending = field(default_factory=dict)
     lost: dict[str, Loss] = field(default_factory=dict)
+    counted: Counter[int] = field(default_factory=Counter)
+    marked: dict[str, Counter[int]] = field(default_factory=dict)
+
+    def note_mark(self, table: LoggedTable, mark: str) -> None:
+        """A statement has made its part of a delta, for so many changed rows of a table."""
+        changed, rows = mark.split(" ", 2)[:2]
+        self.marked.setdefault(table.name, Counter())[int(changed)] += int(rows)
+
+    def is_whole(self, table: LoggedTable) -> bool:
+        """Whether a delta was made of all rows of the tables that it was made of.
+
+        It is not where triggers were switched off in between, or failed.
+        """
+        marked = self.marked.get(table.name, Counter())
+        return all(self.counted[each] == rows for each, rows in marked.items())
 
     def lose_old(self, relation: LoggedRelation) -> None:
         """Old rows are not in the log, so the others are of no use; the first reason counts."""
@@ -126,6 +146,8 @@ class Collector:
     def end_rows(self, transaction: Transaction) -> None:
         """All rows of a transaction have come."""
         for table in self.tables.all():
+            if table.mark_place >= 0 and not transaction.is_whole(table):
+                table.changed.drop_transaction()
             if (rows := table.changed.end_transaction()) is not None:
                 transaction.rows[table.name] = rows
 

@@ -7,14 +7,12 @@ an administrator, and then nothing is done at all.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-import psycopg
-
-from rollview.errors import CaptureRefused, SourceFailed
+from rollview.errors import CaptureRefused
 from rollview.sources.postgres.address import Address
-from rollview.sources.postgres.connections import Connection, quote, transaction
+from rollview.sources.postgres.connections import Connection, quote
 from rollview.sources.postgres.install_plan import InstallPlan
 from rollview.sources.postgres.plan_publication import plan_publication
 from rollview.sources.postgres.publication import (
@@ -34,13 +32,12 @@ from rollview.sources.postgres.registration import (
 )
 from rollview.sources.postgres.schema_function import drop_statement, schema_functions
 from rollview.sources.postgres.slot import create_slot, drop_slot, slot_changes, slot_obstacles, slot_of
+from rollview.sources.postgres.statements_run import run_all
 from rollview.sources.postgres.structure import Structure, structures
 from rollview.sources.postgres.writers import await_writers
 from rollview.sources.source import SetupResult, Table
 
 OLDEST_VERSION = 130000
-_LOCK_SECONDS = 3
-_ATTEMPTS = 10
 
 
 def check(connection: Connection, address: Address, tables: Sequence[Table]) -> SetupResult:
@@ -53,13 +50,13 @@ def install(connection: Connection, address: Address, tables: Sequence[Table]) -
     plan = _plan_install(connection, address, tables)
     if not plan.needed:
         if plan.statements:
-            _run(connection, address, plan.statements)
+            run_all(connection, address, plan.statements)
         if plan.registration is not None:
             since = present(connection).position
             beginning = Beginning(since, await_writers(connection, address, plan.fresh), None)
             registration = _begun(plan.registration, plan.begun, beginning)
             statement = registration_statement(address, registration, connection.info.server_version)
-            _run(connection, address, [statement])
+            run_all(connection, address, [statement])
         create_slot(connection, address, _readable_since(connection, address))
     return plan.result
 
@@ -129,7 +126,7 @@ def uninstall(connection: Connection, address: Address) -> SetupResult:
         plan.add(f"SELECT lo_unlink({registration_id(address)}::oid)", "", True)
     if not plan.ours:
         return SetupResult(done=tuple(done), needed=tuple(f"{statement};" for statement in plan.statements))
-    _run(connection, address, plan.statements)
+    run_all(connection, address, plan.statements)
     return SetupResult(done=(*done, *plan.done))
 
 
@@ -189,22 +186,3 @@ def role_of(connection: Connection) -> str:
     row = connection.execute("SELECT current_user::text").fetchone()
     assert row is not None
     return str(row[0])
-
-
-def _run(connection: Connection, address: Address, statements: Iterable[str]) -> None:
-    """All in one transaction. Others must not wait behind a lock that we cannot get: it is tried again."""
-    for attempt in range(_ATTEMPTS):
-        try:
-            with transaction(connection):
-                connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'".encode())
-                for statement in statements:
-                    connection.execute(statement.encode())
-            return
-        except psycopg.errors.LockNotAvailable:
-            if attempt == _ATTEMPTS - 1:
-                raise SourceFailed(
-                    f"source {address.source}: a table stayed locked for {_ATTEMPTS * _LOCK_SECONDS} s by"
-                    " a transaction that uses it and is still open",
-                    subject=address.source,
-                    hint="end that transaction (see pg_stat_activity and pg_prepared_xacts), then try again",
-                ) from None

@@ -264,6 +264,7 @@ class LogReader:
             known,
             self._spill.new,
             partial(find_owner, self._connections, self._address),
+            self._address.delta_schema,
         )
         self._stream = LogStream(self._address, replication, log_position, registration, tables)
         self._place = after

@@ -45,6 +45,7 @@ class LogStream:
         self._address = address
         self._after = after.position
         self._open: Transaction | None = None
+        self._has_deltas = any(each.schema == address.delta_schema for each in registration.tables.values())
         self.registration = registration
         self.replication = replication
         self.collector = Collector(after, tables)
@@ -88,7 +89,10 @@ class LogStream:
             if kind in _ROW_KINDS:
                 relation = relations.get(int.from_bytes(message[_BODY:_IMAGE], "big"))
                 if relation is not None and self._open is not None:
-                    rows += self._row(kind, message, relation)
+                    changed = self._row(kind, message, relation)
+                    if self._has_deltas:
+                        self._open.counted[relation.table.registered.id] += changed
+                    rows += changed
             elif self._control(kind, message) and (
                 self.position >= target or self.collector.size >= (1 if rows >= limit else most)
             ):
@@ -108,6 +112,8 @@ class LogStream:
                 return self._lose_strays(self._open, relation)
             self._open.lose_columns(table, relation.damage)
         try:
+            if table.mark_place >= 0:
+                return self._made(self._open, kind, message, relation)
             if kind == INSERT:
                 relation.add(tuple_at(message, _ROW, None)[0], 1)
                 return 1
@@ -127,6 +133,16 @@ class LogStream:
         except UnrepresentableValue as error:
             self._open.lose_for(table, error)
             return 0
+
+    def _made(self, transaction: Transaction, kind: int, message: bytes, relation: LoggedRelation) -> int:
+        """A row that a writer made of a delta. That it is deleted one day is of no interest."""
+        if kind != INSERT:
+            return 0
+        values = tuple_at(message, _ROW, None)[0]
+        if mark := relation.mark_in(values):
+            transaction.note_mark(relation.table, mark)
+        relation.add(values, 1)
+        return 1
 
     def _lose_strays(self, transaction: Transaction, relation: LoggedRelation) -> int:
         """Rows of what was a partition for a moment: readings may have seen them, and nobody knows whose."""

@@ -11,6 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from rollview.sources.deltas import MARK
 from rollview.sources.postgres.damage import Damage, combined
 from rollview.sources.postgres.pgoutput import Relation, Values
 from rollview.sources.postgres.position import PartitionLink, Partitions
@@ -25,11 +26,16 @@ and True, if that cannot be told any more."""
 
 
 class LoggedTable:
-    """A captured table, and what has changed of it in the present batch."""
+    """A captured table, and what has changed of it in the present batch.
 
-    def __init__(self, source: str, table: Registered, spill: Callable[[], Path]) -> None:
+    Of one with deltas that writers make, `mark_place` is the place of the marks in a row, otherwise −1.
+    """
+
+    def __init__(self, source: str, table: Registered, spill: Callable[[], Path], deltas: str = "") -> None:
         self.name = f"{source}.{table.name}"
         self.registered = table
+        names = [column.name for column in table.columns]
+        self.mark_place = names.index(MARK) if table.schema == deltas else -1
         self._columns = [(column.name, column.type) for column in table.columns]
         self._convert = [from_log(column.type, f"{self.name}.{column.name}") for column in table.columns]
         self._spill = spill
@@ -92,7 +98,15 @@ class LoggedRelation:
 
     def add(self, values: Values, count: int) -> None:
         """One row of the present transaction."""
-        self.table.changed.add(values if self._pick is None else self._pick(values), count)
+        self.table.changed.add(self._picked(values), count)
+
+    def mark_in(self, values: Values) -> str:
+        """What a row of a delta says of its statement; nothing if it is not a mark."""
+        mark = self._picked(values)[self.table.mark_place]
+        return mark.decode() if mark else ""
+
+    def _picked(self, values: Values) -> Any:
+        return values if self._pick is None else self._pick(values)
 
 
 def _picker(order: list[int], width: int) -> Callable[[Values], Any] | None:
@@ -110,7 +124,8 @@ def _picker(order: list[int], width: int) -> Callable[[Values], Any] | None:
 class LoggedTables:
     """All captured tables of a registration, with the partitions that a log position names.
 
-    `relations` has those that the log has described; None stands for one that is of no interest.
+    `relations` has those that the log has described; None stands for one that is of no interest. `deltas` is
+    the schema of view deltas that writers make.
     """
 
     def __init__(
@@ -120,8 +135,10 @@ class LoggedTables:
         partitions: Partitions,
         spill: Callable[[], Path],
         find_owner: FindOwner,
+        deltas: str = "",
     ) -> None:
         self._source = source
+        self._deltas = deltas
         self._spill = spill
         self._find_owner = find_owner
         self._registered = {table.id: table for table in registration.tables.values()}
@@ -172,7 +189,7 @@ class LoggedTables:
 
     def _table(self, table: Registered) -> LoggedTable:
         if table.id not in self._tables:
-            self._tables[table.id] = LoggedTable(self._source, table, self._spill)
+            self._tables[table.id] = LoggedTable(self._source, table, self._spill, self._deltas)
         return self._tables[table.id]
 
 

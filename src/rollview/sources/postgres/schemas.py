@@ -12,9 +12,9 @@ from rollview.sources.postgres.connections import Connection
 
 
 def schema_names(connection: Connection, address: Address) -> list[str]:
-    """The schemas whose tables views may read: the named ones, or all that are not the server's own."""
+    """The schemas whose tables are captured: those that were named, or all that are not the server's own."""
     if address.schemas:
-        return list(address.schemas)
+        return [*address.schemas, address.delta_schema]
     rows = connection.execute(
         "SELECT nspname::text FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
     )

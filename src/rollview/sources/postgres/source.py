@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rollview.errors import CaptureRefused, InputError, SourceFailed, SourceUnavailable
+from rollview.sources.deltas import DeltaDefinition, Marked
 from rollview.sources.postgres import read_point as read_points
 from rollview.sources.postgres.address import address_of
 from rollview.sources.postgres.conditions import can_push
 from rollview.sources.postgres.connections import Connection, Connections
+from rollview.sources.postgres.delta_install import add_deltas, check_deltas, keep_deltas, remove_deltas
+from rollview.sources.postgres.delta_marks import first_unseen, read_marks
+from rollview.sources.postgres.delta_tables import DeltaTables, delta_table
 from rollview.sources.postgres.embedded import PREFIX as EMBEDDED
 from rollview.sources.postgres.install import check, install, uninstall
 from rollview.sources.postgres.keys import comparable
@@ -64,6 +69,7 @@ class PostgresSource:
         self._connections = Connections(self._address)
         self._watch = Watch(self._address)
         self._log = LogReader(self._address, self._connections)
+        self._deltas = DeltaTables(self._address, self._connections)
 
     @classmethod
     def open(cls, settings: SourceSettings) -> PostgresSource:
@@ -78,7 +84,11 @@ class PostgresSource:
         """Every table of the schemas, also those that setup would refuse."""
         with self._connections.connection() as connection:
             found = structures(connection, self._address)
-        return tuple(structure.as_table(self.name) for structure in found.values())
+        return tuple(
+            structure.as_table(self.name)
+            for structure in found.values()
+            if structure.schema != self._address.delta_schema
+        )
 
     def check(self, tables: Sequence[Table]) -> SetupResult:
         """The server's settings, our privileges, the tables; statements for the administrator if need be."""
@@ -100,7 +110,9 @@ class PostgresSource:
         """Drops the slot and the publication, and gives tables the replica identity that they had."""
         self._log.release()
         with self._connections.connection() as connection:
-            return uninstall(connection, self._address)
+            made = remove_deltas(connection, self._address)
+            removed = uninstall(connection, self._address)
+        return replace(removed, done=(*made.done, *removed.done))
 
     def describe(self) -> Mapping[str, str]:
         """The server, and how much of its log it keeps for us. If it is unavailable, only that."""
@@ -185,6 +197,7 @@ class PostgresSource:
         """Confirms the position to the server."""
         self._expect(site)
         self._log.acknowledge(upto)
+        self._deltas.purge()
 
     def can_compare(self, key_type: str, column_type: str) -> bool:
         """Numbers by value, all else by the column's own type."""
@@ -211,6 +224,41 @@ class PostgresSource:
         """What a snapshot saw, once its marker has been captured."""
         self._expect(site)
         return read_points.seen(read_point, source_txids)
+
+    def delta_obstacle(self, definition: DeltaDefinition) -> str:
+        """Partitions, and joins that the server cannot find as Spark does."""
+        return self._deltas.obstacle(definition)
+
+    def delta_table(self, definition: DeltaDefinition) -> Table:
+        """A table in the schema of deltas."""
+        return delta_table(self._address, definition)
+
+    def known_deltas(self) -> frozenset[str]:
+        """Those that are there, whole or not."""
+        return self._deltas.known()
+
+    def check_deltas(self, definitions: Sequence[DeltaDefinition]) -> SetupResult:
+        """Statements for the administrator if we may not create triggers, or the schema."""
+        with self._connections.connection() as connection:
+            return check_deltas(connection, self._address, definitions)
+
+    def add_deltas(self, definitions: Sequence[DeltaDefinition]) -> SetupResult:
+        """Creates delta tables with their triggers."""
+        with self._connections.connection() as connection:
+            return add_deltas(connection, self._address, definitions)
+
+    def keep_deltas(self, definitions: Sequence[DeltaDefinition]) -> SetupResult:
+        """Drops the others."""
+        with self._connections.connection() as connection:
+            return keep_deltas(connection, self._address, definitions)
+
+    def first_unseen(self, marks: Sequence[str]) -> int:
+        """The oldest snapshot's first transaction in progress."""
+        return first_unseen(marks)
+
+    def read_marks(self, marks: Sequence[tuple[str, int]], before: Sequence[int]) -> list[Marked]:
+        """The snapshots that statements had."""
+        return read_marks(marks, before)
 
     def close(self) -> None:
         """Ends the stream and the idle connections."""

@@ -1,0 +1,187 @@
+"""View deltas that sources make themselves (policy ipda): what they are asked for, and what came of it.
+
+The delta of a block that joins tables of one source is made there, in the transactions of the writers, and
+captured as a table beside theirs. What a statement said of its snapshot becomes transactions by csn here, so
+that the algorithm can tell what it did not see.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rollview.algebra.block import Block
+from rollview.algebra.expression import Column, call
+from rollview.algebra.history import CSN
+from rollview.algebra.relation import Table
+from rollview.algebra.view import View
+from rollview.algorithms.beyer2000 import source_propagation
+from rollview.algorithms.beyer2000.source_propagation import is_made_at_source
+from rollview.algorithms.effects import MadeDelta, Statement
+from rollview.catalog import Catalog
+from rollview.service.definitions import policy_of
+from rollview.service.lake_rows import read_range
+from rollview.service.lake_tables import LakeTables
+from rollview.service.lookup import columns_to_read, comparisons_of
+from rollview.service.session import Session
+from rollview.service.sites import Sites
+from rollview.sources.deltas import (
+    MARK,
+    RELATION,
+    SIGN,
+    DeltaDefinition,
+    DeltaRelation,
+    EqualColumns,
+    MakesDeltas,
+    column_at,
+)
+from rollview.sources.source import Comparison, Source
+from rollview.spark import SparkBag
+
+
+def definitions_of(views: Iterable[View], sources: Mapping[str, Source]) -> dict[str, list[DeltaDefinition]]:
+    """The deltas that sources make for views, by source."""
+    found: dict[str, list[DeltaDefinition]] = {}
+    for view in views:
+        for number, block in enumerate(view.blocks if policy_of(view) == "ipda" else ()):
+            name = block.relations[0].table.source
+            # A source may have left the project.
+            if is_made_at_source(block) and name in sources:
+                found.setdefault(name, []).append(definition_of(view, number, sources[name]))
+    return found
+
+
+def definition_of(view: View, number: int, source: Source) -> DeltaDefinition:
+    """What a source is asked to join for one block of a view."""
+    block = view.blocks[number]
+    relations = tuple(
+        DeltaRelation(
+            relation.table, columns_to_read(block, position), tuple(_pushed(block, position, source))
+        )
+        for position, relation in enumerate(block.relations)
+    )
+    own = {
+        inside: name
+        for relation in block.relations
+        for inside, name in zip(relation.columns, relation.table.columns, strict=True)
+    }
+    equalities = tuple(
+        EqualColumns(edge.left, own[edge.left_column], edge.right, own[edge.right_column])
+        for edge in block.edges
+    )
+    return DeltaDefinition(f"{view.name}_{number}" if number else view.name, relations, equalities)
+
+
+def _pushed(block: Block, position: int, source: Source) -> Iterator[Comparison]:
+    table = block.relations[position].table
+    types = dict(zip(table.columns, table.types, strict=True))
+    for each in comparisons_of(block, position):
+        if source.can_push(each, types[each.column]):
+            yield each
+
+
+def delta_tables(views: Iterable[View], sources: Mapping[str, Source]) -> dict[str, list[Table]]:
+    """The tables that sources append these deltas to, by source."""
+    return {
+        name: [source.delta_table(each) for each in definitions]
+        for name, definitions in definitions_of(views, sources).items()
+        if isinstance(source := sources[name], MakesDeltas)
+    }
+
+
+def tables_by_source(views: Iterable[View]) -> dict[str, list[Table]]:
+    """The base tables of views, each once, by source."""
+    found: dict[str, dict[str, Table]] = {}
+    for table in (table for view in views for table in view.tables if table.source):
+        found.setdefault(table.source, {})[table.qualified] = table
+    return {name: list(tables.values()) for name, tables in found.items()}
+
+
+def captured_tables(views: Sequence[View], sources: Mapping[str, Source]) -> dict[str, list[Table]]:
+    """What is captured for views, by source: the tables that they read, and deltas that are made for them."""
+    made = delta_tables(views, sources)
+    return {name: [*tables, *made.get(name, ())] for name, tables in tables_by_source(views).items()}
+
+
+def obstacle_of(view: View, sources: Mapping[str, Source]) -> str:
+    """Why writers cannot make the delta of a view with the policy ipda; empty if they can."""
+    names = {table.source for table in view.named_tables}
+    if len(names) > 1:
+        return "its tables are at several sources, and no transaction sees more than one"
+    for name, definitions in definitions_of(view.stored_parts, sources).items():
+        source = sources[name]
+        if not isinstance(source, MakesDeltas):
+            return f"at source {name}, of type {source.kind}, writers cannot be made to compute anything"
+        for each in definitions:
+            if reason := source.delta_obstacle(each):
+                return reason
+    return ""
+
+
+@dataclass(frozen=True)
+class SourceDeltas:
+    """What writers have made, as it was captured."""
+
+    catalog: Catalog
+    tables: LakeTables
+    sites: Sites
+    session: Session
+
+    def read(self, view: View, number: int, after: int, upto: int) -> MadeDelta[SparkBag] | None:
+        """What was made of a block's delta in after < csn ≤ upto; None if nothing is captured of it."""
+        block = view.blocks[number]
+        source = self.sites.sources[block.relations[0].table.source]
+        if not isinstance(source, MakesDeltas):
+            return None
+        definition = definition_of(view, number, source)
+        table = self.catalog.tables().get(source.delta_table(definition).qualified)
+        if table is None:
+            return None
+        made = read_range(self.session, self.tables.change_log(table), after, upto).materialized()
+        marks = made.select(call("NOT", call("IS NULL", Column(MARK))))
+        found = marks.project(((CSN, Column(CSN)), (MARK, Column(MARK)))).table().to_pylist()
+        statements, since = self._statements(block, source, [(each[CSN], each[MARK]) for each in found])
+        names = list(dict.fromkeys(relation.table.qualified for relation in block.relations))
+        changed = self.catalog.commits.touching(names, min(since, after), upto)
+        outputs = [
+            (block.relations[place].column(name), Column(column_at(each)))
+            for each, (place, name) in enumerate(definition.columns)
+        ]
+        rows = made.select(call("IS NULL", Column(MARK))).project(
+            (
+                *outputs,
+                (CSN, Column(CSN)),
+                (source_propagation.RELATION, Column(RELATION)),
+                (source_propagation.SIGN, Column(SIGN)),
+            )
+        )
+        return MadeDelta(rows, statements, changed)
+
+    def _statements(
+        self, block: Block, source: MakesDeltas, marks: list[tuple[int, str]]
+    ) -> tuple[tuple[Statement, ...], int]:
+        """The statements behind marks, and a csn up to which all of them have seen everything."""
+        if not marks:
+            return (), self.catalog.last_csn()
+        site = block.relations[0].table.site
+        upto = max(csn for csn, _ in marks)
+        first = source.first_unseen([mark for _, mark in marks])
+        parts = self.catalog.commits.of_site(site, first, upto)
+        csns, txids = [csn for csn, _ in parts], [txid for _, txid in parts]
+        places = {csn: place for place, csn in enumerate(csns)}
+        by_txid = dict(zip(txids, csns, strict=True))
+        read = source.read_marks([(mark, places.get(csn, 0)) for csn, mark in marks], txids)
+        groups = Counter((csn, each.group) for (csn, _), each in zip(marks, read, strict=True))
+        names = [relation.table.qualified for relation in block.relations]
+        known_since = self.catalog.commits.kept_since()
+        truncated = {each.csn for each in self.catalog.truncations(names)}
+        statements = []
+        for (csn, _), each in zip(marks, read, strict=True):
+            unseen = frozenset(by_txid[txid] for txid in each.unseen)
+            if groups[csn, each.group] > 1:
+                unseen |= {csn}
+            # What it did not see has to be known, row by row.
+            if each.began >= known_since and truncated.isdisjoint(unseen):
+                statements.append(Statement(csn, names[each.relation], unseen))
+        return tuple(statements), min([csns[0] if csns else upto, upto]) - 1
