@@ -38,8 +38,8 @@ def test_the_policy_has_two_names_and_one_meaning() -> None:
         assert not is_full(view)
     assert policy_of(_view(policy="snapshot")) == "snapshot"
     with pytest.raises(UnsupportedError) as caught:
-        _view(policy="immediate")
-    assert caught.value.hint == "available: snapshot, deferred (dpda), ipda"
+        _view(policy="immediately")
+    assert caught.value.hint == "one of snapshot, deferred, ipda, immediate; dpda is deferred"
 
 
 def test_incremental_allows_nothing_that_is_recomputed() -> None:

@@ -28,7 +28,10 @@ from rollview.service.text_files import read_text
 SERVED = ("sweep", "rolling", "compute-delta", "propagate", "equation-1", "equation-2")
 """The algorithms that the drivers run on Spark; the others run in the simulator so far."""
 
-POLICIES = ("snapshot", "deferred", "ipda")
+AT_SOURCE = ("ipda", "immediate")
+"""Policies under which the writers of a source make the view delta; the second one applies it there, too."""
+
+POLICIES = ("snapshot", "deferred", *AT_SOURCE)
 DEFAULT_POLICY = "deferred"
 _LONGEST_NAME = 100
 _NAME = pattern(r"\bMATERIALIZED\s+VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?(?:`([^`]+)`|(\w+))", IGNORECASE)
@@ -181,7 +184,7 @@ def is_full(view: View) -> bool:
 
 def algorithm_of(view: View) -> Algorithm:
     """The algorithm that maintains the view: the named one, or the sweep, which reaches every level."""
-    if policy_of(view) == "ipda":
+    if policy_of(view) in AT_SOURCE:
         return ALGORITHMS["ipda"]
     name = view.properties.get("rollview.algorithm", "sweep")
     algorithm = ALGORITHMS.get(name)
@@ -202,12 +205,14 @@ def _check_properties(view: View) -> None:
     policy = policy_of(view)
     if policy not in POLICIES:
         message = f"the policy `{policy}` is not available"
-        raise UnsupportedError(message, subject=policy, hint="available: snapshot, deferred (dpda), ipda")
-    if policy == "ipda" and "rollview.algorithm" in view.properties:
-        message = "rollview.algorithm has no place beside the policy ipda: writers make the delta"
+        raise UnsupportedError(
+            message, subject=policy, hint=f"one of {', '.join(POLICIES)}; dpda is deferred"
+        )
+    if policy in AT_SOURCE and "rollview.algorithm" in view.properties:
+        message = f"rollview.algorithm has no place beside the policy {policy}: writers make the delta"
         raise InputError(message, subject=view.name, hint="leave one of both out")
-    if policy == "ipda" and view.properties.get("rollview.refresh") == "full":
-        message = "rollview.refresh is full, but the policy ipda keeps a delta"
+    if policy in AT_SOURCE and view.properties.get("rollview.refresh") == "full":
+        message = f"rollview.refresh is full, but the policy {policy} keeps a delta"
         raise InputError(message, subject=view.name, hint="leave one of both out")
     consistency = consistency_of(view)
     if consistency not in CONSISTENCY:

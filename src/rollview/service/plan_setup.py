@@ -12,7 +12,7 @@ from rollview.algebra.derivation import derive
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View, is_stage, owner
 from rollview.errors import NeedsAdministrator, RollviewError, UnsupportedError
-from rollview.service.definitions import is_full, notices, policy_of
+from rollview.service.definitions import AT_SOURCE, is_full, notices, policy_of
 from rollview.service.drop import readers_of
 from rollview.service.mistakes import Mistakes
 from rollview.service.recorded import Recorded
@@ -113,6 +113,7 @@ class _Planning:
         for view in self.views.values():
             with refusals.noted(view.name):
                 self._check_deltas(view)
+        refusals.check()
         for name, own in self._captured(self.views).items():
             with refusals.noted(kind=RollviewError):
                 wanted = self._with_captured(self.sources[name], own, present.get(name, ()))
@@ -127,8 +128,8 @@ class _Planning:
 
     def _check_deltas(self, view: View) -> None:
         """Refuses a view whose delta writers cannot make."""
-        if policy_of(view) == "ipda" and (reason := obstacle_of(view, self.sources)):
-            message = f"view {view.name} cannot have the policy ipda: {reason}"
+        if policy_of(view) in AT_SOURCE and (reason := obstacle_of(view, self.sources)):
+            message = f"view {view.name} cannot have the policy {policy_of(view)}: {reason}"
             raise UnsupportedError(message, subject=view.name, hint="give it the policy deferred")
 
     def _given_up(self) -> Iterator[Action]:

@@ -20,7 +20,8 @@ from rollview.algorithms.beyer2000 import source_propagation
 from rollview.algorithms.beyer2000.source_propagation import is_made_at_source
 from rollview.algorithms.effects import MadeDelta, Statement
 from rollview.catalog import Catalog
-from rollview.service.definitions import policy_of
+from rollview.service.applied_views import applied_obstacle, applied_view
+from rollview.service.definitions import AT_SOURCE, policy_of
 from rollview.service.lake_rows import read_range
 from rollview.service.lake_tables import LakeTables
 from rollview.service.lookup import columns_to_read, comparisons_of
@@ -44,10 +45,11 @@ def definitions_of(views: Iterable[View], sources: Mapping[str, Source]) -> dict
     """The deltas that sources make for views, by source."""
     found: dict[str, list[DeltaDefinition]] = {}
     for view in views:
-        for number, block in enumerate(view.blocks if policy_of(view) == "ipda" else ()):
+        for number, block in enumerate(view.blocks if policy_of(view) in AT_SOURCE else ()):
             name = block.relations[0].table.source
+            is_wanted = policy_of(view) == "immediate" or is_made_at_source(block)
             # A source may have left the project.
-            if is_made_at_source(block) and name in sources:
+            if is_wanted and name in sources:
                 found.setdefault(name, []).append(definition_of(view, number, sources[name]))
     return found
 
@@ -70,7 +72,8 @@ def definition_of(view: View, number: int, source: Source) -> DeltaDefinition:
         EqualColumns(edge.left, own[edge.left_column], edge.right, own[edge.right_column])
         for edge in block.edges
     )
-    return DeltaDefinition(f"{view.name}_{number}" if number else view.name, relations, equalities)
+    applied = applied_view(view) if policy_of(view) == "immediate" else None
+    return DeltaDefinition(f"{view.name}_{number}" if number else view.name, relations, equalities, applied)
 
 
 def _pushed(block: Block, position: int, source: Source) -> Iterator[Comparison]:
@@ -84,7 +87,7 @@ def _pushed(block: Block, position: int, source: Source) -> Iterator[Comparison]
 def delta_tables(views: Iterable[View], sources: Mapping[str, Source]) -> dict[str, list[Table]]:
     """The tables that sources append these deltas to, by source."""
     return {
-        name: [source.delta_table(each) for each in definitions]
+        name: [source.delta_table(each) for each in definitions if each.is_captured]
         for name, definitions in definitions_of(views, sources).items()
         if isinstance(source := sources[name], MakesDeltas)
     }
@@ -105,10 +108,16 @@ def captured_tables(views: Sequence[View], sources: Mapping[str, Source]) -> dic
 
 
 def obstacle_of(view: View, sources: Mapping[str, Source]) -> str:
-    """Why writers cannot make the delta of a view with the policy ipda; empty if they can."""
+    """Why writers cannot do what the policy of a view asks of them; empty if they can."""
     names = {table.source for table in view.named_tables}
     if len(names) > 1:
         return "its tables are at several sources, and no transaction sees more than one"
+    if policy_of(view) == "immediate":
+        name = view.named_tables[0].source if view.named_tables else ""
+        if not name:
+            return "it reads another view, which is not at a source"
+        if reason := applied_obstacle(view, sources[name]):
+            return reason
     for name, definitions in definitions_of(view.stored_parts, sources).items():
         source = sources[name]
         if not isinstance(source, MakesDeltas):

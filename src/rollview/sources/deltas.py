@@ -36,13 +36,53 @@ class DeltaRelation:
     conditions: tuple[Comparison, ...] = ()
 
 
+class Summed(NamedTuple):
+    """A sum over the rows of a group: of a column, of 1 for each value (`counted`), or for each row."""
+
+    name: str
+    place: int | None
+    column: str
+    counted: bool
+
+
+class ShownColumn(NamedTuple):
+    """A column that readers see: a key or a sum, which is NULL where the sum `unless_zero` is 0."""
+
+    name: str
+    stored: str
+    unless_zero: str = ""
+
+
+@dataclass(frozen=True)
+class AppliedView:
+    """A view that is kept at the source itself: keys by name with their place and column, sums, and outputs.
+
+    Without `is_grouped` it is a bag of rows, which are all keys and are counted.
+    """
+
+    keys: tuple[tuple[str, int, str], ...]
+    sums: tuple[Summed, ...]
+    shown: tuple[ShownColumn, ...]
+    rows: str
+    is_grouped: bool
+
+
 @dataclass(frozen=True)
 class DeltaDefinition:
-    """What is joined. More rows than these are harmless, because conditions are tested again by Spark."""
+    """What is joined. More rows than these are harmless, because conditions are tested again by Spark.
+
+    Where it is also applied, all conditions are here, and the source has to test them as Spark does.
+    """
 
     name: str
     relations: tuple[DeltaRelation, ...]
     equalities: tuple[EqualColumns, ...]
+    applied: AppliedView | None = None
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether there is a delta to capture: of a single table, the log has it."""
+        return len(self.relations) > 1
 
     @property
     def columns(self) -> tuple[tuple[int, str], ...]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rollview.errors import CaptureRefused
 from rollview.sources.deltas import DeltaDefinition
 from rollview.sources.postgres.address import Address
+from rollview.sources.postgres.apply_triggers import ApplyPlan
 from rollview.sources.postgres.connections import Connection, quote, text_literal
 from rollview.sources.postgres.delta_triggers import DeltaPlan, delta_name
+from rollview.sources.postgres.joined_rows import JoinedRows
 from rollview.sources.postgres.publication import read_publication
 from rollview.sources.postgres.statements_run import run_all
 from rollview.sources.postgres.structure import Structure, structures
@@ -17,21 +20,51 @@ from rollview.sources.source import SetupResult
 _INSTALLED = """
     SELECT c.relname::text, coalesce(obj_description(c.oid, 'pg_class'), '')
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = %s AND c.relkind = 'r'
+    WHERE n.nspname = %s AND c.relkind = 'r' AND c.relname !~ '_(state|open)$'
 """
 _MAY_CREATE = "has_database_privilege(current_database(), 'CREATE')"
 _COMMENT = "rollview lets writers append here what their changes do to a view"
 
 
+@dataclass(frozen=True)
+class Planned:
+    """What is installed for a definition: a delta, and what applies it, if it is to be applied."""
+
+    delta: DeltaPlan
+    applied: ApplyPlan | None
+
+    @property
+    def obstacle(self) -> str:
+        """Why not; empty if nothing stands in the way."""
+        return self.delta.rows.obstacle or (self.applied.obstacle if self.applied is not None else "")
+
+    @property
+    def triggers(self) -> set[str]:
+        """The names of all triggers."""
+        return self.delta.triggers | (self.applied.triggers if self.applied is not None else set())
+
+    @property
+    def tables(self) -> tuple[Structure, ...]:
+        """The tables that have triggers."""
+        return self.delta.rows.structures
+
+    def statements(self) -> list[str]:
+        """What installs all but the delta table."""
+        applied = self.applied.statements() if self.applied is not None else ()
+        return [*self.delta.trigger_statements(), *applied]
+
+
 def plans_of(
     connection: Connection, address: Address, definitions: Sequence[DeltaDefinition]
-) -> list[DeltaPlan]:
+) -> list[Planned]:
     """What is to be installed for each definition."""
     known = structures(connection, address)
     found = []
     for each in definitions:
         tables = tuple(_table(address, relation.table.name, known) for relation in each.relations)
-        found.append(DeltaPlan(address, each, tables))
+        rows = JoinedRows(each, tables)
+        applied = ApplyPlan(address, rows, each.applied) if each.applied is not None else None
+        found.append(Planned(DeltaPlan(address, rows), applied))
     return found
 
 
@@ -59,7 +92,7 @@ def check_deltas(
     assert row is not None
     role, database = map(quote, row)
     needed = []
-    tables = {each.id: each for plan in plans for each in plan.structures}
+    tables = {each.id: each for plan in plans for each in plan.tables}
     for table in tables.values():
         if not table.is_ours and not _may(connection, f"has_table_privilege({table.id}::oid, 'TRIGGER')"):
             needed.append(f"GRANT TRIGGER ON {table.qualified} TO {role};")
@@ -81,17 +114,19 @@ def _has_own_publication(connection: Connection, address: Address, tables: Itera
 
 
 def _by_administrator(
-    connection: Connection, address: Address, plans: Sequence[DeltaPlan], role: str
+    connection: Connection, address: Address, plans: Sequence[Planned], role: str
 ) -> Iterator[str]:
     """The delta tables that are not there, ours from the beginning, in a publication that is not."""
     if not _has_schema(connection, address):
         yield f"CREATE SCHEMA {quote(address.delta_schema)} AUTHORIZATION {role};"
     there = installed(connection, address)
     for plan in plans:
-        if delta_name(plan.definition) not in there:
-            yield from (f"{statement};" for statement in plan.table_statements())
-            yield f"ALTER PUBLICATION {quote(address.publication)} ADD TABLE {plan.name};"
-            yield f"ALTER TABLE {plan.name} OWNER TO {role};"
+        delta = plan.delta
+        if delta_name(delta.definition) not in there:
+            yield from (f"{statement};" for statement in delta.table_statements())
+            if delta.is_captured:
+                yield f"ALTER PUBLICATION {quote(address.publication)} ADD TABLE {delta.name};"
+            yield f"ALTER TABLE {delta.name} OWNER TO {role};"
 
 
 def add_deltas(
@@ -103,12 +138,12 @@ def add_deltas(
         return checked
     there = installed(connection, address)
     for plan in _missing(connection, address, definitions):
-        statements = list(plan.trigger_statements())
-        if delta_name(plan.definition) not in there:
-            statements = [*plan.table_statements(), *statements]
+        statements = plan.statements()
+        if delta_name(plan.delta.definition) not in there:
+            statements = [*plan.delta.table_statements(), *statements]
         if not _has_schema(connection, address):
             statements.insert(0, f"CREATE SCHEMA {quote(address.delta_schema)}")
-        statements.append(f"COMMENT ON TABLE {plan.name} IS {text_literal(_COMMENT)}")
+        statements.append(f"COMMENT ON TABLE {plan.delta.name} IS {text_literal(_COMMENT)}")
         run_all(connection, address, statements)
     return checked
 
@@ -124,11 +159,13 @@ def keep_deltas(
     for name in gone:
         functions = connection.execute(
             "SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace"
-            " WHERE n.nspname = %s AND regexp_replace(p.proname, '_[0-9]+$', '') = %s",
+            " WHERE n.nspname = %s AND starts_with(p.proname, %s || '_')",
             (address.delta_schema, name),
         ).fetchall()
         statements = [f"DROP FUNCTION {function} CASCADE" for (function,) in functions]
-        run_all(connection, address, [*statements, f"DROP TABLE {quote(address.delta_schema)}.{quote(name)}"])
+        for table in (name, f"{name}_state", f"{name}_open"):
+            statements.append(f"DROP TABLE IF EXISTS {quote(address.delta_schema)}.{quote(table)} CASCADE")
+        run_all(connection, address, statements)
     return SetupResult(done=tuple(f"writers no longer make the delta {name}" for name in gone))
 
 
@@ -149,34 +186,29 @@ def purge_deltas(connection: Connection, address: Address) -> None:
 
 def _missing(
     connection: Connection, address: Address, definitions: Sequence[DeltaDefinition]
-) -> list[DeltaPlan]:
-    """The deltas that are not there, or not as a whole: each is to have a trigger per table and event."""
+) -> list[Planned]:
+    """The deltas that are not there as a whole: each is to have all its triggers, on each of its tables."""
+    if not definitions:
+        return []
     there = {name for name, is_whole in installed(connection, address).items() if is_whole}
-    lacking = _lacking_triggers(connection, address, definitions) if there else set()
-    wanted = [each for each in definitions if delta_name(each) not in there - lacking]
-    return plans_of(connection, address, wanted)
-
-
-def _lacking_triggers(
-    connection: Connection, address: Address, definitions: Sequence[DeltaDefinition]
-) -> set[str]:
-    """The deltas of which a trigger is gone, or switched off."""
     rows = connection.execute(
-        "SELECT g.tgname::text FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid"
+        "SELECT g.tgname::text, g.tgrelid::int8 FROM pg_trigger g JOIN pg_proc p ON p.oid = g.tgfoid"
         " JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = %s AND g.tgenabled IN ('O', 'A')",
         (address.delta_schema,),
     ).fetchall()
-    there: dict[str, int] = {}
-    for (trigger,) in rows:
-        name = trigger.removeprefix("rollview_")[:-2]
-        there[name] = there.get(name, 0) + 1
-    tables = {delta_name(each): len({r.table.qualified for r in each.relations}) for each in definitions}
-    return {name for name, number in tables.items() if there.get(name, 0) < 3 * number}
+    triggers = {(name, table) for name, table in rows}
+    return [
+        plan
+        for plan in plans_of(connection, address, definitions)
+        if delta_name(plan.delta.definition) not in there
+        or not triggers.issuperset((name, table.id) for name in plan.triggers for table in plan.tables)
+    ]
 
 
-def _sentence(plan: DeltaPlan) -> str:
-    tables = ", ".join(dict.fromkeys(each.name for each in plan.structures))
-    return f"writers of {tables} make the delta of {plan.definition.name}"
+def _sentence(plan: Planned) -> str:
+    tables = ", ".join(dict.fromkeys(each.name for each in plan.tables))
+    verb = "make the delta of" if plan.applied is None else "keep"
+    return f"writers of {tables} {verb} {plan.delta.definition.name}"
 
 
 def _has_schema(connection: Connection, address: Address) -> bool:
