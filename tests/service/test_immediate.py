@@ -130,7 +130,7 @@ def test_policies_are_switched_without_a_reload(tmp_path: Path, spark: SparkSess
     world.begin()
     with Project.open(world.folder, spark) as project:
         project.setup()
-        with writing(dsn, 2, partial(transact, unnoticed=0.0), 4):
+        with writing(dsn, 2, partial(transact, unnoticed=0.0), 4, pause=0.02):
             for policy in ("immediate", "ipda", "immediate", "deferred"):
                 world.write_views(with_policy(policy, KEPT))
                 report = project.setup()

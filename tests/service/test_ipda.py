@@ -173,7 +173,7 @@ def test_policies_are_switched_without_a_reload(tmp_path: Path, spark: SparkSess
     with Project.open(world.folder, spark) as project:
         project.setup()
         assert _deltas(dsn) == []
-        with writing(dsn, 2, transact, 3):
+        with writing(dsn, 2, transact, 3, pause=0.02):
             for policy in ("ipda", "deferred"):
                 world.write_views(with_policy(policy))
                 report = project.setup()

@@ -7,7 +7,7 @@ algorithms compute; to the tree above it is a bag of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import ClassVar, TypeVar
@@ -83,11 +83,6 @@ class Block(Node):
         local = (condition for conditions in self.local for condition in conditions)
         relations = tuple((each.alias, each.table.qualified) for each in self.relations)
         return Form(relations, frozenset((*equal, *local, *self.residual)), dict(self.projection))
-
-    @property
-    def outputs(self) -> Mapping[str, Expression]:
-        """Its rows as they are."""
-        return dict(keep(self.output_columns))
 
     @cached_property
     def unjoined(self) -> tuple[Relation, ...]:

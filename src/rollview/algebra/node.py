@@ -27,7 +27,7 @@ from rollview.algebra.bag import Bag, Output, keep
 from rollview.algebra.change_points import are_few, change_points, running_points
 from rollview.algebra.costs import Cost
 from rollview.algebra.derivation import Form
-from rollview.algebra.expression import Column, Expression, Literal
+from rollview.algebra.expression import Column, Literal
 from rollview.algebra.history import CSN
 
 if TYPE_CHECKING:
@@ -117,11 +117,6 @@ class Node(ABC):
     @property
     def form(self) -> Form | None:
         """What the state has, over the columns of relations, where it is that simple."""
-        return None
-
-    @property
-    def outputs(self) -> Mapping[str, Expression] | None:
-        """What readers see, over the columns of one row of the state, where it is that simple."""
         return None
 
     def origins(self, column: str) -> tuple[str, ...] | None:  # noqa: ARG002 - for those that have some

@@ -120,11 +120,6 @@ class Aggregate(Node):
         sums = {name: call("SUM", expression) for name, expression in self.measures}
         return below and below.above({**dict(keep(self.keys)), **sums}, self.keys)
 
-    @property
-    def outputs(self) -> Mapping[str, Expression]:
-        """Keys, and what is computed from sums."""
-        return dict(self.output)
-
     def origins(self, column: str) -> tuple[str, ...] | None:
         """A key of the groups: what has another key is in other groups."""
         expression = dict(self.output)[column]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
+from rollview.algebra.bag import Output
 from rollview.algebra.block import Block
 from rollview.algebra.derivation import Form
 from rollview.algebra.expression import Call, Column, Expression, Literal
@@ -17,7 +18,7 @@ _ROWS = "rows"
 
 def applied_obstacle(view: View, source: Source) -> str:
     """Why a view cannot be kept at its source, as far as its definition says; empty if it can."""
-    form, outputs = view.root.form, view.root.outputs
+    form, outputs = view.root.form, view.root.shown
     if len(view.parts) > 1 or len(view.blocks) != 1 or form is None or outputs is None:
         return "it is more than a join of tables with sums and counts of groups"
     block = view.blocks[0]
@@ -36,10 +37,10 @@ def applied_obstacle(view: View, source: Source) -> str:
     return ""
 
 
-def _computed(form: Form, outputs: Mapping[str, Expression]) -> Iterator[tuple[str, Expression]]:
+def _computed(form: Form, outputs: Iterable[Output]) -> Iterator[tuple[str, Expression]]:
     """What is stored, and what is shown."""
     yield from form.columns.items()
-    for name, expression in outputs.items():
+    for name, expression in outputs:
         if _shown(name, expression) is None:
             yield name, expression
 
@@ -83,7 +84,7 @@ def _shown(name: str, expression: Expression) -> ShownColumn | None:
 
 def applied_view(view: View) -> AppliedView:
     """What the source of a view has to store, and to show."""
-    block, form, outputs = view.blocks[0], view.root.form, view.root.outputs
+    block, form, outputs = view.blocks[0], view.root.form, view.root.shown
     assert form is not None and outputs is not None
     placed = [_placed(block, form, name, each) for name, each in form.columns.items()]
     sums = [each for each in placed if isinstance(each, Summed)]
@@ -91,5 +92,5 @@ def applied_view(view: View) -> AppliedView:
     if form.keys is None:
         sums = [Summed(_ROWS, None, "", True)]
     rows = next(each.name for each in sums if each.place is None)
-    shown = [each for name, value in outputs.items() if (each := _shown(name, value)) is not None]
+    shown = [each for name, value in outputs if (each := _shown(name, value)) is not None]
     return AppliedView(tuple(keys), tuple(sums), tuple(shown), rows, form.keys is not None)

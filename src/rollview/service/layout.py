@@ -87,9 +87,13 @@ class Layout:
 
     @cached_property
     def has_state(self) -> bool:
-        """Whether there is a table for the state."""
-        is_told_by_rows = self.shown_as.keys() >= dict(self.state).keys()
-        return not self.has_rows or not (is_told_by_rows or is_full(self.view))
+        """Whether there is a table for the state; a view that is recomputed needs none to go on."""
+        return not self.has_rows or not (self.is_told_by_rows or is_full(self.view))
+
+    @property
+    def is_told_by_rows(self) -> bool:
+        """Whether the rows that readers see have all columns of the state."""
+        return self.shown_as.keys() >= dict(self.state).keys()
 
     @property
     def has_delta(self) -> bool:

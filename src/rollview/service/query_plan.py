@@ -9,6 +9,7 @@ rolling the tables rather than by choosing between stale ones).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from shlex import quote
 
@@ -19,7 +20,7 @@ from rollview.catalog import ViewRecord
 from rollview.errors import PointError, ViewError
 from rollview.planning import referenced_names
 from rollview.service.asked_tables import AskedTable, asked_tables
-from rollview.service.definitions import as_table
+from rollview.service.definitions import as_table, is_full
 from rollview.service.points_in_time import PointsInTime, show
 from rollview.service.rewriting import Rewritten, parsed, rewrite
 from rollview.service.session import Session
@@ -72,13 +73,21 @@ class QueryPlanner:
         """The cheapest plan: from what is stored, where the query follows from it."""
         known = self._known()
         names = self._names(question.sql, known)
-        if question.may_rewrite and (inputs := self._rewritten(question.sql, known)) is not None:
-            try:
-                return self._as_of_one_csn(question, inputs)
-            except PointError:
-                # Perhaps the tables themselves can be had then.
-                pass
-        return self._as_of_one_csn(question, self._as_written(question.sql, names, known))
+        inputs = self._rewritten(question.sql, known) if question.may_rewrite else None
+        as_written = self._as_written(question.sql, names, known)
+        if inputs is None:
+            return self._as_of_one_csn(question, as_written)
+        try:
+            plan = self._as_of_one_csn(question, inputs)
+        except PointError:
+            # Perhaps the tables themselves can be had then.
+            return self._as_of_one_csn(question, as_written)
+        if any(is_full(self.valid.views.named(name)) for name in inputs.views):
+            # A snapshot may be of any age: it is no reason to give an older answer than there is.
+            with suppress(PointError):
+                newest = self._as_of_one_csn(question, as_written)
+                return newest if newest.csn > plan.csn else plan
+        return plan
 
     def valid_time(self, plan: QueryPlan) -> ValidTime:
         """The csn around that of a plan at which its answer is the same."""
@@ -121,8 +130,13 @@ class QueryPlanner:
         views = tuple(name for name in names if not known[name].source)
         return _Inputs(views, asked_tables(parsed(sql, known) if tables else None, tables, known))
 
+    def _has_state(self, name: str) -> bool:
+        """Whether the state of a view can be read: one that is recomputed may show no more than its rows."""
+        layout = self.valid.views.layout(name)
+        return layout.has_state or layout.is_told_by_rows
+
     def _rewritten(self, sql: str, known: Mapping[str, Table]) -> _Inputs | None:
-        stored = self.valid.views.all()
+        stored = {name: view for name, view in self.valid.views.all().items() if self._has_state(name)}
         rewritten = rewrite(sql, known, stored, self.session)
         if rewritten is None:
             return None
