@@ -54,10 +54,12 @@ soak: $(READY) servers $(ARCHIVE) ## 100,000 fault-injection runs of the sweep, 
 	$(BIN)/python benchmarks/stress.py --seconds 60 --bank
 	$(BIN)/python benchmarks/stress.py --seconds 300 --kills 10 --restarts 5
 	$(BIN)/python benchmarks/stress.py --seconds 300 --kills 10 --restarts 5 --bank
+	$(BIN)/python benchmarks/policies.py --seconds 60 --kills 5
 
 bench: $(READY) servers ## TPC-H at scale 1 and 10 against recomputation; servers under load; simulated runs per second
 	$(BIN)/python benchmarks/tpch.py --scale 1 --scale 10
 	$(BIN)/python benchmarks/live_postgres.py
+	$(BIN)/python benchmarks/hot_group.py
 	$(BIN)/python benchmarks/postgres_capture.py
 	$(BIN)/python benchmarks/mariadb_capture.py
 	$(BIN)/python -m rollview.simulator.bench

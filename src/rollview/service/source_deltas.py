@@ -121,7 +121,7 @@ def obstacle_of(view: View, sources: Mapping[str, Source]) -> str:
     for name, definitions in definitions_of(view.stored_parts, sources).items():
         source = sources[name]
         if not isinstance(source, MakesDeltas):
-            return f"at source {name}, of type {source.kind}, writers cannot be made to compute anything"
+            return f"source {name} is of type {source.kind}; so far, writers do that at postgres alone"
         for each in definitions:
             if reason := source.delta_obstacle(each):
                 return reason
