@@ -13,7 +13,7 @@ from rollview.algebra.node import Node
 from rollview.algebra.view import View
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.planning import render
-from rollview.service.definitions import SERVED, algorithm_of, consistency_of, notices, policy_of
+from rollview.service.definitions import AT_SOURCE, SERVED, algorithm_of, consistency_of, notices, policy_of
 from rollview.service.explain_parts import Part, Size, parts_of
 
 
@@ -55,7 +55,6 @@ class Explanation:
 def explain(view: View, sizes: Mapping[str, Size] | None = None) -> Explanation:
     """The plan of a view. `sizes` is what is stored of its parts, if anything is."""
     algorithm = algorithm_of(view)
-    chosen = "rollview.algorithm" in view.properties
     policy = policy_of(view)
     blocks = [block for part in reversed(view.parts) for block in part.blocks]
     full = _full(view)
@@ -65,10 +64,7 @@ def explain(view: View, sizes: Mapping[str, Size] | None = None) -> Explanation:
         consistency=consistency_of(view),
         refresh="incremental" if full is None else "full",
         algorithm=algorithm.name,
-        why="chosen by rollview.algorithm"
-        if chosen
-        else "the default: complete in every scenario, one "
-        "sub-query per site and round, compensation from the change log",
+        why=_why(view),
         others=tuple((each.name, each.refusal(view) or _usable(each.name)) for each in ALGORITHMS.values()),
         normal_form=render(view),
         operators=tuple(each for part in reversed(view.parts) for each in _operators(part.root)),
@@ -79,6 +75,18 @@ def explain(view: View, sizes: Mapping[str, Size] | None = None) -> Explanation:
         notices=tuple(notices(view)),
         parts=parts_of(view, full is not None, sizes or {}),
     )
+
+
+def _why(view: View) -> str:
+    """Why it is this algorithm."""
+    if policy_of(view) in AT_SOURCE:
+        kept = " and keep the view there" if policy_of(view) == "immediate" else ""
+        doubt = "sub-queries only where a transaction did not see what another one had changed"
+        return f"policy {policy_of(view)}: writers at the source make the delta{kept}; {doubt}"
+    if "rollview.algorithm" in view.properties:
+        return "chosen by rollview.algorithm"
+    best = "the default: complete in every scenario, one sub-query per site and round"
+    return f"{best}, compensation from the change log"
 
 
 def _full(view: View) -> Cost | None:

@@ -56,7 +56,7 @@ class SourcePreparation:
             raise needs_administrator(planned.source, prepared.needed)
         return list(prepared.done)
 
-    def add_deltas(self, views: Sequence[View]) -> None:
+    def add_deltas(self, views: Sequence[View], report: SetupReport) -> None:
         """Lets writers make the deltas that these views want made."""
         for name, definitions in definitions_of(views, self.sites.sources).items():
             source = self.sites.sources[name]
@@ -64,6 +64,7 @@ class SourcePreparation:
             done = source.add_deltas(definitions)
             if done.needed:
                 raise needs_administrator(name, done.needed)
+            report.sources.setdefault(name, []).extend(done.done)
 
     def keep_deltas(self, before: Sequence[View], views: Sequence[View], report: SetupReport) -> None:
         """Lets them make no others any more; what was captured of those is forgotten."""

@@ -47,9 +47,10 @@ class SetupDriver:
         views = [each.view for each in defined.values()]
         before = list(self.views.all().values())
         self.sources.finish_interrupted()
-        self.sources.add_deltas(views)
+        self.sources.add_deltas(views, report)
         for source in plan.all(PrepareSource):
-            report.sources[source.source] = self.sources.prepare(source, plan.tables)
+            done = report.sources.setdefault(source.source, [])
+            done += self.sources.prepare(source, plan.tables)
         self._give_up_unreadable({view for step in plan.all(GiveUpStep) for view in step.views})
         self.sources.begin_history(plan, views, report)
         derived: set[str] = set()

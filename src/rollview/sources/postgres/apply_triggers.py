@@ -43,6 +43,11 @@ class ApplyPlan:
         return f"{quote(self.address.delta_schema)}.{quote(f'{self._name}_{suffix}')}"
 
     @property
+    def shown_name(self) -> str:
+        """What readers at the server name in SQL."""
+        return f"{quote(self.address.delta_schema)}.{quote(self.rows.definition.name)}"
+
+    @property
     def _is_joined(self) -> bool:
         return len(self.rows.structures) > 1
 
@@ -99,9 +104,8 @@ class ApplyPlan:
         first = self.rows.structures[0].qualified
         whole = self._apply(0, f"SELECT 1::int2 AS {ROW_SIGN}, * FROM ONLY {first}")
         yield whole.replace(" INTO rollview_gone", "")
-        shown = f"{quote(self.address.delta_schema)}.{quote(self.rows.definition.name)}"
-        yield f"DROP VIEW IF EXISTS {shown}"
-        yield f"CREATE VIEW {shown} AS {self._shown(state)}"
+        yield f"DROP VIEW IF EXISTS {self.shown_name}"
+        yield f"CREATE VIEW {self.shown_name} AS {self._shown(state)}"
 
     def _begin_statements(self) -> Iterator[str]:
         """What counts the statements that are open."""

@@ -207,8 +207,9 @@ def _missing(
 
 def _sentence(plan: Planned) -> str:
     tables = ", ".join(dict.fromkeys(each.name for each in plan.tables))
-    verb = "make the delta of" if plan.applied is None else "keep"
-    return f"writers of {tables} {verb} {plan.delta.definition.name}"
+    if plan.applied is not None:
+        return f"writers of {tables} keep {plan.applied.shown_name}"
+    return f"writers of {tables} make the delta of {plan.delta.definition.name}"
 
 
 def _has_schema(connection: Connection, address: Address) -> bool:
