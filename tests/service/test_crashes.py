@@ -7,6 +7,7 @@ was lost or applied twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from crashing import Executioner
 from pyspark.sql import SparkSession
 from shop import shown
 
+from rollview.errors import HistoryBroken
 from rollview.service.project import Project
 
 pytestmark = [pytest.mark.slow, pytest.mark.campaign]
@@ -187,7 +189,9 @@ def _check_what_is_there(bench: Bench, place: str) -> None:
     with Project.open(bench.shop.folder, bench.spark) as project:
         if not project.views:
             return
-        project.run(once=True)
+        # A view whose tables have begun again cannot go on until it is loaded; `run` says so at the end.
+        with suppress(HistoryBroken):
+            project.run(once=True)
         bench.shop.match(project)
         for view in project.status().views:
             for csn in {view.oldest, view.materialized}:
