@@ -298,3 +298,55 @@ def test_refusals(tmp_path: Path, spark: SparkSession, dsn: str) -> None:
             with pytest.raises(UnsupportedError, match=reason):
                 project.setup()
     assert _deltas(dsn) == []
+
+
+def test_many_rows_in_one_statement_and_in_one_transaction(
+    tmp_path: Path, spark: SparkSession, dsn: str, doubts: dict[str, int]
+) -> None:
+    """More than a plan is kept for, and more than is held in memory."""
+    world = OneServer(tmp_path / "p", dsn, with_policy("ipda", {"state_count": VIEWS["state_count"]}))
+    _run(world, "INSERT INTO customer SELECT n, 'WI' FROM generate_series(1, 100) n")
+    with Project.open(world.folder, spark) as project:
+        project.setup()
+        _run(world, "INSERT INTO sales SELECT n, n % 200, 1, 1 FROM generate_series(1, 5000) n")
+        _run(
+            world,
+            "UPDATE sales SET amount = 2 WHERE sale_id <= 10",
+            *(f"UPDATE sales SET amount = amount + {number}" for number in range(20)),
+            "INSERT INTO customer SELECT n, 'NV' FROM generate_series(101, 150) n",
+        )
+        project.run(once=True)
+        with psycopg.connect(dsn) as connection:
+            computed = connection.execute(VIEWS["state_count"].replace("db.", "")).fetchall()
+        assert shown(project, "state_count") == dict.fromkeys(computed, 1)
+        assert doubts["made"] and not doubts["computed"]
+
+
+def test_odd_names_in_a_schema_that_is_named(tmp_path: Path, spark: SparkSession, dsn: str) -> None:
+    """Quotes, capitals, words of SQL and of ours; a schema that is not the first one."""
+    world = OneServer(tmp_path / "p", dsn, {}, ", schemas: 'the shop, public'")
+    _run(
+        world,
+        'CREATE SCHEMA "the shop"',
+        'CREATE TABLE "the shop"."Sale" (id INT PRIMARY KEY, "select" INT, sign NUMERIC(10,2), "it\'s" TEXT)',
+        'INSERT INTO "the shop"."Sale" VALUES (1, 1, 0.5, \'old\')',
+    )
+    sql = """SELECT s.`it's` AS what, c.state, sum(s.sign) AS total FROM db.Sale s
+        JOIN db.public.customer c ON s.`select` = c.cust_id GROUP BY s.`it's`, c.state"""
+    for policy in ("ipda", "immediate", "deferred"):
+        world.write_views(with_policy(policy, {"sold": sql}))
+        with Project.open(world.folder, spark) as project:
+            project.setup()
+            _run(
+                world,
+                "INSERT INTO customer VALUES (1, 'WI') ON CONFLICT DO NOTHING",
+                """UPDATE "the shop"."Sale" SET "it's" = 'it''s ' || sign""",
+                'UPDATE "the shop"."Sale" SET sign = sign + 1',
+            )
+            project.run(once=True)
+            rows = {(row["what"], row["state"], str(row["total"])) for row in project.read("sold").collect()}
+            with psycopg.connect(dsn) as connection:
+                (row,) = connection.execute(
+                    'SELECT "it\'s", \'WI\', sign::text FROM "the shop"."Sale"'
+                ).fetchall()
+            assert rows == {tuple(row)}, policy
