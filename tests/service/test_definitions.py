@@ -13,6 +13,7 @@ from rollview.operators.translation import Untyped
 from rollview.service.definitions import (
     Verifying,
     ViewText,
+    algorithm_of,
     is_full,
     notices,
     parse_text,
@@ -64,13 +65,27 @@ def test_an_unknown_consistency_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("level", ["convergence", "weak", "strong"])
-def test_a_lower_consistency_has_no_effect_and_that_is_said(level: str) -> None:
+def test_a_lower_consistency_takes_the_net_effect(level: str) -> None:
     view = _view(consistency=level)
-    assert notices(view) == [
-        f"view v: rollview.consistency = {level} has no effect yet; the view is complete, which includes it"
-    ]
+    assert algorithm_of(view).name == explain(view).algorithm == "net-effect"
+    assert notices(view) == []
+    assert f"rollview.consistency = {level}" in explain(view).why
     assert explain(view).consistency == level
-    assert explain(view).notices == tuple(notices(view))
+
+
+def test_a_consistency_without_effect_is_said() -> None:
+    for said, why in (
+        ({"algorithm": "sweep"}, "sweep shows every state"),
+        ({"policy": "snapshot"}, "recomputed"),
+    ):
+        (notice,) = notices(_view(consistency="weak", **said))
+        assert "rollview.consistency = weak has no effect" in notice and why in notice
+
+
+def test_an_algorithm_that_claims_less_is_refused() -> None:
+    with pytest.raises(InputError, match="net-effect reaches strong"):
+        _view(algorithm="net-effect")
+    assert algorithm_of(_view(algorithm="net-effect", consistency="strong")).name == "net-effect"
 
 
 def test_complete_is_the_default_and_needs_no_word() -> None:

@@ -170,7 +170,7 @@ def global_part_applied_early(patch: Patch) -> None:
 def position_before_delta(patch: Patch) -> None:
     """The position moves in one step and the delta follows in another, so a crash between loses it."""
 
-    def mistaken(self: store.Store, moves: Any, delta: MemoryBag, control: Any) -> None:
+    def mistaken(self: store.Store, moves: Any, delta: MemoryBag, control: Any, _: Any) -> None:
         with self._write():
             self.positions.update(moves)
         true_publish(self, moves, delta, control)
@@ -182,7 +182,7 @@ def position_before_delta(patch: Patch) -> None:
 def delta_before_position(patch: Patch) -> None:
     """The delta is written in one step and the position in another, so a crash between doubles it."""
 
-    def mistaken(self: store.Store, moves: Any, delta: MemoryBag, control: Any) -> None:
+    def mistaken(self: store.Store, moves: Any, delta: MemoryBag, control: Any, _: Any) -> None:
         stay = tuple((query, self.positions[query]) for query, _ in moves)
         true_publish(self, stay, delta, control)
         with self._write():

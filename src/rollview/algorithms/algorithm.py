@@ -29,6 +29,8 @@ class Algorithm:
     sequenced: bool
     single_source: bool = False
     networks: tuple[str, ...] = ("fifo",)
+    takes_net_effect: bool = False
+    """Whether an interval counts as one transaction, so that states inside of it are given up."""
     keeps_control: bool = False
     """Whether it must know more than its positions to go on."""
 

@@ -15,6 +15,8 @@ from rollview.algebra.bag import Bag
 from rollview.algebra.block import Block
 from rollview.algebra.history import Seen
 from rollview.algebra.join_graph import SubQuery
+from rollview.algebra.relation import Relation
+from rollview.algebra.view import View
 
 B = TypeVar("B", bound=Bag)
 
@@ -144,15 +146,26 @@ class NextInterval:
     after: int | None = None
 
 
+WHOLE_VIEW = -1
+"""In place of a block: all of them."""
+
+
 class ForwardQuery(NamedTuple):
     """Names what has a position in a view's propagation: the changes of one relation of one block.
 
-    Without a relation it is the changes of the whole block.
+    Without a relation it is the changes of the whole block, and of all blocks if that is `WHOLE_VIEW`.
     """
 
     view: str
     block: int
     relation: int | None = None
+
+    def relations(self, view: View) -> tuple[Relation, ...]:
+        """The relations of a view whose changes these are."""
+        blocks = view.blocks if self.block == WHOLE_VIEW else (view.blocks[self.block],)
+        if self.relation is not None:
+            return (blocks[0].relations[self.relation],)
+        return tuple(relation for block in blocks for relation in block.relations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +181,14 @@ class Publish(Generic[B]):
     """Adds a piece of the timed view delta, and with it moves positions, in one atomic step.
 
     The view's high-water mark is the least position of its forward queries. `control` is whatever else
-    the algorithm must know to go on after a crash (salem2000 §5: control tables).
+    the algorithm must know to go on after a crash (salem2000 §5: control tables). `as_one` is an interval
+    that the delta takes as one transaction, so that no state inside of it can be told.
     """
 
     moves: tuple[tuple[ForwardQuery, int], ...]
     delta: B
     control: Any = None
+    as_one: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True)

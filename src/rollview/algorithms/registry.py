@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rollview.algebra.dependencies import keeps_keys
 from rollview.algebra.levels import Level, Scenario
 from rollview.algebra.view import View
-from rollview.algorithms import sweep
+from rollview.algorithms import net_effect_sweep, sweep
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.baselines import agrawal_sweep, conventional, eca, eca_key, nested_sweep
 from rollview.algorithms.beyer2000 import source_propagation
@@ -73,6 +73,17 @@ _AS_PRINTED = Algorithm(
     keeps_control=True,
 )
 """salem2000 Figure 10 to the letter, which Theorem 4.3 says is complete: a witness that it is not."""
+
+_NET_EFFECT = Algorithm(
+    "net-effect",
+    net_effect_sweep.processes,
+    net_effect_sweep.positions,
+    _claims(STRONG, STRONG, STRONG),
+    _serves_all,
+    sequenced=True,
+    networks=EVERY_NETWORK,
+    takes_net_effect=True,
+)
 
 _STROBE = [
     Algorithm(name, processes, _no_positions, claims, _needs_keys, sequenced=False)
@@ -141,7 +152,7 @@ _BASELINES = [
     ),
 ]
 
-_ALL = (*_SEQUENCED, _AS_PRINTED, _VERSION_NUMBERS, *_STROBE, *_BASELINES)
+_ALL = (*_SEQUENCED, _NET_EFFECT, _AS_PRINTED, _VERSION_NUMBERS, *_STROBE, *_BASELINES)
 
 ALGORITHMS = {algorithm.name: algorithm for algorithm in _ALL}
 """By the name that `rollview.algorithm` and `--algorithm` use."""

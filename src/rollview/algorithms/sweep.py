@@ -68,13 +68,14 @@ def forward_queries(view: View) -> Iterator[ForwardQuery]:
 class Forward:
     """One forward query: the changes of relation `start` in an interval, to be joined with all others.
 
-    With `only`, those of these transactions.
+    With `only`, those of these transactions. `as_one` takes all of the interval as one transaction.
     """
 
     block: Block
     start: int
     interval: Interval
     only: frozenset[int] | None = None
+    as_one: bool = False
 
 
 def propagate(view: View, query: ForwardQuery) -> Process:
@@ -92,6 +93,9 @@ def evaluate_forward(query: Forward) -> Steps:
     rows = yield from local_changes(block, query.start, interval.after, interval.upto)
     if query.only is not None:
         rows = rows.select(committed_by(query.only))
+    if query.as_one:
+        at_its_end = (*keep(block.needed[query.start]), (CSN, Literal(interval.upto)))
+        rows = rows.project(at_its_end).net_effect()
     rows = rows.materialized()
     if not rows.is_empty():
         yield Execute()
@@ -169,7 +173,10 @@ def _align_and_join(
     yield Compensated(log)
     aligned = align(found, log, saw, first, last)
     columns = (*rows.columns, *found.columns)
-    condition = _at_bound(join_step.relation < query.start, join_step.conditions)
+    if query.as_one and join_step.relation > query.start:
+        condition = _at(first, join_step.conditions)
+    else:
+        condition = _at_bound(join_step.relation < query.start, join_step.conditions)
     # A key that changed often meets every change so far; net effect leaves what was true at the row's moment.
     return rows.join(aligned, join_step.on, condition).project(keep(columns)).net_effect(), True
 
@@ -181,6 +188,12 @@ def _at_bound(after_it: bool, conditions: tuple[Expression, ...]) -> Expression:
     if after_it:
         return conjunction((call("<=", Column(FROM), csn), call("<", csn, Column(UNTIL)), *conditions))
     return conjunction((call("<", Column(FROM), csn), call("<=", csn, Column(UNTIL)), *conditions))
+
+
+def _at(csn: int, conditions: tuple[Expression, ...]) -> Expression:
+    """The state at a csn, for every row."""
+    at = Literal(csn)
+    return conjunction((call("<=", Column(FROM), at), call("<", at, Column(UNTIL)), *conditions))
 
 
 def not_looked_for(rows: Bag, join_step: JoinStep, parent_found: Bag) -> Bag:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from rollview.algebra.view import View, is_stage, owner
 from rollview.catalog import GIVEN_UP, Catalog
 from rollview.errors import HistoryBroken
-from rollview.service.definitions import is_full
+from rollview.service.definitions import algorithm_of, is_full
 
 WAY_ON = "`rollview setup` loads it; until then it can be read as it is"
 
@@ -36,6 +36,12 @@ def detached(catalog: Catalog, view: View) -> str:
     known = views[view.name].histories
     if GIVEN_UP in known.values():
         return "an unfinished step of another release, which may have changed it, was given up"
+    # The text of a stage alone does not say by what algorithm it is maintained.
+    is_known = is_stage(view.name) or set(catalog.positions(view.name)) == set(
+        algorithm_of(view).positions(view)
+    )
+    if not is_known:
+        return f"another algorithm than {algorithm_of(view).name} has brought it here"
     # Before each table had a history of its own, it had that of its site.
     sites = {table.qualified: table.site for table in view.tables if table.source}
     for name, history in histories_of(view, catalog).items():

@@ -25,7 +25,7 @@ from rollview.service.mistakes import Mistakes
 from rollview.service.schedules import condensing_of, schedule_of
 from rollview.service.text_files import read_text
 
-SERVED = ("sweep", "rolling", "compute-delta", "propagate", "equation-1", "equation-2")
+SERVED = ("sweep", "rolling", "compute-delta", "propagate", "equation-1", "equation-2", "net-effect")
 """The algorithms that the drivers run on Spark; the others run in the simulator so far."""
 
 AT_SOURCE = ("ipda", "immediate")
@@ -157,9 +157,14 @@ def notices(view: View) -> list[str]:
     """What the view's author should know: settings that are right but have no effect."""
     found: list[str] = []
     level = consistency_of(view)
-    if level != DEFAULT_CONSISTENCY:
+    if (
+        level != DEFAULT_CONSISTENCY
+        and not is_stage(view.name)
+        and (is_full(view) or not algorithm_of(view).takes_net_effect)
+    ):
         setting = f"view {view.name}: rollview.consistency = {level}"
-        found.append(f"{setting} has no effect yet; the view is complete, which includes it")
+        why = "it is recomputed" if is_full(view) else f"{algorithm_of(view).name} shows every state"
+        found.append(f"{setting} has no effect: {why}, which includes it")
     if not is_stage(view.name) and has_idle_order(view.sql):
         found.append(f"view {view.name}: ORDER BY has no effect without LIMIT: a view is a bag of rows")
     if not is_stage(view.name):
@@ -183,10 +188,14 @@ def is_full(view: View) -> bool:
 
 
 def algorithm_of(view: View) -> Algorithm:
-    """The algorithm that maintains the view: the named one, or the sweep, which reaches every level."""
+    """The algorithm that maintains the view: the named one, or the cheapest that reaches what is asked for.
+
+    The sweep reaches every level; where not every state has to be shown, it takes the net effect of a step.
+    """
     if policy_of(view) in AT_SOURCE:
         return ALGORITHMS["ipda"]
-    name = view.properties.get("rollview.algorithm", "sweep")
+    is_complete = consistency_of(view) == DEFAULT_CONSISTENCY or is_stage(view.name)
+    name = view.properties.get("rollview.algorithm", "sweep" if is_complete else "net-effect")
     algorithm = ALGORITHMS.get(name)
     if algorithm is None:
         raise InputError(
@@ -245,11 +254,22 @@ def _check_properties(view: View) -> None:
         ):
             message = f"{key} is `{value}`"
             raise InputError(message, subject=value, hint="a number of transactions, or auto")
+    _check_level(view)
     schedule_of(view)
     if condensing_of(view) is not None and is_full(view):
         hint = "leave it out"
         raise InputError("a view that is recomputed has no delta to condense", subject=view.name, hint=hint)
     algorithm_of(view)
+
+
+def _check_level(view: View) -> None:
+    """Refuses an algorithm that does not claim the level of consistency that is asked for."""
+    algorithm, asked = algorithm_of(view), consistency_of(view)
+    claimed = min(algorithm.claims.values())
+    if "rollview.algorithm" in view.properties and claimed < Level[asked.upper()]:
+        message = f"{algorithm.name} reaches {claimed}, and rollview.consistency is {asked}"
+        hint = f"set rollview.consistency to {claimed}, or leave rollview.algorithm out"
+        raise InputError(message, subject=view.name, hint=hint)
 
 
 def in_order(texts: Mapping[str, ViewText]) -> dict[str, ViewText]:

@@ -85,6 +85,10 @@ def _why(view: View) -> str:
         return f"policy {policy_of(view)}: writers at the source make the delta{kept}; {doubt}"
     if "rollview.algorithm" in view.properties:
         return "chosen by rollview.algorithm"
+    if algorithm_of(view).takes_net_effect:
+        level = consistency_of(view)
+        saved = "what comes and goes inside a step is not looked up, and a key changes once in it"
+        return f"rollview.consistency = {level}: {saved}; states inside a step cannot be read"
     best = "the default: complete in every scenario, one sub-query per site and round"
     return f"{best}, compensation from the change log"
 

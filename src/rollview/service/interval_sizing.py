@@ -67,9 +67,7 @@ class IntervalSizing:
 
 
 def _tables(view: View, query: ForwardQuery) -> list[Table]:
-    relations = view.blocks[query.block].relations
-    chosen = relations if query.relation is None else (relations[query.relation],)
-    return [relation.table for relation in chosen]
+    return list(dict.fromkeys(relation.table for relation in query.relations(view)))
 
 
 def _setting(view: View, query: ForwardQuery, tables: Sequence[Table]) -> str:

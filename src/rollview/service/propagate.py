@@ -39,6 +39,7 @@ from rollview.events import Events, Propagated
 from rollview.lake import LakeTable
 from rollview.service.attached import check_attached
 from rollview.service.control_records import ControlRecords, is_rolling
+from rollview.service.definitions import algorithm_of
 from rollview.service.faults import Faults
 from rollview.service.interrupted_load import take_back
 from rollview.service.interval_sizing import Intervals
@@ -242,6 +243,9 @@ class PropagateDriver:
                 whole = Interval(before, step.bounds.recomputed)
                 refresh = self._refresh(view, whole, timer.seconds, step.bounds.reason)
                 effects = [Refreshed(refresh), *self._given_up(view, whole)]
+            elif algorithm_of(view).takes_net_effect:
+                for _, _, after, upto in step.bounds.intervals:
+                    effects += self._given_up(view, Interval(after, upto))
             with timer.phase("commit"):
                 self.catalog.finish(
                     lease, step, Moved(view.name, tuple(moves.items()), version, control), *effects

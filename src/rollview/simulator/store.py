@@ -16,7 +16,7 @@ from rollview.algebra.evaluate import evaluate_blocks
 from rollview.algebra.expression import Row
 from rollview.algebra.history import CSN, History, UnitOfWork
 from rollview.algorithms.algorithm import Algorithm
-from rollview.algorithms.effects import ForwardQuery
+from rollview.algorithms.effects import ForwardQuery, Interval
 from rollview.simulator.world import World
 
 
@@ -55,6 +55,7 @@ class Store:
             view.name: view.root.state_of(evaluate_blocks(view.root, initial)) for view in world.views
         }
         self._deltas: dict[tuple[str, int], MemoryBag] = {}
+        self._untold: set[int] = set()
         show(Publication(self._contents(), dict.fromkeys(world.sources, 0), 0))
 
     def append(self, unit: UnitOfWork) -> None:
@@ -62,10 +63,18 @@ class Store:
         with self._write():
             self.history.append(unit)
 
-    def publish(self, moves: tuple[tuple[ForwardQuery, int], ...], delta: MemoryBag, control: Any) -> None:
+    def publish(
+        self,
+        moves: tuple[tuple[ForwardQuery, int], ...],
+        delta: MemoryBag,
+        control: Any,
+        as_one: Interval | None = None,
+    ) -> None:
         """Keeps a piece of a view's timed delta together with the new positions."""
         view = moves[0][0].view
         with self._write():
+            if as_one is not None:
+                self._untold.update(range(as_one.after + 1, as_one.upto))
             columns = self.states[view].columns
             stored, at = column_getter(delta.columns, columns), delta.columns.index(CSN)
             pieces: dict[int, dict[Row, int]] = {}
@@ -87,7 +96,7 @@ class Store:
         return min(self.positions.values(), default=0)
 
     def apply(self) -> None:
-        """Rolls all views together, csn by csn, to the high-water mark, and shows each state."""
+        """Rolls all views together, csn by csn, to the high-water mark, and shows each state that is told."""
         mark = self.high_water_mark()
         while self.materialized < mark:
             with self._write():
@@ -96,6 +105,8 @@ class Store:
                     delta = self._deltas.get((name, self.materialized))
                     if delta is not None:
                         self.states[name] = view.root.roll(self.states[name], delta)
+                if self.materialized in self._untold:
+                    continue
                 versions = {
                     source: self.history.version_at(source, self.materialized) for source in self.sources
                 }

@@ -229,7 +229,7 @@ class SimulatedWarehouse:
         history = store.history
 
         def publish(_: Running, effect: Publish[MemoryBag]) -> None:
-            store.publish(effect.moves, effect.delta, effect.control)
+            store.publish(effect.moves, effect.delta, effect.control, effect.as_one)
             store.apply()
 
         def execute(_: Running, effect: Execute) -> int:
@@ -273,15 +273,14 @@ class SimulatedWarehouse:
         return _WAIT
 
     def _name(self, query: ForwardQuery) -> str:
-        block = f"[{query.block}]" if query.block else ""
+        block = f"[{query.block}]" if query.block > 0 else ""
         if query.relation is None:
             return f"{query.view}{block}"
         relation = self._store.views[query.view].blocks[query.block].relations[query.relation]
         return f"{query.view}{block}.{relation.alias}"
 
     def _tables_of(self, query: ForwardQuery) -> tuple[str, ...]:
-        relations = self._store.views[query.view].blocks[query.block].relations
-        chosen = relations if query.relation is None else (relations[query.relation],)
+        chosen = query.relations(self._store.views[query.view])
         return tuple(relation.table.qualified for relation in chosen)
 
     def _ask(self, running: Running, effect: Ask[MemoryBag]) -> Any:

@@ -1,0 +1,56 @@
+"""The sweep over the net effect of an interval: all of it is taken as one transaction.
+
+**Source.** salem2000 equation 2 between the two ends of an interval; beyer2000 §5 for the net effect: what
+comes and goes inside of it is never looked up, and each key of the view changes at most once, by one row that
+goes and one that comes.
+
+**Guarantees.** Strong (zhuge1996 §4.2): every state that is shown is one of the sources', in their order; not
+all of them are.
+
+**Assumes.** What the sweep assumes. All relations go through the same intervals.
+
+**Deviations.** None of equation 2. The states inside of an interval cannot be told afterwards, so what is
+published says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollview.algebra.bag import Bag
+from rollview.algebra.history import CSN
+from rollview.algebra.view import View
+from rollview.algorithms.effects import (
+    WHOLE_VIEW,
+    ForwardQuery,
+    Interval,
+    NextInterval,
+    Process,
+    Publish,
+)
+from rollview.algorithms.sweep import Forward, evaluate_forward
+
+
+def processes(view: View) -> Iterator[Process]:
+    """One process for the view."""
+    for query in positions(view):
+        yield propagate(view, query)
+
+
+def positions(view: View) -> Iterator[ForwardQuery]:
+    """One position for all relations."""
+    yield ForwardQuery(view.name, WHOLE_VIEW)
+
+
+def propagate(view: View, query: ForwardQuery) -> Process:
+    """Publishes what each interval did to the view, at its end, forever."""
+    while True:
+        interval: Interval = yield NextInterval(query)
+        total: Bag | None = None
+        for number, block in enumerate(view.blocks):
+            for position in range(len(block.relations)):
+                delta = yield from evaluate_forward(Forward(block, position, interval, as_one=True))
+                lifted = view.root.lift(number, delta, CSN)
+                total = lifted if total is None else total.plus(lifted)
+        assert total is not None, "a view has relations"
+        yield Publish(((query, interval.upto),), total, as_one=interval)

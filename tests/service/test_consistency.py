@@ -1,0 +1,97 @@
+"""Views that need not show every state: a step counts as one transaction, and what it gives up is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from shop import DEEP_VIEWS, MORE_VIEWS, VIEWS, Shop, shown, states_of, transact
+
+from rollview.errors import PointError
+from rollview.service.project import Project
+
+pytestmark = pytest.mark.slow
+
+
+def _strong(name: str, sql: str) -> str:
+    return f"CREATE MATERIALIZED VIEW {name} TBLPROPERTIES ('rollview.consistency' = 'strong') AS {sql}"
+
+
+STRONG = {
+    **{name: _strong(name, VIEWS[name]) for name in ("sales_by_state", "sold")},
+    **{name: _strong(name, MORE_VIEWS[name]) for name in ("families", "everything")},
+    "days_of_size": _strong("days_of_size", DEEP_VIEWS["days_of_size"]),
+    "states_of_size": MORE_VIEWS["states_of_size"],
+}
+
+
+def test_oracle_every_state_that_is_told(tmp_path: Path, spark: SparkSession) -> None:
+    """A join of two sources and of three tables, a self-join, two blocks, stages, a view above."""
+    shop = Shop(tmp_path / "shop", STRONG)
+    transact(shop, 20)
+    shop.begin()
+    told = refused = 0
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        for number in (9, 1, 7):
+            transact(shop, number)
+            project.run(once=True)
+        status = project.status()
+        for view in status.views:
+            states = states_of(project, view)
+            condensed = project._warehouse.catalog.condensed(view.name)
+            for csn in range(status.last_csn + 1):
+                if any(each.after < csn < each.upto for each in condensed):
+                    refused += 1
+                    with pytest.raises(PointError, match="condensed or recomputed"):
+                        project.read(view.name, csn)
+                else:
+                    told += 1
+                    assert states[csn] == shop.expected(project, view.name, csn), (view.name, csn)
+        assert all(verdict.is_right for verdict in project.verify())
+        check_all_now(shop, project)
+    assert told > len(STRONG) and refused > len(STRONG)
+
+
+def check_all_now(shop: Shop, project: Project) -> None:
+    """Everything committed is shown."""
+    for name in shop.views:
+        assert shown(project, name) == shop.expected_now(name), name
+
+
+def test_a_key_changes_once_in_a_step(tmp_path: Path, spark: SparkSession) -> None:
+    """beyer2000 §5: what comes and goes is in no delta; complete views have all of it."""
+    views = {"sold": _strong("sold", VIEWS["sold"]), "sold_all": VIEWS["sold"]}
+    shop = Shop(tmp_path / "shop", views)
+    crm, sales = shop.connections["crm"], shop.connections["shop"]
+    crm.execute("INSERT INTO customer VALUES (1, 'a', 'x')")
+    sales.execute("INSERT INTO product VALUES (1, 'b', NULL)")
+    shop.begin()
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        for amount in (5, 6, 7, 8):
+            sales.execute("INSERT OR REPLACE INTO sales VALUES (1, 1, 1, ?)", (amount,))
+        project.run(once=True)
+        assert [row["_count"] for row in project.deltas("sold").collect()] == [1]
+        assert len(project.deltas("sold_all").collect()) == 7
+        sales.execute("INSERT INTO sales VALUES (2, 1, 1, 9)")
+        sales.execute("DELETE FROM sales WHERE sale_id = 2")
+        project.run(once=True)
+        assert len(project.deltas("sold").collect()) == 1
+        assert shown(project, "sold") == shown(project, "sold_all") == {(1, "a", "b", 8): 1}
+
+
+def test_another_level_loads_the_view(tmp_path: Path, spark: SparkSession) -> None:
+    """Positions of one algorithm mean nothing to the other, which is told, and mended by `setup`."""
+    shop = Shop(tmp_path / "shop", {"sold": VIEWS["sold"]})
+    transact(shop, 10)
+    shop.begin()
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        shop.views["sold"] = STRONG["sold"]
+        shop.write_project()
+        assert project.setup().loaded == {"sold": "the definition changed"}
+        transact(shop, 5)
+        project.run(once=True)
+        check_all_now(shop, project)
