@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isclose
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
 from rollview.algebra.bag import COUNT
@@ -22,6 +23,7 @@ SHOWN = 20
 _PAIRED = 100_000
 """So many rows at most are brought together to see whether they differ by rounding alone."""
 _ROUNDING = 1e-9
+_CONSTRAINTS = "spark.sql.constraintPropagation.enabled"
 _STORED, _EXPECTED = "_stored", "_expected"
 
 
@@ -58,13 +60,27 @@ def differences(both: DataFrame, columns: Sequence[str]) -> tuple[list[Differenc
     wrong = both.where(f.col(_STORED) != f.col(_EXPECTED))
     floating = [place for place, (_, kind) in enumerate(both.dtypes) if kind in ("double", "float")]
     if floating:
-        rows = wrong.orderBy(*[named(column) for column in columns]).limit(_PAIRED).collect()
+        rows = _collected(wrong.orderBy(*[named(column) for column in columns]).limit(_PAIRED))
         if len(rows) < _PAIRED:
             left = _without_pairs([Difference(tuple(row)[:-2], row[-2], row[-1]) for row in rows], floating)
             return left[:SHOWN], len(left)
-    found = wrong.orderBy(*[named(column) for column in columns]).limit(SHOWN).collect()
-    number = wrong.count() if len(found) == SHOWN else len(found)
+    found = _collected(wrong.orderBy(*[named(column) for column in columns]).limit(SHOWN))
+    number = _collected(wrong.agg(f.count("*")))[0][0] if len(found) == SHOWN else len(found)
     return [Difference(tuple(row)[:-2], row[_STORED], row[_EXPECTED]) for row in found], number
+
+
+def _collected(frame: DataFrame) -> list[Row]:
+    """The rows. Spark fails on the constraints of some unions (`key not found`): then without them."""
+    try:
+        return frame.collect()
+    except Py4JJavaError:
+        conf = frame.sparkSession.conf
+        before = conf.get(_CONSTRAINTS)
+        conf.set(_CONSTRAINTS, "false")
+        try:
+            return frame.select("*").collect()
+        finally:
+            conf.set(_CONSTRAINTS, str(before))
 
 
 def _without_pairs(found: Sequence[Difference], floating: Sequence[int]) -> list[Difference]:
