@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isclose
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
@@ -73,7 +72,10 @@ def _collected(frame: DataFrame) -> list[Row]:
     """The rows. Spark fails on the constraints of some unions (`key not found`): then without them."""
     try:
         return frame.collect()
-    except Py4JJavaError:
+    except Exception as error:
+        # What PySpark has no error of its own for comes from Spark's inside as it is.
+        if not type(error).__module__.startswith("py4j"):
+            raise
         conf = frame.sparkSession.conf
         before = conf.get(_CONSTRAINTS)
         conf.set(_CONSTRAINTS, "false")
