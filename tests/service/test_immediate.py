@@ -124,6 +124,29 @@ def test_a_writer_with_an_older_snapshot_is_refused(tmp_path: Path, spark: Spark
         _check_kept(dsn, views)
 
 
+def test_truncate_and_a_long_name(tmp_path: Path, spark: SparkSession, dsn: str) -> None:
+    """A table that is truncated leaves the view empty, at the server as in the lake."""
+    name = "a_view_with_a_name_that_is_about_as_long_as_the_server_allows"
+    views = {name: KEPT["state_count"], "grand_total": KEPT["grand_total"]}
+    world = OneServer(tmp_path / "p", dsn, with_policy("immediate", views))
+    with psycopg.connect(dsn) as connection:
+        connection.execute("INSERT INTO customer VALUES (1, 'WI')")
+        connection.execute("INSERT INTO sales VALUES (1, 1, 1, 5)")
+    with Project.open(world.folder, spark) as project:
+        project.setup()
+        assert project.setup().sources["db"] == []
+        for emptied in ("customer", "sales, line"):
+            with psycopg.connect(dsn) as connection:
+                connection.execute(f"TRUNCATE {emptied}".encode())
+                connection.execute("INSERT INTO customer VALUES (2, 'NV') ON CONFLICT DO NOTHING")
+                connection.execute("INSERT INTO sales VALUES (2, 2, 1, 6) ON CONFLICT DO NOTHING")
+            _check_kept(dsn, views)
+        project.run(once=True)
+        project.setup()
+        project.run(once=True)
+        assert shown(project, name) == {("NV", 1, 6): 1}
+
+
 def test_policies_are_switched_without_a_reload(tmp_path: Path, spark: SparkSession, dsn: str) -> None:
     world = OneServer(tmp_path / "p", dsn, KEPT)
     world.fill(random.Random(3))

@@ -25,6 +25,7 @@ from rollview.sources.postgres.structure import PostgresColumn
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _KEYS = (*_INTEGERS, "string", "date", "boolean", "timestamp_ntz")
 _BUCKETS = 1024
+_LONGEST_NAME = 63
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class ApplyPlan:
         """Why the server cannot keep the view as Spark computes it; empty if it can."""
         if len(self.rows.tables) < len(self.rows.structures):
             return "it joins a table with itself"
+        if len(self.rows.definition.name.encode()) > _LONGEST_NAME:
+            return "its name is longer than names at the server can be"
         for place, relation in enumerate(self.rows.definition.relations):
             if len(self.rows.conditions(place)) < len(relation.conditions):
                 return f"a condition on {relation.table.name} is tested otherwise at the server than in Spark"
@@ -76,7 +79,8 @@ class ApplyPlan:
     def triggers(self) -> set[str]:
         """The names of its triggers."""
         kinds = ("begin", "apply") if self._is_joined else ("apply",)
-        return {self._trigger(kind, event) for kind in kinds for event in EVENTS}
+        own = {self._trigger(kind, event) for kind in kinds for event in EVENTS}
+        return own | {self._trigger("empty", "TRUNCATE")}
 
     def _trigger(self, kind: str, event: str) -> str:
         return f"rollview_{self._name}_{kind}_{event[0].lower()}"
@@ -101,11 +105,29 @@ class ApplyPlan:
                     f"CREATE TRIGGER {trigger} AFTER {event} ON {table.qualified} REFERENCING {transition}"
                     f" FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
                 )
+        yield from self._empty_statements()
         first = self.rows.structures[0].qualified
         whole = self._apply(0, f"SELECT 1::int2 AS {ROW_SIGN}, * FROM ONLY {first}")
         yield whole.replace(" INTO rollview_gone", "")
         yield f"DROP VIEW IF EXISTS {self.shown_name}"
         yield f"CREATE VIEW {self.shown_name} AS {self._shown(state)}"
+
+    def _empty_statements(self) -> Iterator[str]:
+        """What empties the view where a table is truncated: every row of it is joined with one of that table.
+
+        It is truncated as well, so that also rows go which an older snapshot does not see.
+        """
+        function = self._object("empty")
+        yield f"DROP FUNCTION IF EXISTS {function}() CASCADE"
+        yield function_statement(
+            function, f"BEGIN\n    TRUNCATE {self._object('state')};\n    RETURN NULL;\nEND"
+        )
+        yield f"REVOKE ALL ON FUNCTION {function}() FROM PUBLIC"
+        for table in self.rows.tables.values():
+            yield (
+                f"CREATE TRIGGER {quote(self._trigger('empty', 'TRUNCATE'))} AFTER TRUNCATE"
+                f" ON {table.qualified} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
+            )
 
     def _begin_statements(self) -> Iterator[str]:
         """What counts the statements that are open."""

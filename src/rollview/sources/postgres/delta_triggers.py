@@ -18,7 +18,8 @@ from rollview.sources.postgres.connections import quote, text_literal
 from rollview.sources.postgres.joined_rows import EVENTS, JoinedRows
 
 _FEW = 1000
-_NAME = 40
+_NAME = 30
+"""So that the longest name made of it, that of a trigger, is not cut by the server."""
 
 
 def delta_name(definition: DeltaDefinition) -> str:
