@@ -45,6 +45,7 @@ RollviewError
       + LakeMisfit
       + ConflictError
   + EvaluationError
+  + NeverAtRest
   + CorruptView
   + JavaMissing
   + SparkFailed
@@ -383,6 +384,12 @@ class EvaluationError(RollviewError):
     def __init__(self, message: str, *, subject: str = "", hint: str = "", csn: int = 0) -> None:
         super().__init__(message, subject=subject, hint=hint)
         self.csn = csn
+
+
+class NeverAtRest(RollviewError):
+    """An algorithm that shows a view only in quiet moments found none for a while."""
+
+    retryable = True
 
 
 class CorruptView(RollviewError):

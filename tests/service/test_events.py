@@ -48,7 +48,7 @@ def test_a_record_is_json() -> None:
         "time": 12.346,
         "event": "step_finished",
         **{"kind": "apply", "subject": "v", "step": 3, "seconds": 0.5},
-        **{"phases": {"write": 0.25}, "rows": None},
+        **{"phases": {"write": 0.25}, "rows": None, "lookups": 0, "rows_found": 0},
     }
     assert Applied(("v", "w"), 12).record()["views"] == ["v", "w"]
 

@@ -12,6 +12,7 @@ from rollview.catalog.effects import (
     StepEffect,
     ViewAdded,
     ViewDropped,
+    Worked,
 )
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease
@@ -28,6 +29,7 @@ from rollview.catalog.records import (
     Unit,
     ViewRecord,
     Waiting,
+    Work,
 )
 from rollview.catalog.step_bounds import (
     ApplyStep,
@@ -90,4 +92,6 @@ __all__ = [
     "ViewDropped",
     "ViewRecord",
     "Waiting",
+    "Work",
+    "Worked",
 ]

@@ -32,6 +32,7 @@ from rollview.catalog.records import (
 )
 from rollview.catalog.step_bounds import B, E, Step, StepBounds
 from rollview.catalog.steps import UnreadableStep
+from rollview.catalog.work import Works
 
 MOST_WATCHED_SECONDS = 3600.0
 """How much time may pass, as retention counts it, between two looks at the clock."""
@@ -56,6 +57,10 @@ class Catalog:
         self._database = database
         self._clock = clock
         self._leases = Leases(database, clock, lease_seconds)
+        self.commits = Commits(database)
+        self.consumers = Consumers(database, lambda: self._clock())
+        self.global_transactions = GlobalTransactions(database, lambda: self._clock())
+        self.works = Works(database)
 
     @classmethod
     def open(
@@ -293,21 +298,6 @@ class Catalog:
         """All that these sites had committed at a moment is captured."""
         with self._database.writing() as connection:
             captured.note_looked(connection, sites, moment)
-
-    @property
-    def commits(self) -> Commits:
-        """The history, transaction by transaction."""
-        return Commits(self._database)
-
-    @property
-    def consumers(self) -> Consumers:
-        """Who reads view deltas from outside."""
-        return Consumers(self._database, self._clock)
-
-    @property
-    def global_transactions(self) -> GlobalTransactions:
-        """Transactions over several sites."""
-        return GlobalTransactions(self._database, self._clock)
 
     # Steps
 

@@ -177,6 +177,12 @@ _CONSUMERS = (
 _LOOKED_AT = ("ALTER TABLE site ADD COLUMN looked_at DOUBLE PRECISION NOT NULL DEFAULT 0",)
 
 # What an algorithm must know to go on, beside positions (salem2000 §5).
+_WORK = (
+    """CREATE TABLE view_work (
+        view_name TEXT PRIMARY KEY, steps BIGINT NOT NULL, lookups BIGINT NOT NULL,
+        rows_found BIGINT NOT NULL, spared BIGINT NOT NULL, in_doubt BIGINT NOT NULL)""",
+)
+
 _CONTROL = ("CREATE TABLE control_record (view_name TEXT PRIMARY KEY, record TEXT NOT NULL)",)
 
 
@@ -261,6 +267,10 @@ def _control(connection: Connection) -> None:
     _run(connection, _CONTROL)
 
 
+def _work(connection: Connection) -> None:
+    _run(connection, _WORK)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -287,6 +297,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (18, _consumers),
     (19, _looked_at),
     (20, _control),
+    (21, _work),
 )
 NEWEST = MIGRATIONS[-1][0]
 

@@ -138,6 +138,21 @@ class ViewRecord:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What the propagation of a view cost: its steps, their sub-queries, the rows that came back.
+
+    `spared` changes were not looked up, because a foreign key tells that they join nothing; the delta of
+    `in_doubt` transactions was not taken as their writers had made it.
+    """
+
+    steps: int = 0
+    lookups: int = 0
+    rows_found: int = 0
+    spared: int = 0
+    in_doubt: int = 0
+
+
+@dataclass(frozen=True)
 class Span:
     """What a view was before it was loaded anew, for `reason`; readable from its oldest csn to `upto_csn`."""
 

@@ -120,6 +120,16 @@ refresh = _table(
     reason=Text,
     finished_at=Double,
 )
+# What propagating a view has cost since it was loaded.
+work = _table(
+    "view_work",
+    view_name=Text,
+    steps=BigInteger,
+    lookups=BigInteger,
+    rows_found=BigInteger,
+    spared=BigInteger,
+    in_doubt=BigInteger,
+)
 condensed = _table("condensed", view_name=Text, after_csn=BigInteger, upto_csn=BigInteger)
 
 # Readers of view deltas outside: each has all up to a csn, of the delta of one generation of the view.

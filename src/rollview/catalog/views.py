@@ -183,7 +183,7 @@ def freeze(connection: Connection, name: str) -> None:
 def _take_away(connection: Connection, name: str) -> None:
     if connection.execute(delete(schema.view).where(_view.name == name)).rowcount == 0:
         raise _unknown(name)
-    for table in (schema.position, schema.control):
+    for table in (schema.position, schema.control, schema.work):
         connection.execute(delete(table).where(table.c.view_name == name))
     clear_fault(connection, "view", name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 
 from rollview.algebra.valid_time import ValidTime
 from rollview.algebra.view import View
@@ -20,6 +20,7 @@ from rollview.catalog import (
     Site,
     UnreadableStep,
     ViewRecord,
+    Work,
 )
 from rollview.errors import RollviewError
 from rollview.service.attached import detached
@@ -112,6 +113,8 @@ class ViewStatus:
     next_due: str = ""
     consumers: tuple[Consumer, ...] = ()
     """Who reads its delta from outside, the one furthest behind first: nothing behind that is pruned."""
+    work: Work = field(default_factory=Work)
+    """What its propagation has cost since it was loaded."""
     new_columns: tuple[str, ...] = ()
     """What `SELECT *` does not show, because it came after setup: `source.table.column`."""
 
@@ -175,6 +178,12 @@ def status(project: ProjectFile, valid: ValidTimes, faults: Faults, sites: Sites
             for each in catalog.global_transactions.waiting()
         ),
     )
+
+
+def _work(catalog: Catalog, view: View) -> Work:
+    """What the propagation of a view and of its stages has cost."""
+    works = [catalog.works.of_view(part.name) for part in view.stored_parts]
+    return Work(*(sum(each) for each in zip(*map(astuple, works), strict=True)))
 
 
 def _unfinished(catalog: Catalog) -> Iterator[UnfinishedStatus]:
@@ -247,6 +256,7 @@ def _view(
         valid_until=iso(changed_at),
         relations=relations,
         last_refresh=refreshes[0] if refreshes else None,
+        work=_work(catalog, view),
         last_recomputed=max(whole, key=lambda each: each.finished_at, default=None),
         note=note,
         spans=tuple(
