@@ -58,8 +58,6 @@ class Catalog:
         self._clock = clock
         self._leases = Leases(database, clock, lease_seconds)
         self.commits = Commits(database)
-        self.consumers = Consumers(database, lambda: self._clock())
-        self.global_transactions = GlobalTransactions(database, lambda: self._clock())
         self.works = Works(database)
 
     @classmethod
@@ -298,6 +296,16 @@ class Catalog:
         """All that these sites had committed at a moment is captured."""
         with self._database.writing() as connection:
             captured.note_looked(connection, sites, moment)
+
+    @property
+    def consumers(self) -> Consumers:
+        """Who reads view deltas from outside."""
+        return Consumers(self._database, self._clock)
+
+    @property
+    def global_transactions(self) -> GlobalTransactions:
+        """Transactions over several sites."""
+        return GlobalTransactions(self._database, self._clock)
 
     # Steps
 
