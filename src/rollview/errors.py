@@ -5,6 +5,7 @@ RollviewError
       + OptionError
       + ProjectError
       + ProjectMoved
+      + MissingExtra
       + PointError
       + ViewError
           + UnsupportedError
@@ -111,6 +112,10 @@ class ProjectError(InputError):
 
 class ProjectMoved(InputError):
     """The project was set up elsewhere: it was moved, or is a copy of one that may go on."""
+
+
+class MissingExtra(InputError):
+    """Something needs packages that a bare install of rollview does not have; the hint names the extra."""
 
 
 class PointError(InputError):

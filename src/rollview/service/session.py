@@ -12,6 +12,7 @@ from threading import Lock
 from pyspark.sql import SparkSession
 
 from rollview.events import Events, SparkStarted, SparkStarting
+from rollview.extras import require
 from rollview.service.functions import register
 from rollview.service.project_file import FunctionEntry, ProjectFile
 from rollview.spark.session import open_session
@@ -51,6 +52,8 @@ class Session:
         return self._project.functions
 
     def _start_spark(self) -> SparkSession:
+        if "remote" in self._project.spark:
+            require("connect", "a Spark Connect server (`spark: {remote: …}`)", "or name a `master`")
         started = time.monotonic()
         self._events.emit(SparkStarting())
         with self._around_start(self._project.spark):
