@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from pages.shell import typed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 
 def test_sqlite(tmp_path: Path, spark: SparkSession) -> None:
