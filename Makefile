@@ -10,7 +10,7 @@ JOBS ?= auto
 .PHONY: help demo test test-fresh test-pythons build docs check lint format types layers fast servers soak bench clean
 
 help: ## List the targets
-	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(READY) ## See it work in a minute: two databases, constant writes, two views at the same point in time
 	@$(BIN)/rollview demo
