@@ -31,6 +31,7 @@ from rollview.catalog.records import (
     Waiting,
     Work,
 )
+from rollview.catalog.standing import Standing
 from rollview.catalog.step_bounds import (
     ApplyStep,
     CaptureStep,
@@ -80,6 +81,7 @@ __all__ = [
     "SiteTxids",
     "Span",
     "SpanEnded",
+    "Standing",
     "Step",
     "StepBounds",
     "StepEffect",

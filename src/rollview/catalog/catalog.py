@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
@@ -14,7 +13,7 @@ from rollview.algebra.history import Seen
 from rollview.algebra.net_effect import Range
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
-from rollview.catalog import captured, faults, history, schema, steps, truncations, views
+from rollview.catalog import captured, faults, history, schema, standing, steps, truncations, views
 from rollview.catalog.commits import Commits
 from rollview.catalog.consumers import Consumers
 from rollview.catalog.database import Database
@@ -22,6 +21,7 @@ from rollview.catalog.global_transactions import GlobalTransactions
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease, Leases, fence
 from rollview.catalog.records import (
+    CatalogState,
     Fault,
     Refresh,
     Site,
@@ -30,6 +30,7 @@ from rollview.catalog.records import (
     Truncation,
     ViewRecord,
 )
+from rollview.catalog.standing import Standing
 from rollview.catalog.step_bounds import B, E, Step, StepBounds
 from rollview.catalog.steps import UnreadableStep
 from rollview.catalog.work import Works
@@ -39,14 +40,6 @@ MOST_WATCHED_SECONDS = 3600.0
 
 LEASE_SECONDS = 30.0
 """How long a lease lasts without renewal."""
-
-
-@dataclass(frozen=True)
-class CatalogState:
-    """What `Catalog.open` would find."""
-
-    exists: bool
-    is_current: bool
 
 
 class Catalog:
@@ -139,6 +132,11 @@ class Catalog:
             until = before + min(max(0.0, now - before), MOST_WATCHED_SECONDS)
             connection.execute(update(schema.catalog).values(watched_until=until))
         return min(now, until)
+
+    def standing(self) -> Standing:
+        """Where everything stands, at one moment."""
+        with self._database.reading() as connection:
+            return standing.read_standing(connection)
 
     # What is captured
 

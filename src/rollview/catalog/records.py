@@ -10,6 +10,14 @@ from rollview.algebra.relation import Table
 
 
 @dataclass(frozen=True)
+class CatalogState:
+    """What `Catalog.open` would find."""
+
+    exists: bool
+    is_current: bool
+
+
+@dataclass(frozen=True)
 class Site:
     """What commits in one order, and how far it has been captured.
 

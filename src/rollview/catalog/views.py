@@ -82,10 +82,21 @@ def _record(row: Row[Any]) -> ViewRecord:
 def read_positions(connection: Connection, view: str) -> dict[ForwardQuery, int]:
     """How far each forward query of a view has come; none for an unknown view."""
     ordered = select(schema.position).where(_position.view_name == view)
-    return {
-        ForwardQuery(view, row.block, None if row.relation == _WHOLE_BLOCK else row.relation): row.csn
-        for row in connection.execute(ordered.order_by(_position.block, _position.relation))
-    }
+    rows = connection.execute(ordered.order_by(_position.block, _position.relation))
+    return {_query(row): row.csn for row in rows}
+
+
+def read_all_positions(connection: Connection) -> dict[str, dict[ForwardQuery, int]]:
+    """The same of every view that has any."""
+    found: dict[str, dict[ForwardQuery, int]] = {}
+    ordered = select(schema.position).order_by(_position.block, _position.relation)
+    for row in connection.execute(ordered):
+        found.setdefault(row.view_name, {})[_query(row)] = row.csn
+    return found
+
+
+def _query(row: Row[Any]) -> ForwardQuery:
+    return ForwardQuery(row.view_name, row.block, None if row.relation == _WHOLE_BLOCK else row.relation)
 
 
 def read_control(connection: Connection, view: str) -> str:

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import click
 
 from rollview.cli.event_lines import sentence
+from rollview.cli.listen_address import ListenAddress, parse_address
 from rollview.cli.project_context import Opened, opened, project_options
 from rollview.cli.terminal import own_stream, results
 from rollview.events import Event, Stopped
 
+if TYPE_CHECKING:
+    from rollview.service.retry import Stop
+
 
 @click.command()
 @click.option("--once", is_flag=True, help="Stop when nothing is left to do.")
+@click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    help="Serve /metrics, /healthz and /readyz there; without HOST, to this machine alone.",
+)
 @project_options
-def run(once: bool, project_file: Path, as_json: bool) -> None:
+def run(once: bool, metrics: str | None, project_file: Path, as_json: bool) -> None:
     """Capture, propagate and apply, by policy, until stopped.
 
     Looks for new transactions twice a second, and keeps the lake's logs small. Errors at a source or in the
@@ -31,7 +42,9 @@ def run(once: bool, project_file: Path, as_json: bool) -> None:
     rollview run --once
     rollview run
     rollview run --once --log-file rollview.log
+    rollview run --metrics 9464 --log-format json
     """
+    address = None if metrics is None else parse_address(metrics, "--metrics")
     # Not at the top: help and wrong arguments should not wait for Spark.
     from rollview.service.retry import stopping_on_signals  # noqa: PLC0415
 
@@ -39,6 +52,7 @@ def run(once: bool, project_file: Path, as_json: bool) -> None:
         own_stream(sys.stdout) as stream,
         opened(project_file, "waiting for changes") as at,
         stopping_on_signals() as stop,
+        nullcontext() if address is None else _monitored(at, stop, address),
     ):
         last = [0]
 
@@ -56,6 +70,17 @@ def run(once: bool, project_file: Path, as_json: bool) -> None:
         at.project.run(once, stop)
     if not as_json:
         results().print("nothing is left to do" if once else "stopped", f"at csn {last[0]}", style="dim")
+
+
+@contextmanager
+def _monitored(at: Opened, stop: Stop, address: ListenAddress) -> Iterator[None]:
+    """Serves metrics while `run` works, and says where."""
+    from rollview.monitoring import Monitor, serving  # noqa: PLC0415
+
+    with Monitor(at.project, stop).watching() as monitor, serving(monitor, *address) as url:
+        with at.tell.aside():
+            click.echo(f"metrics at {url}/metrics", err=True)
+        yield
 
 
 def print_event(event: Event, at: Opened, stream: IO[str], as_json: bool) -> None:

@@ -8,14 +8,14 @@ nor recomputed, until `setup` loads them.
 from __future__ import annotations
 
 from rollview.algebra.view import View, is_stage, owner
-from rollview.catalog import GIVEN_UP, Catalog
+from rollview.catalog import GIVEN_UP, Catalog, Standing
 from rollview.errors import HistoryBroken
 from rollview.service.definitions import algorithm_of, is_full
 
 WAY_ON = "`rollview setup` loads it; until then it can be read as it is"
 
 
-def histories_of(view: View, catalog: Catalog) -> dict[str, str]:
+def histories_of(view: View, catalog: Catalog | Standing) -> dict[str, str]:
     """Which history each table and each view has now that a view reads; one that is gone has none."""
     found: dict[str, str] = {}
     tables, views = catalog.histories(), catalog.views()
@@ -28,7 +28,7 @@ def histories_of(view: View, catalog: Catalog) -> dict[str, str]:
     return found
 
 
-def detached(catalog: Catalog, view: View) -> str:
+def detached(catalog: Catalog | Standing, view: View) -> str:
     """Why a view cannot go on; empty if it can. One that is recomputed always can."""
     if is_full(view):
         return ""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View, owner
-from rollview.catalog import Catalog, Fault
+from rollview.catalog import Catalog, Fault, Standing
 from rollview.errors import (
     CatalogError,
     JavaMissing,
@@ -85,19 +85,7 @@ class Faults:
 
     def stopped(self) -> dict[str, Fault]:
         """The views that cannot go on, stages included, each with what keeps it, its own or another's."""
-        tables, sites = self.catalog.faults("table"), self.catalog.faults("site")
-        found = dict(self.catalog.faults("view"))
-        for name, view in self.views.all().items():
-            is_reloading = name in found and found[name].kind == RELOADING
-            if not is_reloading and (reason := detached(self.catalog, view)):
-                found[name] = Fault("view", name, "HistoryBroken", reason, WAY_ON)
-            for table in view.tables:
-                fault = tables.get(table.qualified) if table.source else found.get(table.name)
-                if fault is not None and (not table.source or fault.concerns(table)):
-                    found.setdefault(name, fault)
-                if table.source and table.site in sites:
-                    found.setdefault(name, sites[table.site])
-        return found
+        return stopped_views(self.catalog, self.views.all())
 
     def check_complete(self, tables: Iterable[Table]) -> None:
         """Refuses tables that have lost changes: what is read from them cannot be rolled any more."""
@@ -124,6 +112,23 @@ class Faults:
             fault.scope, owner(fault.name), fault.message, fault.kind, fault.hint, fault.csn, trace=trace
         )
         self.events.emit(told)
+
+
+def stopped_views(catalog: Catalog | Standing, views: Mapping[str, View]) -> dict[str, Fault]:
+    """Of these views, dependencies first, those that cannot go on, each with what keeps it."""
+    tables, sites = catalog.faults("table"), catalog.faults("site")
+    found = dict(catalog.faults("view"))
+    for name, view in views.items():
+        is_reloading = name in found and found[name].kind == RELOADING
+        if not is_reloading and (reason := detached(catalog, view)):
+            found[name] = Fault("view", name, "HistoryBroken", reason, WAY_ON)
+        for table in view.tables:
+            fault = tables.get(table.qualified) if table.source else found.get(table.name)
+            if fault is not None and (not table.source or fault.concerns(table)):
+                found.setdefault(name, fault)
+            if table.source and table.site in sites:
+                found.setdefault(name, sites[table.site])
+    return found
 
 
 def as_faults(losses: Mapping[str, Loss], csn: int, tables: Iterable[str]) -> tuple[Fault, ...]:

@@ -23,6 +23,7 @@ from rollview.service.drivers import Drivers
 from rollview.service.event_log import log_event
 from rollview.service.explain import Explanation, explain
 from rollview.service.explain_parts import Size
+from rollview.service.figures import Figures
 from rollview.service.home import check_home, check_own_capture
 from rollview.service.lake_fit import check_new_catalog
 from rollview.service.meaning import check_all_by_invention
@@ -270,6 +271,12 @@ class Project:
         """Where sources and views stand."""
         parts = self._warehouse
         return status(parts.project, self._drivers.valid, self._drivers.faults, parts.sites)
+
+    @property
+    def figures(self) -> Figures:
+        """Numbers and lineage for those who watch: metrics, health, OpenLineage."""
+        parts = self._warehouse
+        return Figures(parts.project, parts.catalog, parts.tables, parts.views, parts.sites)
 
     def read(self, view: str, as_of: str | int | None = None) -> DataFrame:
         """The view's rows as they are stored, or as of any time that its delta covers."""

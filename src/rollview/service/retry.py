@@ -52,10 +52,14 @@ class Backoff:
 
 
 class Stop:
-    """A wish to stop, from a signal or another thread; a step that runs is finished first."""
+    """A wish to stop, from a signal or another thread; a step that runs is finished first.
+
+    `turned_at` is when the loop that looks at it last came around, in unix seconds; 0 before it began.
+    """
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self.turned_at = 0.0
 
     def now(self) -> None:
         """Asks to stop."""
@@ -67,7 +71,12 @@ class Stop:
 
     def wait(self, seconds: float) -> None:
         """Sleeps, or less."""
+        self.turn()
         self._event.wait(seconds)
+
+    def turn(self) -> None:
+        """Says that the loop came around."""
+        self.turned_at = time.time()
 
 
 @contextmanager
@@ -107,6 +116,7 @@ def follow(stop: Stop, what: str, action: Callable[[], bool], events: Events) ->
     first = True
     with reporting_failure(what, events):
         while first or not stop.asked():
+            stop.turn()
             if not keep_trying(stop, what, action, events, first):
                 stop.wait(POLL_SECONDS)
             first = False
