@@ -14,6 +14,7 @@ import click
 
 from rollview.cli.event_lines import sentence
 from rollview.cli.listen_address import ListenAddress, parse_address
+from rollview.cli.logs import logs_to_stderr
 from rollview.cli.project_context import Opened, opened, project_options
 from rollview.cli.terminal import own_stream, results
 from rollview.events import Event, Stopped
@@ -36,7 +37,8 @@ def run(once: bool, metrics: str | None, project_file: Path, as_json: bool) -> N
     Looks for new transactions twice a second, and keeps the lake's logs small. Errors at a source or in the
     lake are reported and retried; with --once, the first error ends the run. Ctrl-C and SIGTERM let the
     current step finish and end with exit code 0; it is safe to kill the process at any moment. With --json,
-    each event is one line of JSON.
+    each event is one line of JSON. With --log-format or --log-level and no --log-file, as for a service, the
+    log on stderr takes the place of the lines on stdout.
 
     \b
     rollview run --once
@@ -55,10 +57,14 @@ def run(once: bool, metrics: str | None, project_file: Path, as_json: bool) -> N
         nullcontext() if address is None else _monitored(at, stop, address),
     ):
         last = [0]
+        # The log says the same, and both may end in one place, such as the journal of a service.
+        is_logged = logs_to_stderr(click.get_current_context())
 
         def tell(event: Event) -> None:
             if isinstance(event, Stopped):
                 last[0] = event.csn
+            if is_logged and not as_json:
+                return
             try:
                 print_event(event, at, stream, as_json)
             except BrokenPipeError:

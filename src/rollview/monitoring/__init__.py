@@ -1,4 +1,4 @@
-"""How machines watch rollview: metrics, health, lineage. Served by `rollview run --metrics PORT`, or by a page."""
+"""How machines watch rollview: metrics, health, lineage; for `rollview run --metrics PORT`, or for a page."""
 
 from rollview.monitoring.monitor import Answer, Monitor, health, metrics_text, ready
 from rollview.monitoring.server import serving

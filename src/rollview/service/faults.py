@@ -27,8 +27,9 @@ from rollview.errors import (
     SparkFailed,
     is_retryable,
 )
-from rollview.events import Events, Halted, Resumed
+from rollview.events import Events, Failed, Halted, Resumed, Retry
 from rollview.service.attached import WAY_ON, detached
+from rollview.service.event_log import log_traceback
 from rollview.service.views import Views
 from rollview.sources.source import Loss
 from rollview.spark.data_errors import is_data_error
@@ -168,6 +169,22 @@ def is_lasting(error: Exception) -> bool:
     if isinstance(error, LakeDamaged) or is_data_error(error):
         return True
     return not is_retryable(error) or getattr(error, "waits_for_setup", False)
+
+
+def report_retry(events: Events, what: str, attempt: int, pause_seconds: float, error: Exception) -> None:
+    """Tells that work failed and is tried again."""
+    told = Retry(what, attempt, pause_seconds, **error_fields(error))
+    events.emit(told)
+    if not told.trace:
+        log_traceback(what, error, events.hide)
+
+
+def report_failure(events: Events, what: str, error: Exception) -> None:
+    """Tells that work failed and ends."""
+    told = Failed(what, **error_fields(error))
+    events.emit(told)
+    if not told.trace:
+        log_traceback(what, error, events.hide)
 
 
 def error_fields(error: Exception) -> dict[str, Any]:

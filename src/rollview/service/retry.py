@@ -16,8 +16,8 @@ from collections.abc import Callable, Container, Hashable, Iterator
 from contextlib import contextmanager
 
 from rollview.errors import InputError, RollviewError, is_retryable
-from rollview.events import Events, Failed, Retry
-from rollview.service.faults import error_fields
+from rollview.events import Events
+from rollview.service.faults import report_failure, report_retry
 
 POLL_SECONDS = 0.5
 PAUSE_SECONDS = (0.5, 1, 2, 5, 10, 30)
@@ -105,7 +105,7 @@ def keep_trying(
             if stop.asked() or not _may_pass(error, unexpected, first):
                 raise
             pause = PAUSE_SECONDS[min(attempt, len(PAUSE_SECONDS)) - 1]
-            events.emit(Retry(what, attempt, pause, **error_fields(error)))
+            report_retry(events, what, attempt, pause, error)
         stop.wait(pause)
         if stop.asked():
             return False
@@ -128,7 +128,7 @@ def reporting_failure(what: str, events: Events) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        events.emit(Failed(what, **error_fields(error)))
+        report_failure(events, what, error)
         raise
 
 
