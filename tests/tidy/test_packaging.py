@@ -33,6 +33,7 @@ IMPORTED_FROM = {
     "starlette": ("web/",),
     "uvicorn": ("web/",),
     "jinja2": ("web/",),
+    "openlineage": ("monitoring/",),
 }
 """What only an extra brings, and the only places that may import it: a bare install never gets there."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from rollview.cli.logs import log_options, logging_as_asked
 from rollview.cli.terminal import Working, json_option, working
 
 if TYPE_CHECKING:
+    from rollview.monitoring.lineage import LineageCounts
     from rollview.service.project import Project
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,6 +42,7 @@ class Opened:
 
     project: Project
     tell: Working
+    lineage: LineageCounts | None = None
 
 
 @contextmanager
@@ -64,4 +66,14 @@ def opened(path: Path, what: str = "", may_be_new: bool = False) -> Iterator[Ope
             project.subscribe(Activity(tell, what or "working"))
             if project.is_new and not may_be_new:
                 project.check_set_up()
-            yield Opened(project, tell)
+            with _lineage(project) as lineage:
+                yield Opened(project, tell, lineage)
+
+
+def _lineage(project: Project) -> AbstractContextManager[LineageCounts | None]:
+    """Sends lineage while a command works, if the project file says where to."""
+    if project.openlineage is None:
+        return nullcontext()
+    from rollview.monitoring import following_lineage  # noqa: PLC0415
+
+    return following_lineage(project)

@@ -83,7 +83,7 @@ def _monitored(at: Opened, stop: Stop, address: ListenAddress) -> Iterator[None]
     """Serves metrics while `run` works, and says where."""
     from rollview.monitoring import Monitor, serving  # noqa: PLC0415
 
-    with Monitor(at.project, stop).watching() as monitor, serving(monitor, *address) as url:
+    with Monitor(at.project, stop, at.lineage).watching() as monitor, serving(monitor, *address) as url:
         with at.tell.aside():
             click.echo(f"metrics at {url}/metrics", err=True)
         yield

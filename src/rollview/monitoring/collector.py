@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 
 from prometheus_client import Metric as Family
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 import rollview
 from rollview.monitoring import metrics
+from rollview.monitoring.lineage import LineageCounts
 from rollview.monitoring.metrics import Metric
 from rollview.monitoring.readiness import look_at
 from rollview.monitoring.sampler import Sample
@@ -24,9 +26,13 @@ class ProjectCollector(Collector):
     """Reads a project. While the catalog cannot be read, it says that and nothing else."""
 
     def __init__(
-        self, project: Project, sample: Callable[[], Sample], turned_at: Callable[[], float]
+        self,
+        project: Project,
+        sample: Callable[[], Sample],
+        turned_at: Callable[[], float],
+        lineage: LineageCounts | None = None,
     ) -> None:
-        self._project, self._sample, self._turned_at = project, sample, turned_at
+        self._project, self._sample, self._turned_at, self._lineage = project, sample, turned_at, lineage
 
     def collect(self) -> Iterator[Family]:
         """All families; those without a value are left out."""
@@ -42,6 +48,8 @@ class ProjectCollector(Collector):
             yield from _views(found.views)
             yield from _consumers(found.consumers)
         yield from _sampled(self._sample())
+        if self._lineage is not None:
+            yield _lineage(self._lineage)
 
     def describe(self) -> Iterator[Family]:
         """Nothing needs to be read in order to register it."""
@@ -107,6 +115,13 @@ def _sampled(sample: Sample) -> Iterator[Family]:
     yield _family(metrics.VIEW_FILES, [((each.owner, each.kind), each.files) for each in views])
     yield _family(metrics.CHANGE_LOG_BYTES, changes)
     yield _family(metrics.SOURCE_LOG, [((name,), size) for name, size in sample.kept_log_bytes.items()])
+
+
+def _lineage(counts: LineageCounts) -> Family:
+    family = CounterMetricFamily(metrics.LINEAGE.name, metrics.LINEAGE.help, labels=metrics.LINEAGE.labels)
+    for outcome, number in asdict(counts).items():
+        family.add_metric((outcome,), number)
+    return family
 
 
 def _one(metric: Metric, value: float, *labels: str) -> Family:

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from rollview.events import Event, Failed, Retry, StepBegun, StepFinished, Stopped
 from rollview.monitoring.collector import ProjectCollector
 from rollview.monitoring.event_counters import EventCounters
+from rollview.monitoring.lineage import LineageCounts
 from rollview.monitoring.readiness import look_at
 from rollview.monitoring.sampler import Sampler
 from rollview.service.project import Project
@@ -39,15 +40,19 @@ class Answer:
 
 
 class Monitor:
-    """Everything that is watched in one process. `stop` is that of the loop of `run`, where one runs."""
+    """Everything that is watched in one process. `stop` is that of the loop of `run`, where one runs;
+    `lineage` counts the events of `following_lineage`, where these are sent.
+    """
 
-    def __init__(self, project: Project, stop: Stop | None = None) -> None:
+    def __init__(
+        self, project: Project, stop: Stop | None = None, lineage: LineageCounts | None = None
+    ) -> None:
         self.project, self.stop = project, stop
         self.registry = CollectorRegistry()
         self.sampler = Sampler(project)
         self.life = _Life()
         self._counters = EventCounters(self.registry)
-        self.registry.register(ProjectCollector(project, lambda: self.sampler.last, self.turned_at))
+        self.registry.register(ProjectCollector(project, lambda: self.sampler.last, self.turned_at, lineage))
         ProcessCollector(registry=self.registry)
 
     def turned_at(self) -> float:

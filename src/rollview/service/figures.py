@@ -9,6 +9,7 @@ from rollview.catalog import Catalog
 from rollview.service.kept_logs import kept_log_bytes
 from rollview.service.lake_sizes import TableSize, lake_sizes
 from rollview.service.lake_tables import LakeTables
+from rollview.service.lineage import ViewLineage, lineage_of
 from rollview.service.measures import Measures, measure
 from rollview.service.project_file import ProjectFile
 from rollview.service.sites import Sites
@@ -32,6 +33,10 @@ class Figures:
     def lake_sizes(self) -> tuple[TableSize, ...]:
         """How large the tables of the lake are, by view and kind, from their logs."""
         return lake_sizes(self.catalog, self.tables)
+
+    def lineage(self, view: str) -> ViewLineage:
+        """What a view is made of, column by column, by names that are known outside; refuses other names."""
+        return lineage_of(self.views.named(view), self.views.record(view), self.tables, self.sites)
 
     def kept_log_bytes(self) -> dict[str, int]:
         """How large the logs are that sources keep, of those that know it and can be reached now."""

@@ -31,7 +31,7 @@ from rollview.service.mistakes import Mistakes
 from rollview.service.plan_setup import plan_setup
 from rollview.service.points_in_time import Covered, check_covered, iso
 from rollview.service.prepare_sources import remove_from_sources
-from rollview.service.project_file import read_project_file
+from rollview.service.project_file import OpenLineageEntry, read_project_file
 from rollview.service.query import Answered, AnswerPlan
 from rollview.service.query_plan import Question
 from rollview.service.recover import last_known, set_aside, why_recover
@@ -105,6 +105,11 @@ class Project:
     def name(self) -> str:
         """The project's name."""
         return self._warehouse.project.name
+
+    @property
+    def openlineage(self) -> OpenLineageEntry | None:
+        """Where lineage goes, as the project file says; None if nowhere."""
+        return self._warehouse.project.openlineage
 
     def hide(self, text: str) -> str:
         """The text without the passwords of the project's settings."""
