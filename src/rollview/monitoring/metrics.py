@@ -76,7 +76,7 @@ SOURCE_TABLES_HALTED = _gauge(
 )
 SOURCE_LOG = _gauge(
     "source_log_kept_bytes",
-    "Log that the server keeps: PostgreSQL for our slot, MariaDB as a whole. Asked every 30 s.",
+    "Log that the source keeps until it is captured: of PostgreSQL, for our slot. Asked every 30 s.",
     "source",
 )
 CHANGE_LOG_BYTES = _gauge(

@@ -39,5 +39,5 @@ class Figures:
         return lineage_of(self.views.named(view), self.views.record(view), self.tables, self.sites)
 
     def kept_log_bytes(self) -> dict[str, int]:
-        """How large the logs are that sources keep, of those that know it and can be reached now."""
+        """How large the logs are that sources keep until they are captured, where that can be asked."""
         return kept_log_bytes(self.sites)

@@ -1,4 +1,4 @@
-"""The logs that sources keep: room at databases of others that rollview is the reason for."""
+"""The logs that sources keep for us: room at databases of others that rollview is the reason for."""
 
 from __future__ import annotations
 

@@ -173,10 +173,10 @@ class KnowsPositions(Protocol):
 
 @runtime_checkable
 class KeepsLog(Protocol):
-    """A source that keeps a log, which takes room there until it has been captured, or for some time."""
+    """A source that keeps its log until it has been captured, whatever room that takes there."""
 
     def kept_log_bytes(self) -> int | None:
-        """How large the log is that the source keeps now; None if it keeps none for us."""
+        """How large the log is that the source keeps for us now; None if it keeps none."""
 
 
 @runtime_checkable

@@ -154,12 +154,6 @@ class MariaDBSource:
             **({"settings": f"{'; '.join(unfit)}: run `rollview setup`"} if unfit else {}),
         }
 
-    def kept_log_bytes(self) -> int | None:
-        """The whole binary log: the server keeps it for some time, whoever has read it."""
-        with self._server.session() as connection, connection.cursor() as cursor:
-            cursor.execute("SHOW BINARY LOGS")
-            return sum(int(row[1]) for row in cursor.fetchall())
-
     def dataset(self, table: str) -> tuple[str, str]:
         """`mysql://host:port` and `database.table`."""
         at = self._server.address
