@@ -18,7 +18,7 @@ from rollview.catalog import Fault
 from rollview.cli import main
 from rollview.cli.listen_address import parse_address
 from rollview.errors import OptionError
-from rollview.events import Failed, StepBegun, StepFinished
+from rollview.events import StepBegun, StepFinished
 from rollview.monitoring import Monitor, health, ready, serving
 from rollview.monitoring.monitor import IDLE_SECONDS, STEP_SECONDS
 from rollview.service.project import Project
@@ -125,7 +125,9 @@ def test_not_ready_without_a_catalog(watched: Project) -> None:
 def _asleep(monitor: Monitor, seconds: float) -> dict[str, Any]:
     """What is said after a time without a sign of life."""
     assert monitor.stop is not None
-    monitor.stop.turned_at = monitor.life.seen_at = time.time() - seconds
+    monitor.life.seen_at = time.time() - seconds
+    monitor.stop.turned_at = monitor.life.seen_at - 1
+    monitor.life._running.update(dict.fromkeys(monitor.life._running, monitor.life.seen_at))
     found = health(monitor)
     assert found.ok == found.body["healthy"]
     return found.body
@@ -151,9 +153,16 @@ def test_a_step_may_take_its_time(watched: Project) -> None:
     assert "while load sold is under way" in _asleep(monitor, STEP_SECONDS + 10)["reason"]
     monitor.life(StepFinished("load", "sold", 1, 5.0))
     assert not _asleep(monitor, IDLE_SECONDS + 10)["healthy"]
+
+
+def test_a_step_that_failed_is_over_when_the_loop_comes_around(watched: Project) -> None:
+    monitor = Monitor(watched, Stop())
+    assert monitor.stop is not None
     monitor.life(StepBegun("load", "sold", 1))
-    monitor.life(Failed("run", "broken", "KeyError"))
-    assert not _asleep(monitor, IDLE_SECONDS + 10)["healthy"]
+    monitor.life(StepBegun("verify", "sold"))
+    assert health(monitor).body["under_way"] == ["load sold"], "nothing waits for verification"
+    monitor.stop.turn()
+    assert "under_way" not in health(monitor).body
 
 
 def test_a_process_without_a_loop_is_healthy(watched: Project) -> None:

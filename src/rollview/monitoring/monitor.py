@@ -15,7 +15,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
-from rollview.events import Event, Failed, Retry, StepBegun, StepFinished, Stopped
+from rollview.events import Event, StepBegun, StepFinished
 from rollview.monitoring.collector import ProjectCollector
 from rollview.monitoring.event_counters import EventCounters
 from rollview.monitoring.lineage import LineageCounts
@@ -73,7 +73,11 @@ class Monitor:
 
 
 class _Life:
-    """When something last happened, and which steps are under way."""
+    """When something last happened, and which steps are under way.
+
+    A step that failed has no end. But when the loop comes around, all that it had begun is over; only
+    verification goes on beside it, and nothing waits for that.
+    """
 
     def __init__(self) -> None:
         self.seen_at = time.time()
@@ -84,17 +88,16 @@ class _Life:
         self.seen_at = time.time()
         with self._lock:
             match event:
-                case StepBegun(kind=kind, subject=subject):
+                case StepBegun(kind=kind, subject=subject) if kind != "verify":
                     self._running[kind, subject] = self.seen_at
                 case StepFinished(kind=kind, subject=subject):
                     self._running.pop((kind, subject), None)
-                case Retry() | Failed() | Stopped():
-                    self._running.clear()
 
-    def running(self) -> list[str]:
-        """The steps under way, the oldest first."""
+    def running(self, turned_at: float) -> list[str]:
+        """The steps under way that were begun since the loop last came around, the oldest first."""
         with self._lock:
-            return [f"{kind} {subject}".strip() for kind, subject in self._running]
+            steps = self._running.items()
+            return [f"{kind} {subject}".strip() for (kind, subject), begun in steps if begun >= turned_at]
 
 
 def metrics_text(monitor: Monitor) -> bytes:
@@ -106,7 +109,7 @@ def health(monitor: Monitor) -> Answer:
     """Whether the process is alive and its loop has moved recently; a process without a loop just answers."""
     if monitor.stop is None:
         return Answer(True, {"healthy": True})
-    running = monitor.life.running()
+    running = monitor.life.running(monitor.turned_at())
     seconds = max(0.0, time.time() - max(monitor.life.seen_at, monitor.turned_at()))
     limit = STEP_SECONDS if running else IDLE_SECONDS
     body: dict[str, Any] = {"healthy": seconds <= limit, "seconds_since_sign_of_life": round(seconds, 1)}
