@@ -148,10 +148,9 @@ def test_run_as_a_service(shop: Shop, spark: SparkSession) -> None:
         output, errors = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 0
     assert output == "stopped at csn 1\n", "the log takes the place of the lines"
-    first, *lines = errors.splitlines()
-    assert first == f"metrics at http://127.0.0.1:{port}/metrics"
-    told = [json.loads(line) for line in lines]
-    assert [each["event"] for each in told if each["event"] in ("started", "captured", "stopped")] == [
+    told = [json.loads(line) for line in errors.splitlines()]
+    assert told[0]["message"] == f"metrics at http://127.0.0.1:{port}/metrics"
+    assert [each["event"] for each in told if each.get("event") in ("started", "captured", "stopped")] == [
         "started",
         "captured",
         "stopped",

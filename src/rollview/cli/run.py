@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -21,6 +22,8 @@ from rollview.events import Event, Stopped
 
 if TYPE_CHECKING:
     from rollview.service.retry import Stop
+
+_log = logging.getLogger("rollview.run")
 
 
 @click.command()
@@ -84,8 +87,11 @@ def _monitored(at: Opened, stop: Stop, address: ListenAddress) -> Iterator[None]
     from rollview.monitoring import Monitor, serving  # noqa: PLC0415
 
     with Monitor(at.project, stop, at.lineage).watching() as monitor, serving(monitor, *address) as url:
-        with at.tell.aside():
-            click.echo(f"metrics at {url}/metrics", err=True)
+        told = f"metrics at {url}/metrics"
+        _log.info("%s", told)
+        if not logs_to_stderr(click.get_current_context()):
+            with at.tell.aside():
+                click.echo(told, err=True)
         yield
 
 

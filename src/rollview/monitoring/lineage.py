@@ -89,9 +89,9 @@ class LineageFollower:
             case Refreshed(view=view, kind="full", rows=rows, csn=csn) if not is_stage(view):
                 run = self._loads.pop(view, "") or self._begun(view, event.time - event.seconds)
                 self._put(view, RunMoment(COMPLETE, run, event.time, rows, csn))
-            case Refreshed(view=view, kind="incremental", rows=rows, csn=csn) if rows != 0 and not is_stage(
-                view
-            ):
+            case Refreshed(rows=0):
+                return
+            case Refreshed(view=view, kind="incremental", rows=rows, csn=csn) if not is_stage(view):
                 run = self._begun(view, event.time - event.seconds)
                 self._put(view, RunMoment(COMPLETE, run, event.time, rows, csn))
             case Halted(scope="view", subject=view, message=message):
