@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import logging
 import threading
@@ -17,7 +16,8 @@ from uuid import UUID
 import pytest
 from watched_project import add_views, catalog_of, view_text, write_project
 
-from rollview.errors import ProjectError
+from rollview import extras
+from rollview.errors import MissingExtra, ProjectError
 from rollview.events import Event, Failed, Halted, Refreshed, Retry, StepBegun
 from rollview.monitoring import Monitor, following_lineage, lineage, lineage_events, metrics_text
 from rollview.monitoring.lineage import LineageCounts
@@ -269,22 +269,15 @@ def test_wrong_settings(tmp_path: Path, setting: str, message: str) -> None:
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name.startswith("openlineage"):
-            raise ImportError(name)
-        return found(name, *rest)
-
     lineage_events._client.cache_clear()
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setattr(extras, "_is_installed", lambda _: False)
     with (
         _project(tmp_path / "p", "{file: a}") as project,
-        pytest.raises(ProjectError, match="needs the package openlineage-python") as told,
+        pytest.raises(MissingExtra, match="needs the extra `openlineage`") as told,
         following_lineage(project),
     ):
         pass
-    assert told.value.hint == "pip install 'rollview[openlineage]', or leave the setting out"
+    assert told.value.hint == "pip install 'rollview[openlineage]'; or leave the setting out"
 
 
 def test_a_project_without_the_setting_sends_nothing(watched: Project) -> None:

@@ -90,6 +90,6 @@ class EventCounters:
             self._phase_seconds.labels(event.kind, phase).inc(seconds)
         if event.rows is not None:
             self._step_rows.labels(event.kind).inc(event.rows)
-        if lookups := getattr(event, "lookups", 0):
-            self._lookups.labels(event.kind).inc(lookups)
-            self._lookup_rows.labels(event.kind).inc(getattr(event, "rows_found", 0))
+        if event.lookups:
+            self._lookups.labels(event.kind).inc(event.lookups)
+            self._lookup_rows.labels(event.kind).inc(event.rows_found)

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import rollview
-from rollview.errors import ProjectError
+from rollview.extras import require
 from rollview.planning import Origin, Use
 from rollview.service.lineage import Dataset, ViewLineage
 from rollview.service.project_file import OpenLineageEntry
@@ -40,18 +40,12 @@ def new_run_id() -> str:
 @cache
 def _client() -> Any:
     """The official client's modules; refused with the name of the extra where it is not installed."""
-    try:
-        with warnings.catch_warnings():
-            # It imports modules of its own that it has deprecated.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            from openlineage import client  # noqa: PLC0415
-            from openlineage.client import event_v2, facet_v2  # noqa: PLC0415
-    except ImportError as error:
-        raise ProjectError(
-            "`openlineage` in the project file needs the package openlineage-python, which is not installed",
-            subject="openlineage",
-            hint="pip install 'rollview[openlineage]', or leave the setting out",
-        ) from error
+    require("openlineage", "`openlineage` in the project file", "or leave the setting out")
+    with warnings.catch_warnings():
+        # It imports modules of its own that it has deprecated.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from openlineage import client  # noqa: PLC0415
+        from openlineage.client import event_v2, facet_v2  # noqa: PLC0415
     return client, event_v2, facet_v2
 
 
