@@ -43,7 +43,7 @@ layers: $(READY)
 fast: $(READY)
 	$(BIN)/pytest -m "not slow and not soak" -n $(JOBS)
 
-servers: ## Install the database servers that the tests start
+servers: ## Install the database servers and the browser that the tests start
 	scripts/servers
 
 soak: $(READY) servers $(ARCHIVE) ## 100,000 fault-injection runs of the sweep, 200 real kills, ten minutes each of damage and of owners' acts, twenty of random queries, twelve of stress on real servers

@@ -14,12 +14,10 @@ from rollview.algebra.net_effect import Range
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import captured, faults, history, schema, standing, steps, truncations, views
-from rollview.catalog.commits import Commits
-from rollview.catalog.consumers import Consumers
 from rollview.catalog.database import Database
-from rollview.catalog.global_transactions import GlobalTransactions
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease, Leases, fence
+from rollview.catalog.parts import CatalogParts
 from rollview.catalog.records import (
     CatalogState,
     Fault,
@@ -33,7 +31,6 @@ from rollview.catalog.records import (
 from rollview.catalog.standing import Standing
 from rollview.catalog.step_bounds import B, E, Step, StepBounds
 from rollview.catalog.steps import UnreadableStep
-from rollview.catalog.work import Works
 
 MOST_WATCHED_SECONDS = 3600.0
 """How much time may pass, as retention counts it, between two looks at the clock."""
@@ -42,16 +39,13 @@ LEASE_SECONDS = 30.0
 """How long a lease lasts without renewal."""
 
 
-class Catalog:
+class Catalog(CatalogParts):
     """The control tables of a project. Threads may share it; processes open it each for themselves."""
 
     def __init__(self, database: Database, clock: Callable[[], float], lease_seconds: float) -> None:
         """Of a database that has been migrated; `open` does both."""
-        self._database = database
-        self._clock = clock
+        super().__init__(database, clock)
         self._leases = Leases(database, clock, lease_seconds)
-        self.commits = Commits(database)
-        self.works = Works(database)
 
     @classmethod
     def open(
@@ -294,16 +288,6 @@ class Catalog:
         """All that these sites had committed at a moment is captured."""
         with self._database.writing() as connection:
             captured.note_looked(connection, sites, moment)
-
-    @property
-    def consumers(self) -> Consumers:
-        """Who reads view deltas from outside."""
-        return Consumers(self._database, self._clock)
-
-    @property
-    def global_transactions(self) -> GlobalTransactions:
-        """Transactions over several sites."""
-        return GlobalTransactions(self._database, self._clock)
 
     # Steps
 

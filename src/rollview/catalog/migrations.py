@@ -185,6 +185,19 @@ _WORK = (
 
 _CONTROL = ("CREATE TABLE control_record (view_name TEXT PRIMARY KEY, record TEXT NOT NULL)",)
 
+# For the web page: what each forward query did last, what verify found, and refreshes by time.
+_OBSERVED = (
+    """CREATE TABLE propagated_interval (
+        view_name TEXT NOT NULL, block BIGINT NOT NULL, relation BIGINT NOT NULL, after_csn BIGINT NOT NULL,
+        upto_csn BIGINT NOT NULL, finished_at DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (view_name, block, relation, upto_csn))""",
+    """CREATE TABLE verification (
+        view_name TEXT NOT NULL, finished_at DOUBLE PRECISION NOT NULL, csn BIGINT NOT NULL,
+        compared BIGINT NOT NULL, different BIGINT NOT NULL, part TEXT NOT NULL, differences TEXT NOT NULL,
+        seconds DOUBLE PRECISION NOT NULL, PRIMARY KEY (view_name, finished_at))""",
+    "CREATE INDEX refresh_by_time ON refresh (view_name, finished_at, from_csn, to_csn)",
+)
+
 
 def _first_tables(connection: Connection) -> None:
     _run(connection, _FIRST_TABLES)
@@ -271,6 +284,10 @@ def _work(connection: Connection) -> None:
     _run(connection, _WORK)
 
 
+def _observed(connection: Connection) -> None:
+    _run(connection, _OBSERVED)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -298,6 +315,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (19, _looked_at),
     (20, _control),
     (21, _work),
+    (22, _observed),
 )
 NEWEST = MIGRATIONS[-1][0]
 

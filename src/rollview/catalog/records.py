@@ -196,3 +196,32 @@ class Refresh:
     seconds: float
     reason: str
     finished_at: float
+
+
+@dataclass(frozen=True)
+class PropagatedInterval:
+    """A forward query took the changes with after < csn ≤ upto; `relation` is −1 for a whole block."""
+
+    view: str
+    block: int
+    relation: int
+    after: int
+    upto: int
+    finished_at: float
+
+
+@dataclass(frozen=True)
+class VerifyRecord:
+    """What one verification of a view found: so many rows compared at a csn, so many of them different.
+
+    `part` says which rows were compared, if not all were; `differences` has the first of them as text.
+    """
+
+    view: str
+    finished_at: float
+    csn: int
+    compared: int
+    different: int
+    part: str
+    differences: tuple[str, ...]
+    seconds: float

@@ -158,7 +158,7 @@ def _make_true(connection: Connection, step: int, ordinal: int, effect: StepEffe
         case SpanEnded():
             views.end_span(connection, effect, now)
         case Moved():
-            views.move(connection, effect)
+            views.move(connection, effect, now)
         case Materialized():
             views.materialize(connection, effect)
         case Refreshed():

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -18,6 +18,8 @@ from rollview.cli.listen_address import ListenAddress, parse_address
 from rollview.cli.logs import logs_to_stderr
 from rollview.cli.project_context import Opened, opened, project_options
 from rollview.cli.terminal import own_stream, results
+from rollview.cli.ui import access_options, page
+from rollview.errors import OptionError
 from rollview.events import Event, Stopped
 
 if TYPE_CHECKING:
@@ -28,24 +30,36 @@ _log = logging.getLogger("rollview.run")
 
 @click.command()
 @click.option("--once", is_flag=True, help="Stop when nothing is left to do.")
+@click.option("--ui", "listen", metavar="[HOST:]PORT", help="Serve the web page meanwhile, as `rollview ui`.")
 @click.option(
     "--metrics",
     metavar="[HOST:]PORT",
     help="Serve /metrics, /healthz and /readyz there; without HOST, to this machine alone.",
 )
+@access_options
 @project_options
-def run(once: bool, metrics: str | None, project_file: Path, as_json: bool) -> None:
+def run(
+    once: bool,
+    listen: str | None,
+    metrics: str | None,
+    token_file: Path | None,
+    allow_actions: bool,
+    project_file: Path,
+    as_json: bool,
+) -> None:
     """Capture, propagate and apply, by policy, until stopped.
 
     Looks for new transactions twice a second, and keeps the lake's logs small. Errors at a source or in the
     lake are reported and retried; with --once, the first error ends the run. Ctrl-C and SIGTERM let the
     current step finish and end with exit code 0; it is safe to kill the process at any moment. With --json,
     each event is one line of JSON. With --log-format or --log-level and no --log-file, as for a service, the
-    log on stderr takes the place of the lines on stdout.
+    log on stderr takes the place of the lines on stdout. With --ui, a web page shows the project meanwhile;
+    its address goes to stderr, and `rollview ui --help` says who can open it.
 
     \b
     rollview run --once
     rollview run
+    rollview run --ui 8642
     rollview run --once --log-file rollview.log
     rollview run --metrics 9464 --log-format json
     """
@@ -53,12 +67,19 @@ def run(once: bool, metrics: str | None, project_file: Path, as_json: bool) -> N
     # Not at the top: help and wrong arguments should not wait for Spark.
     from rollview.service.retry import stopping_on_signals  # noqa: PLC0415
 
+    if listen is None and (token_file is not None or allow_actions):
+        raise OptionError("--token-file and --allow-actions are for the page", hint="add --ui PORT")
     with (
         own_stream(sys.stdout) as stream,
         opened(project_file, "waiting for changes") as at,
         stopping_on_signals() as stop,
         nullcontext() if address is None else _monitored(at, stop, address),
+        ExitStack() as stack,
     ):
+        if listen is not None:
+            url = stack.enter_context(page(at.project, listen, token_file, allow_actions, beside=True))
+            with at.tell.aside():
+                click.echo(f"the page is at {url}", err=True)
         last = [0]
         # The log says the same, and both may end in one place, such as the journal of a service.
         is_logged = logs_to_stderr(click.get_current_context())

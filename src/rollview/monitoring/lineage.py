@@ -28,7 +28,7 @@ from rollview.monitoring.lineage_events import (
     open_client,
     run_event,
 )
-from rollview.service.lineage import ViewLineage
+from rollview.service.dataset_lineage import ViewLineage
 from rollview.service.project import Project
 from rollview.service.project_file import OpenLineageEntry
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 import rollview
 from rollview.extras import require
 from rollview.planning import Origin, Use
-from rollview.service.lineage import Dataset, ViewLineage
+from rollview.service.dataset_lineage import Dataset, ViewLineage
 from rollview.service.project_file import OpenLineageEntry
 
 PRODUCER = f"urn:rollview:{rollview.__version__}"

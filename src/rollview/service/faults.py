@@ -10,11 +10,11 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View, owner
-from rollview.catalog import Catalog, Fault, Standing
+from rollview.catalog import Catalog, Fault
 from rollview.errors import (
     CatalogError,
     JavaMissing,
@@ -28,7 +28,7 @@ from rollview.errors import (
     is_retryable,
 )
 from rollview.events import Events, Failed, Halted, Resumed, Retry
-from rollview.service.attached import WAY_ON, detached
+from rollview.service.attached import WAY_ON, KnowsViews, detached
 from rollview.service.event_log import log_traceback
 from rollview.service.views import Views
 from rollview.sources.source import Loss
@@ -115,13 +115,20 @@ class Faults:
         self.events.emit(told)
 
 
-def stopped_views(catalog: Catalog | Standing, views: Mapping[str, View]) -> dict[str, Fault]:
-    """Of these views, dependencies first, those that cannot go on, each with what keeps it."""
-    tables, sites = catalog.faults("table"), catalog.faults("site")
-    found = dict(catalog.faults("view"))
+class KnowsFaults(KnowsViews, Protocol):
+    """What is known of views, tables and what keeps them."""
+
+    def faults(self, scope: str) -> Mapping[str, Fault]:
+        """What keeps sites, tables or views from going on, by name."""
+
+
+def stopped_views(known: KnowsFaults, views: Mapping[str, View]) -> dict[str, Fault]:
+    """The views that cannot go on, stages included, each with what keeps it, its own or another's."""
+    tables, sites = known.faults("table"), known.faults("site")
+    found = dict(known.faults("view"))
     for name, view in views.items():
         is_reloading = name in found and found[name].kind == RELOADING
-        if not is_reloading and (reason := detached(catalog, view)):
+        if not is_reloading and (reason := detached(known, view)):
             found[name] = Fault("view", name, "HistoryBroken", reason, WAY_ON)
         for table in view.tables:
             fault = tables.get(table.qualified) if table.source else found.get(table.name)

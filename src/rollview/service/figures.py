@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass
 
 from rollview.catalog import Catalog
+from rollview.service.dataset_lineage import ViewLineage, lineage_of
 from rollview.service.kept_logs import kept_log_bytes
 from rollview.service.lake_sizes import TableSize, lake_sizes
 from rollview.service.lake_tables import LakeTables
-from rollview.service.lineage import ViewLineage, lineage_of
 from rollview.service.measures import Measures, measure
 from rollview.service.project_file import ProjectFile
 from rollview.service.sites import Sites

@@ -28,6 +28,7 @@ from rollview.service.home import check_home, check_own_capture
 from rollview.service.lake_fit import check_new_catalog
 from rollview.service.meaning import check_all_by_invention
 from rollview.service.mistakes import Mistakes
+from rollview.service.observer import Observer
 from rollview.service.plan_setup import plan_setup
 from rollview.service.points_in_time import Covered, check_covered, iso
 from rollview.service.prepare_sources import remove_from_sources
@@ -96,6 +97,18 @@ class Project:
     def close(self) -> None:
         """Lets go of connections, and of the Spark session if it was started here."""
         self._warehouse.close()
+
+    def beside(self) -> Project:
+        """The same project once more, for threads beside those of this one; it uses the same Spark session.
+
+        Close it before this one.
+        """
+        return Project(self._warehouse.beside())
+
+    @property
+    def observe(self) -> Observer:
+        """What a page shows of the project; needs no Spark and changes nothing."""
+        return self._drivers.observer
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Gives every event to a callable (see `rollview.events`); returns a function that ends this."""

@@ -38,6 +38,14 @@ class Warehouse:
         self.events = Events(hide=project.secrets.hide)
         self.session = Session(project, self.events, spark, starting)
         self.sites = Sites(project, self.session)
+        self._borrows_session = False
+
+    def beside(self) -> Warehouse:
+        """Another one of the same project for other threads: connections of its own, the same Spark."""
+        other = Warehouse(self.project)
+        other.session, other._borrows_session = self.session, True
+        other.sites = Sites(self.project, self.session)
+        return other
 
     @property
     def is_new(self) -> bool:
@@ -99,10 +107,12 @@ class Warehouse:
 
     def close(self) -> None:
         """Lets go of everything that was opened here; a session that was given stays."""
-        self.session.cancel_work()
+        if not self._borrows_session:
+            self.session.cancel_work()
         self.sites.close()
         self.close_catalog()
-        self.session.close()
+        if not self._borrows_session:
+            self.session.close()
 
     def close_catalog(self) -> None:
         """Lets go of the catalog and of all that was read from it; it is opened again when it is needed."""
