@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
@@ -53,7 +54,8 @@ def run(once: bool, project_file: Path, as_json: bool) -> None:
                 raise
 
         at.project.subscribe(tell)
-        at.project.run(once, stop)
+        with nullcontext() if once else at.project.answering():
+            at.project.run(once, stop)
     if not as_json:
         results().print("nothing is left to do" if once else "stopped", f"at csn {last[0]}", style="dim")
 

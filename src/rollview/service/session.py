@@ -7,17 +7,26 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cached_property
-from threading import Lock
-
-from pyspark.sql import SparkSession
+from threading import Lock, local
+from typing import TYPE_CHECKING, TypeVar
 
 from rollview.events import Events, SparkStarted, SparkStarting
 from rollview.service.functions import register
 from rollview.service.project_file import FunctionEntry, ProjectFile
 from rollview.spark.session import open_session
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 Starting = Callable[[Mapping[str, str]], AbstractContextManager[None]]
 """What goes on around the start of Spark, given the project's settings for it."""
+
+
+T = TypeVar("T")
+
+
+class _SparkNeeded(Exception):
+    """Only Spark can tell, and it is not to be used: the work is to be done elsewhere."""
 
 
 class Session:
@@ -33,10 +42,26 @@ class Session:
         self._owns_spark = spark is None
         self._knows_functions = False
         self._starting = Lock()
+        self._refusing = local()
+
+    def without_spark(self, action: Callable[[], T]) -> T | None:
+        """What an action gives that does without Spark in this thread; None if it asks for Spark.
+
+        It makes no difference whether Spark is running.
+        """
+        self._refusing.spark = True
+        try:
+            return action()
+        except _SparkNeeded:
+            return None
+        finally:
+            self._refusing.spark = False
 
     @property
     def spark(self) -> SparkSession:
         """The session itself; threads may ask at once."""
+        if getattr(self._refusing, "spark", False):
+            raise _SparkNeeded
         with self._starting:
             if self._spark is None:
                 self._spark = self._start_spark()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-
-from pyspark.sql import functions as f
+from typing import TYPE_CHECKING
 
 from rollview.algebra.expression import TRUE, to_sql
+from rollview.deferred_import import deferred
 from rollview.events import Events
 from rollview.service.attached import check_attached
 from rollview.service.comparison import Difference, counted, differences, stored_rows
@@ -21,6 +21,11 @@ from rollview.service.snapshot import SnapshotReader
 from rollview.service.step_timer import timed_step
 from rollview.service.stored_view import StoredViews
 from rollview.service.view_sql import view_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import functions as f
+else:
+    f = deferred("pyspark.sql.functions")
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
-
+from rollview.deferred_import import deferred
 from rollview.errors import InputError
+
+if TYPE_CHECKING:
+    from pyspark import sql as spark_sql
+    from pyspark.sql import SparkSession
+else:
+    spark_sql = deferred("pyspark.sql")
 
 _DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -45,7 +51,7 @@ def check_session(session: SparkSession) -> None:
 def open_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     """A session as the project file describes it: `master` or `remote`, and any `spark.*` setting."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(f"rollview: {name}")
+    builder = spark_sql.SparkSession.builder.appName(f"rollview: {name}")
     remote = settings.get("remote")
     builder = builder.remote(remote) if remote else builder.master(settings.get("master", "local[*]"))
     chosen = {key: value for key, value in settings.items() if key.startswith("spark.")}
