@@ -9,12 +9,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from rollview import errors
 from rollview.errors import RollviewError
 from rollview.service.local_socket import connections, fingerprint, receive, send
 from rollview.service.project_file import ProjectFile, read_project_file
@@ -82,7 +82,8 @@ def _asked(
 
 def _error(told: Mapping[str, Any]) -> Exception:
     """The error that the other process had, of the same class, or of one that is called the same."""
-    kind, message = getattr(errors, str(told["kind"]), None), str(told["message"])
+    known, message = import_module(RollviewError.__module__), str(told["message"])
+    kind = getattr(known, str(told["kind"]), None)
     if isinstance(kind, type) and issubclass(kind, RollviewError):
         return kind(message, subject=str(told["subject"]), hint=str(told["hint"]))
     # One of Spark's, about the query. PySpark is not loaded here, only to name it.

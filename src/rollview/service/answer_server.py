@@ -12,7 +12,6 @@ import select
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
@@ -26,7 +25,6 @@ from rollview.errors import RollviewError
 from rollview.service.local_socket import connections, fingerprint, is_own_user, listen, receive, send
 from rollview.service.project_file import ProjectFile
 from rollview.service.requests import Reply, Request, decoded
-from rollview.service.session import Session
 
 if TYPE_CHECKING:
     from rollview.service.project import Project
@@ -48,9 +46,9 @@ Work = Callable[["Project"], Any]
 class AnswerServer:
     """A socket, a thread that waits at it, and one for each client."""
 
-    def __init__(self, project: ProjectFile, session: Session, opened: Callable[[], Project]) -> None:
+    def __init__(self, project: ProjectFile, opened: Callable[[], Project]) -> None:
         """`opened` gives the project once more, with parts of its own."""
-        self._project, self._session = project, session
+        self._project = project
         self._quick_lane, self._spark_lane = _Lane("quick", opened), _Lane("spark", opened)
         self._warming: Future[Any] | None = None
         self._clients = threading.BoundedSemaphore(MOST_CLIENTS)
@@ -65,7 +63,7 @@ class AnswerServer:
             connection.close()
         self._thread.start()
         if warm:
-            self._warming = self._spark_lane.submit(lambda _: self._warm())
+            self._warming = self._spark_lane.submit(_warm)
 
     def close(self) -> None:
         """Answers nobody any more; whoever waits for an answer looks for it elsewhere."""
@@ -80,11 +78,6 @@ class AnswerServer:
             wait([self._warming], START_SECONDS)
         for lane in (self._quick_lane, self._spark_lane):
             lane.close()
-
-    def _warm(self) -> None:
-        """The first query of a session takes seconds: classes are loaded, and code is made."""
-        one = pa.table({"one": pa.array([1], pa.int64())})
-        self._session.spark.createDataFrame(one).orderBy("one").limit(1).toArrow()
 
     def _accept(self) -> None:
         while not self._is_closing:
@@ -154,14 +147,9 @@ class AnswerServer:
         return found
 
     def _by_spark(self, connection: socket.socket, request: Request) -> Reply:
-        tag = f"rollview-answer-{uuid.uuid4().hex}"
-
-        def answered(project: Project) -> Reply:
-            with self._tagged(tag):
-                return project.answer(request)
-
-        work = self._spark_lane.submit(answered)
-        found: Reply = self._awaited(connection, work, "querying", lambda: self._interrupt(tag))
+        lane = self._spark_lane
+        work = lane.submit(lambda project: project.answer(request))
+        found: Reply = self._awaited(connection, work, "querying", lane.interrupt)
         return found
 
     def _awaited(
@@ -182,24 +170,11 @@ class AnswerServer:
                     told = time.monotonic()
                     send(connection, {"working": what})
         except OSError:
-            if not work.cancel():
+            # Again and again: what has not begun yet cannot be interrupted, and begins another job later.
+            while not work.cancel() and wait([work], LOOK_SECONDS).not_done:
                 interrupt()
             raise
         return work.result()
-
-    @contextmanager
-    def _tagged(self, tag: str) -> Iterator[None]:
-        """All jobs of this thread can be interrupted by the tag."""
-        spark = self._session.spark
-        spark.addTag(tag)
-        try:
-            yield
-        finally:
-            spark.removeTag(tag)
-
-    def _interrupt(self, tag: str) -> None:
-        with suppress(Exception):  # Whatever goes wrong, nobody waits for the result.
-            self._session.spark.interruptTag(tag)
 
 
 class _Lane:
@@ -219,6 +194,12 @@ class _Lane:
         future: Future[Any] = Future()
         self._waiting.put((future, work))
         return future
+
+    def interrupt(self) -> None:
+        """Interrupts what Spark computes here right now."""
+        with suppress(Exception):  # Whatever goes wrong, nobody waits for the result.
+            if self._project is not None:
+                self._project.interrupt()
 
     def close(self) -> None:
         """Ends when what runs is done."""
@@ -246,6 +227,12 @@ class _Lane:
         return self._project
 
 
+def _warm(project: Project) -> None:
+    """The first query of a session takes seconds: classes are loaded, and code is made."""
+    one = pa.table({"one": pa.array([1], pa.int64())})
+    project.spark.createDataFrame(one).orderBy("one").limit(1).toArrow()
+
+
 def _send_reply(connection: socket.socket, reply: Reply) -> None:
     """Facts first, then the rows as a stream; a client that does not take them is not waited for."""
     connection.settimeout(REPLY_SECONDS)
@@ -262,12 +249,10 @@ def _send_reply(connection: socket.socket, reply: Reply) -> None:
 
 
 @contextmanager
-def serving(
-    project: ProjectFile, session: Session, opened: Callable[[], Project], warm: bool
-) -> Iterator[Path | None]:
+def serving(project: ProjectFile, opened: Callable[[], Project], warm: bool) -> Iterator[Path | None]:
     """Answers others inside; gives the path of the socket, None where there can be none."""
     try:
-        server = AnswerServer(project, session, opened)
+        server = AnswerServer(project, opened)
     except OSError as error:
         # The work itself does not depend on it.
         _log.warning("no answers to other processes: %s", error)

@@ -219,8 +219,12 @@ class Project(ProjectReading):
         `warm` starts Spark at once, so that the first answer need not wait for it. Gives the socket's path.
         """
         parts = self._warehouse
-        with serving(parts.project, parts.session, lambda: Project(parts.beside()), warm) as path:
+        with serving(parts.project, lambda: Project(parts.beside()), warm) as path:
             yield path
+
+    def interrupt(self) -> None:
+        """Interrupts what Spark computes for a project that was opened beside another one."""
+        self._warehouse.session.interrupt()
 
     @property
     def is_replaced(self) -> bool:

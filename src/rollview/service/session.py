@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rollview.events import Events, SparkStarted, SparkStarting
 from rollview.service.functions import register
 from rollview.service.project_file import FunctionEntry, ProjectFile
-from rollview.spark.session import open_session
+from rollview.spark.session import open_session, session_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +40,7 @@ class Session:
         self._around_start = starting
         self._spark = spark
         self._owns_spark = spark is None
+        self._beside: Session | None = None
         self._knows_functions = False
         self._starting = Lock()
         self._refusing = local()
@@ -70,12 +71,25 @@ class Session:
                 self._knows_functions = True
             return self._spark
 
+    def beside(self) -> Session:
+        """Another session in the same Spark, for work that can be interrupted by itself."""
+        other = Session(self._project, self._events, None, self._around_start)
+        other._beside, other._owns_spark = self, False
+        return other
+
+    def interrupt(self) -> None:
+        """Interrupts what is being computed in a session that is beside another one, and nothing else."""
+        if self._beside is not None and self._spark not in (None, self._beside._spark):
+            self.spark.interruptAll()
+
     @property
     def functions(self) -> tuple[FunctionEntry, ...]:
         """The functions that the project declares."""
         return self._project.functions
 
     def _start_spark(self) -> SparkSession:
+        if self._beside is not None:
+            return session_beside(self._beside.spark)
         started = time.monotonic()
         self._events.emit(SparkStarting())
         with self._around_start(self._project.spark):

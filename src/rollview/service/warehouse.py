@@ -40,15 +40,13 @@ class Warehouse:
         self.events = Events(hide=project.secrets.hide)
         self.session = Session(project, self.events, spark, starting)
         self.sites = Sites(project, self.session)
-        self._shares_session = False
         self._opened_catalog = self._catalog_place
 
     def beside(self) -> Warehouse:
         """The same for another thread: it shares Spark, and has a catalog, sources and events of its own."""
         other = Warehouse(self.project)
-        other.session = self.session
-        other.sites = Sites(self.project, self.session)
-        other._shares_session = True
+        other.session = self.session.beside()
+        other.sites = Sites(self.project, other.session)
         return other
 
     @property
@@ -125,12 +123,10 @@ class Warehouse:
 
     def close(self) -> None:
         """Lets go of everything that was opened here; a session that was given stays."""
-        if not self._shares_session:
-            self.session.cancel_work()
+        self.session.cancel_work()
         self.sites.close()
         self.close_catalog()
-        if not self._shares_session:
-            self.session.close()
+        self.session.close()
 
     def close_catalog(self) -> None:
         """Lets go of the catalog and of all that was read from it; it is opened again when it is needed."""

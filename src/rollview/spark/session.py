@@ -48,6 +48,22 @@ def check_session(session: SparkSession) -> None:
             raise InputError(message, subject=key, hint=hint)
 
 
+def session_beside(session: SparkSession) -> SparkSession:
+    """Another session in the same Spark, with the same settings: its jobs can be interrupted by themselves.
+
+    Where Spark has no such thing, the session itself.
+    """
+    try:
+        other = session.newSession()
+    except Exception:  # Spark Connect may not have it.
+        return session
+    for key, value in session.conf.getAll.items():
+        is_other = key.startswith("spark.sql.") and other.conf.get(key, None) != value
+        if is_other and other.conf.isModifiable(key):
+            other.conf.set(key, value)
+    return other
+
+
 def open_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     """A session as the project file describes it: `master` or `remote`, and any `spark.*` setting."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
