@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,13 +45,14 @@ class Opened:
 
 
 @contextmanager
-def opened(path: Path, what: str = "", may_be_new: bool = False) -> Iterator[Opened]:
+def opened(path: Path, what: str = "", may_be_new: bool = False, spinning: bool = True) -> Iterator[Opened]:
     """Opens the project of a file. A Spark session in the context's `obj` is used instead of a new one.
 
     A project that has never been set up is refused, because opening it would leave an empty catalog behind.
+    Without `spinning`, the command itself shows what is going on.
     """
     root = click.get_current_context().find_root()
-    with working(what) as tell:
+    with working(what) if spinning else nullcontext(Working()) as tell:
         # Not at the top: help and wrong arguments should not wait for it.
         from rollview.service.project import Project  # noqa: PLC0415
 

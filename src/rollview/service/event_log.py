@@ -1,7 +1,8 @@
 """Events in the log, by the standard `logging`, under the name `rollview.run`.
 
-Steps are DEBUG, retries WARNING, failures ERROR, all else INFO. A line is the event's name and its fields as
-`name=value`; a handler that writes JSON finds the whole event in the record's attribute `event`.
+Steps and their progress are DEBUG, retries WARNING, failures ERROR, all else INFO. A line is the event's
+name and its fields as `name=value`; a handler that writes JSON finds the whole event in the record's
+attribute `event`.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import json
 import logging
 
-from rollview.events import Event, Failed, Retry, StepBegun, StepFinished
+from rollview.events import Event, Failed, Progress, Retry, StepBegun, StepFinished
 
 _log = logging.getLogger("rollview.run")
 _LEVELS: dict[type[Event], int] = {
     StepBegun: logging.DEBUG,
     StepFinished: logging.DEBUG,
+    Progress: logging.DEBUG,
     Retry: logging.WARNING,
     Failed: logging.ERROR,
 }

@@ -24,6 +24,7 @@ from rollview.service.home import check_home, check_own_capture
 from rollview.service.lake_fit import check_new_catalog
 from rollview.service.meaning import check_all_by_invention
 from rollview.service.mistakes import Mistakes
+from rollview.service.overview import Overview, overview
 from rollview.service.plan_setup import plan_setup
 from rollview.service.points_in_time import Covered, check_covered
 from rollview.service.prepare_sources import remove_from_sources
@@ -219,8 +220,12 @@ class Project(ProjectReading):
         `warm` starts Spark at once, so that the first answer need not wait for it. Gives the socket's path.
         """
         parts = self._warehouse
-        with serving(parts.project, lambda: Project(parts.beside()), warm) as path:
+        with serving(parts.project, self.beside, warm) as path:
             yield path
+
+    def beside(self) -> Project:
+        """The same project once more, for another thread: it shares Spark alone. Close it when done."""
+        return Project(self._warehouse.beside())
 
     def interrupt(self) -> None:
         """Interrupts what Spark computes for a project that was opened beside another one."""
@@ -280,6 +285,10 @@ class Project(ProjectReading):
         names = self._chosen(views)
         csn = self._drivers.refresh.run(names, to)
         return RefreshResult(names, csn, self._commit_time(csn))
+
+    def overview(self) -> Overview:
+        """Where sources and views stand, from the catalog alone: quick, and less than `status` has."""
+        return overview(self.name, self._drivers.faults)
 
     def status(self) -> Status:
         """Where sources and views stand."""

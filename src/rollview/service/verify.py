@@ -15,6 +15,7 @@ from rollview.deferred_import import deferred
 from rollview.events import Events
 from rollview.service.attached import check_attached
 from rollview.service.comparison import Difference, counted, differences, stored_rows
+from rollview.service.progress import ROWS, ProgressMeter
 from rollview.service.session import Session
 from rollview.service.slices import Slice, draw, sliced_tables
 from rollview.service.snapshot import SnapshotReader
@@ -70,7 +71,9 @@ class VerifyDriver:
             part = draw(stored, fraction, chance or Random()) if fraction < 1.0 else None
             sliced = {} if part is None else sliced_tables(stored.view, part.column)
             asked = {table: part.comparisons(own) for table, own in sliced.items() if part}
-            readings = self.snapshots.read(stored.view.named_tables, folder, asked)
+            tables = stored.view.named_tables
+            with self.snapshots.watched(ProgressMeter(self.events, "verify", name, ROWS), tables, folder):
+                readings = self.snapshots.read(tables, folder, asked)
             relations = {}
             for table, reading in readings.items():
                 rows = self.snapshots.at_csn(reading, csn)
