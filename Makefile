@@ -7,16 +7,19 @@ READY := $(VENV)/.ready
 ARCHIVE := $(VENV)/spark.jsa
 JOBS ?= auto
 
-.PHONY: help demo test test-fresh check lint format types layers fast servers soak bench clean
+.PHONY: help demo test test-fresh test-pythons build docs check lint format types layers fast servers soak bench clean
 
 help: ## List the targets
-	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: $(READY) ## See it work in a minute: two databases, constant writes, two views at the same point in time
 	@$(BIN)/rollview demo
 
 test: check servers $(ARCHIVE) ## Everything that must hold before a change lands
 	$(BIN)/pytest -m "slow and not soak" -n $(JOBS) --dist worksteal --durations=25 -r s
+
+test-pythons: $(READY) ## Build the wheel and use it on every Python from 3.11 to 3.13 that is there; needs the package index
+	$(BIN)/pytest -m soak tests/packages/test_pythons.py -r s
 
 test-fresh: $(READY) ## Fresh clones, for root and for an ordinary user: make demo, init, setup; ten minutes, needs root
 	$(BIN)/pytest -m soak tests/cli/test_fresh_clone.py
@@ -40,7 +43,7 @@ layers: $(READY)
 fast: $(READY)
 	$(BIN)/pytest -m "not slow and not soak" -n $(JOBS)
 
-servers: ## Install the database servers that the tests start
+servers: ## Install the database servers and the browser that the tests start
 	scripts/servers
 
 soak: $(READY) servers $(ARCHIVE) ## 100,000 fault-injection runs of the sweep, 200 real kills, ten minutes each of damage and of owners' acts, twenty of random queries, twelve of stress on real servers
@@ -64,8 +67,15 @@ bench: $(READY) servers ## TPC-H at scale 1 and 10 against recomputation; server
 	$(BIN)/python benchmarks/mariadb_capture.py
 	$(BIN)/python -m rollview.simulator.bench
 
+build: $(READY) ## Wheel and sdist, in dist
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+
+docs: $(READY) ## The documentation site, in build/docs; every warning is an error
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --nitpicky --quiet docs build/docs
+
 clean: ## Remove the environment and all caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .grimp_cache
 
 $(READY): pyproject.toml constraints.txt scripts/environment
 	scripts/environment $(PYTHON) $(VENV)

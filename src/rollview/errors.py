@@ -5,6 +5,7 @@ RollviewError
       + OptionError
       + ProjectError
       + ProjectMoved
+      + MissingExtra
       + PointError
       + ViewError
           + UnsupportedError
@@ -45,6 +46,7 @@ RollviewError
       + LakeMisfit
       + ConflictError
   + EvaluationError
+  + NeverAtRest
   + CorruptView
   + JavaMissing
   + SparkFailed
@@ -110,6 +112,10 @@ class ProjectError(InputError):
 
 class ProjectMoved(InputError):
     """The project was set up elsewhere: it was moved, or is a copy of one that may go on."""
+
+
+class MissingExtra(InputError):
+    """Something needs packages that a bare install of rollview does not have; the hint names the extra."""
 
 
 class PointError(InputError):
@@ -383,6 +389,12 @@ class EvaluationError(RollviewError):
     def __init__(self, message: str, *, subject: str = "", hint: str = "", csn: int = 0) -> None:
         super().__init__(message, subject=subject, hint=hint)
         self.csn = csn
+
+
+class NeverAtRest(RollviewError):
+    """An algorithm that shows a view only in quiet moments found none for a while."""
+
+    retryable = True
 
 
 class CorruptView(RollviewError):

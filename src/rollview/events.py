@@ -87,7 +87,8 @@ class StepFinished(Event):
     """A piece of work is done and known to everybody.
 
     `phases` gives seconds per phase. Phases of parts that run side by side add up, so their sum may exceed
-    `seconds`. `rows` counts changed rows, and is None where nobody counted.
+    `seconds`. `rows` counts changed rows, and is None where nobody counted. `lookups` are the sub-queries
+    that were sent to sites, `rows_found` the rows that came back.
     """
 
     kind: str
@@ -96,6 +97,8 @@ class StepFinished(Event):
     seconds: float
     phases: Mapping[str, float] = field(default_factory=dict)
     rows: int | None = None
+    lookups: int = 0
+    rows_found: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote, unquote
@@ -14,14 +15,16 @@ _PASSWORD_SETTING = re.compile(r"password\s*=\s*('(?:\\.|[^'\\])*'|[^\s&]+)", re
 
 
 class Secrets:
-    """Texts that nobody may read: whole, as they are written in an address, and in the parts into which an
-    address that was written wrongly tears them.
+    """Texts that nobody may read: whole, as they are written in an address or between quotes, and in the
+    parts into which an address that was written wrongly tears them.
     """
 
     def __init__(self, values: Iterable[str]) -> None:
         texts: set[str] = set()
         for value in filter(None, values):
             texts |= {value, quote(value, safe=""), quote(value)}
+            # As it stands between the quotes of JSON, or of Python.
+            texts |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
             texts |= {part for part in _SEPARATORS.split(value) if len(part) >= _SHORTEST_PART}
         self._texts = sorted(texts, key=len, reverse=True)
 

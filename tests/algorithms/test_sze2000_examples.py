@@ -11,6 +11,7 @@ from sze2000_worlds import ALGORITHM
 from rollview.algebra.bag import MemoryBag
 from rollview.algebra.levels import Level
 from rollview.algorithms.sze2000 import incremental, self_maintenance, version_numbers, without_tuple
+from rollview.algorithms.sze2000.versions import ViewSite
 from rollview.simulator.checker import check
 from rollview.simulator.network import NETWORKS
 from rollview.simulator.schedule import Action, Schedule, Scripted
@@ -175,8 +176,42 @@ INITIAL = {"x.r1": ["a1,b1,c1"], "y.r2": ["c1,d1,e1", "c2,d2,e2"], "y.r3": ["e1,
 TWO_INSERTIONS = [("x.r1", "a2,b2,c2", 1), ("x.r1", "a3,b3,c1", 1)]
 
 
-def test_example_6_the_view_is_asked_first() -> None:
+@pytest.fixture
+def numbers(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[tuple[int, ...]]]:
+    """Version numbers as the report prints them: every relation begins at 1, here at 0.
+
+    By updated relation its initial ones, then the queried ones of the answers; under V the refreshed ones.
+    """
+    seen: dict[str, list[tuple[int, ...]]] = {}
+    true_send, true_applied, true_compensate = ViewSite._send, ViewSite.was_applied, incremental.compensate
+
+    def send(site: ViewSite, transaction: Any) -> Any:
+        transit = true_send(site, transaction)
+        for sent in transit.updates:
+            initial = tuple(number + 1 for number in sent.initial)
+            seen.setdefault(f"r{sent.update.position + 1}", []).append(initial)
+        return transit
+
+    def compensate(computation: Any, rows: Any, join_step: Any, found: Any, saw: Any) -> Any:
+        captured = computation.site.captured(0, join_step.relation)
+        asked = (join_step.relation + 1, captured.queried(saw.upto) + 1)
+        seen.setdefault(f"r{computation.sent.update.position + 1} queried", []).append(asked)
+        return (yield from true_compensate(computation, rows, join_step, found, saw))
+
+    def was_applied(site: ViewSite, transit: Any) -> None:
+        true_applied(site, transit)
+        refreshed = tuple(site.refreshed(0, position) + 1 for position in range(3))
+        seen.setdefault("V", []).append(refreshed)
+
+    monkeypatch.setattr(ViewSite, "_send", send)
+    monkeypatch.setattr(ViewSite, "was_applied", was_applied)
+    monkeypatch.setattr(incremental, "compensate", compensate)
+    return seen
+
+
+def test_example_6_the_view_is_asked_first(numbers: dict[str, list[tuple[int, ...]]]) -> None:
     outcome = _run(_world(RELATIONS, SQL, INITIAL, {"x": [TWO_INSERTIONS]}), Scripted(()))
+    assert numbers == {"r1": [(2, 1, 1)], "r1 queried": [(2, 1), (3, 1)], "V": [(2, 1, 1)]}
     assert _states(outcome) == [_view("b1,c1,f1"), _view("b1,c1,f1", "b3,c1,f1", "b2,c2,f2")]
     assert outcome.costs.questions == 1
     assert outcome.costs.rows_shipped == 2, "c1 was found in the view; only c2 and what joins it are shipped"
@@ -221,7 +256,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[Any]]]:
     return seen
 
 
-def test_examples_8_to_12(tables: dict[str, list[Any]]) -> None:
+def test_examples_8_to_12(numbers: dict[str, list[tuple[int, ...]]], tables: dict[str, list[Any]]) -> None:
     """Columns that the view does not need (A, D, G) are not shipped, so they are missing from the tables."""
     scripts = {
         "x": [[("x.r1", "a3,b3,c1", 1), ("x.r1", "a2,b2,c2", 1)]],
@@ -252,6 +287,11 @@ def test_examples_8_to_12(tables: dict[str, list[Any]]) -> None:
     }
     assert _states(outcome) == [_view("b1,c1,f1"), {}, _view("b2,c2,f2"), {}]
     assert outcome.costs.questions == 4
+    # Initial ones in the text of Example 8; queried ones in Tables 1 to 3: relation and number.
+    assert [numbers["r2"], numbers["r1"], numbers["r3"]] == [[(1, 2, 1)], [(2, 2, 1)], [(2, 2, 2)]]
+    assert sorted(numbers["r2 queried"]) == [(1, 2), (3, 2)]
+    assert (numbers["r1 queried"], numbers["r3 queried"]) == ([(2, 2), (3, 2)], [(2, 2)])
+    assert numbers["V"] == [(1, 2, 1), (2, 2, 1), (2, 2, 2)]
 
 
 def _saved(

@@ -25,7 +25,7 @@ The help of every command (`rollview COMMAND --help`) on one page. The examples 
 - **`--json`** prints one JSON document on stdout; decimals and times are text. `run` prints one line per
   [event](events.md). Errors are one JSON object on stderr: `error`, `subject`, `hint`, and
   `mistakes` where [several](errors.md) are told together.
-- **`--log-file FILE`**, **`--log-level LEVEL`**: [the log](events.md#the-log).
+- **`--log-file FILE`**, **`--log-level LEVEL`**, **`--log-format human|json`**: [the log](events.md#the-log).
 - **`--project FILE`** names the project file or its folder; without it, `./rollview.yml`.
 - Long operations show their progress on stderr if that is a terminal. An unexpected error is one line;
   `--debug` shows the full traceback.

@@ -1,7 +1,8 @@
-"""`--log-file` and `--log-level`: what is logged where; afterwards logging is as it was."""
+"""`--log-file`, `--log-level`, `--log-format`: what is logged where; afterwards logging is as it was."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from pathlib import Path
@@ -27,6 +28,8 @@ from rollview.events import (
     StepFinished,
     Waiting,
 )
+from rollview.secrets import Secrets
+from rollview.service.event_log import log_event
 
 QUERY = logging.getLogger("a query logger")
 
@@ -35,16 +38,33 @@ QUERY = logging.getLogger("a query logger")
 @click.pass_context
 @log_options
 @click.option("--debug", is_flag=True)
-def _command(context: click.Context, debug: bool) -> None:
+@click.option("--secret", default="")
+def _command(context: click.Context, debug: bool, secret: str) -> None:
     """Says one thing by each logger."""
     context.meta["rollview.debug"] = debug
-    with logging_as_asked(context, [QUERY]):
+    with logging_as_asked(context) as silence:
+        silence([QUERY])
+        if secret:
+            _say_a_secret(context, secret)
+            return
         for level in (logging.DEBUG, logging.INFO, logging.WARNING):
             logging.getLogger("rollview.run").log(level, "from rollview")
         logging.getLogger("py4j.clientserver").error("from py4j")
         logging.getLogger("py4j.clientserver").info("much from py4j")
         logging.getLogger("another.library").error("from another library")
         QUERY.error("from a query")
+
+
+def _say_a_secret(context: click.Context, secret: str) -> None:
+    """In a message, in a traceback, and in an event that nobody has cleaned."""
+    context.meta["rollview.hide"] = Secrets([secret]).hide
+    log = logging.getLogger("rollview.run")
+    log.info("the password is %s", secret)
+    try:
+        raise ValueError(f"wrong password: {secret}")
+    except ValueError:
+        log.exception("it failed")
+    log_event(Retry("run", 2, 1.0, f"no: {secret}", "SourceUnavailable", subject=secret, time=1.5))
 
 
 def _run(*options: Any, code: int = 0) -> Result:
@@ -88,6 +108,43 @@ def test_a_log_file_is_appended_to(tmp_path: Path) -> None:
     assert all(
         re.fullmatch(f"{time} {re.escape(end)}", line) for line, end in zip(lines, wanted, strict=True)
     )
+
+
+def test_lines_of_json(tmp_path: Path) -> None:
+    file = tmp_path / "rollview.log"
+    _run("--log-file", file, "--log-format", "json")
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time")) for line in lines)
+    assert lines == [
+        {"level": "info", "logger": "rollview.run", "message": "from rollview"},
+        {"level": "warning", "logger": "rollview.run", "message": "from rollview"},
+        {"level": "error", "logger": "py4j.clientserver", "message": "from py4j"},
+    ]
+    assert json.loads(_run("--log-format", "JSON").stderr.splitlines()[0])["message"] == "from rollview"
+    assert _run("--log-format", "yaml", code=2).exception is not None
+
+
+@pytest.mark.parametrize("secret", ["hunter2", 'with "quotes" and \\ in it', "ünïcode\tand tabs"])
+@pytest.mark.parametrize("lines", ["human", "json"])
+def test_no_line_has_a_secret(secret: str, lines: str) -> None:
+    text = _run("--log-format", lines, "--secret", secret).stderr
+    assert text.count("***") == 4
+    for written in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+        assert written not in text
+    if lines == "json":
+        message, failed, retry = map(json.loads, text.splitlines())
+        assert message["message"] == "the password is ***"
+        assert failed["traceback"].endswith("ValueError: wrong password: ***")
+        known = {
+            "event": "retry",
+            "what": "run",
+            "attempt": 2,
+            "pause_seconds": 1.0,
+            "kind": "SourceUnavailable",
+        }
+        assert retry["level"] == "warning"
+        assert {name: retry[name] for name in known} == known
+        assert (retry["message"], retry["subject"]) == ("no: ***", "***")
 
 
 @pytest.mark.parametrize(("level", "lines"), [("debug", 3), ("info", 2), ("WARNING", 1), ("error", 0)])

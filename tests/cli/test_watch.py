@@ -19,9 +19,9 @@ from rollview.cli.live_run import LiveRun
 from rollview.cli.watch import watch
 from rollview.errors import InputError, SourceUnavailable
 from rollview.events import Event, Events, Failed, Progress, StepBegun, StepFinished
-from rollview.service.overview import Overview, SourceOverview, ViewOverview
+from rollview.service.overview import Overview, SourceLine, ViewLine
 from rollview.service.progress import EVERY_SECONDS, ROWS, ProgressMeter, watching_files
-from rollview.service.status import Status
+from rollview.service.status import HaltStatus, Status
 
 
 def _statuses(*found: int | Exception) -> Callable[[], Status]:
@@ -75,20 +75,33 @@ def _drawn(live: LiveRun, height: int = 30) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
-def _overview(*views: ViewOverview) -> Overview:
-    sources = (SourceOverview("crm", 1200, time.time() - 3), SourceOverview("shop", 0, 0.0, "it is away"))
-    return Overview("shop", 42, sources, views)
+def _halted(reason: str) -> HaltStatus | None:
+    return HaltStatus(reason, "EvaluationError", "", 0, "") if reason else None
+
+
+def _view(name: str, shown: int, high_water: int, lag: float, stopped: str = "") -> ViewLine:
+    state = "stopped" if stopped else "catching up" if lag else "running"
+    known = (0, 42 - shown, lag, False, 1, "", 0.0, None, (), ())
+    return ViewLine(name, "deferred", state, _halted(stopped), shown, None, high_water, *known)
+
+
+def _overview(*views: ViewLine) -> Overview:
+    sources = (
+        SourceLine("crm", (), 1200, 0, 1.0, time.time() - 3, 0, 0, None),
+        SourceLine("shop", (), 0, 0, None, 0.0, 0, 0, _halted("it is away")),
+    )
+    return Overview(time.time(), 42, None, sources, views, (), (), None)
 
 
 def test_the_live_table() -> None:
-    live = LiveRun()
+    live = LiveRun("shop")
     assert "starting" in _drawn(live)
     live.show(
         _overview(
-            ViewOverview("sold", "deferred", 40, 42, 75.0),
-            ViewOverview("total", "deferred", 42, 42, 0.0),
-            ViewOverview("big", "deferred", 0, 0, 0.0),
-            ViewOverview("broken", "deferred", 1, 1, 0.0, "a division by zero"),
+            _view("sold", 40, 42, 75.0),
+            _view("total", 42, 42, 0.0),
+            _view("big", 0, 0, 0.0),
+            _view("broken", 1, 1, 0.0, "a division by zero"),
         )
     )
     for event in (
@@ -117,8 +130,8 @@ def test_the_live_table() -> None:
 
 
 def test_of_many_views_those_are_shown_that_need_a_look() -> None:
-    live, fine = LiveRun(), [ViewOverview(f"v{number}", "deferred", 1, 1, 0.0) for number in range(200)]
-    live.show(_overview(*fine, ViewOverview("broken", "deferred", 1, 1, 0.0, "why")))
+    live, fine = LiveRun("shop"), [_view(f"v{number}", 1, 1, 0.0) for number in range(200)]
+    live.show(_overview(*fine, _view("broken", 1, 1, 0.0, "why")))
     text = _drawn(live, height=24)
     assert "broken" in text
     assert "more" in text

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rollview.algebra.bag import COUNT
-from rollview.algebra.expression import Column, Expression, Literal, call
+from rollview.algebra.expression import TRUE, Column, Expression, Literal, call
 from rollview.spark import SparkBag
 
 pytestmark = pytest.mark.slow
@@ -38,6 +38,8 @@ HERE: list[Expression] = [
     call("=", price, Literal(-3)),
     call("<", price, Column("other")),
     call("=", word, Literal("green")),
+    *(call("<=>", price, each) for each in (Literal(24), Column("other"))),
+    TRUE,
     call("OR", call("IS NULL", word), call(">", price, Literal(Decimal("23.99")))),
 ]
 LEFT_TO_SPARK: list[Expression] = [

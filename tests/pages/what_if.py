@@ -69,17 +69,17 @@ TABLES = {
         ),
     ),
     "SQLite": Table(
-        "reference/sqlite-delta-dumps.md",
+        "how-to/sqlite.md",
         ("act", "what happens", "how it is noticed"),
         (NOTHING, "the table is lost", "the source stops"),
     ),
     "Delta tables": Table(
-        "reference/sqlite-delta-dumps.md",
+        "how-to/delta.md",
         ("act", "what happens", "how it is noticed"),
         (NOTHING, "the table stops"),
     ),
     "dumps": Table(
-        "reference/sqlite-delta-dumps.md",
+        "how-to/files.md",
         ("act", "what happens", "how it is noticed"),
         (NOTHING, "the table stops"),
     ),

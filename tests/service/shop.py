@@ -88,7 +88,8 @@ class Shop:
 
     def connect(self, name: str) -> sqlite3.Connection:
         """A plain connection to one of the databases."""
-        return sqlite3.connect(self.folder / f"{name}.db", isolation_level=None, timeout=30.0)
+        path = self.folder / f"{name}.db"
+        return sqlite3.connect(path, isolation_level=None, timeout=30.0, check_same_thread=False)
 
     def write_project(self, **settings: str) -> None:
         """Writes the project file and the view files."""

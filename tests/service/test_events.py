@@ -12,7 +12,19 @@ from pathlib import Path
 import pytest
 
 from rollview import events
-from rollview.events import Applied, Captured, Event, Events, Failed, Retry, StepBegun, StepFinished
+from rollview.events import (
+    Applied,
+    Captured,
+    Event,
+    Events,
+    Failed,
+    Halted,
+    Retry,
+    StepBegun,
+    StepFinished,
+    Verified,
+    Waiting,
+)
 from rollview.service.event_log import log_event
 from rollview.service.step_timer import StepTimer, timed_step
 
@@ -48,7 +60,7 @@ def test_a_record_is_json() -> None:
         "time": 12.346,
         "event": "step_finished",
         **{"kind": "apply", "subject": "v", "step": 3, "seconds": 0.5},
-        **{"phases": {"write": 0.25}, "rows": None},
+        **{"phases": {"write": 0.25}, "rows": None, "lookups": 0, "rows_found": 0},
     }
     assert Applied(("v", "w"), 12).record()["views"] == ["v", "w"]
 
@@ -179,5 +191,16 @@ def test_events_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
             'failed what=run message="1 / 0" kind=ZeroDivisionError\nTraceback\n  line\nZeroDivisionError',
         ),
     ]
+    caplog.clear()
+    log_event(Halted("view", "v", "division by zero", "EvaluationError"))
+    log_event(Waiting("t-1", ("crm",), ("shop",)))
+    log_event(Verified("v", 5, 10, 0))
+    log_event(Verified("v", 5, 10, 2))
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING", "INFO", "ERROR"]
+
+
+def test_the_log_has_the_event_as_data(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "rollview")
+    log_event(Captured(2, 5, time=1.5))
     assert caplog.records[0].__dict__["event"] == Captured(2, 5, time=1.5).record()
     assert {record.name for record in caplog.records} == {"rollview.run"}

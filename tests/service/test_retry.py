@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tracemalloc
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import pytest
 
 from rollview.errors import InputError, RollviewError
 from rollview.events import Event, Events, Failed, Retry
+from rollview.service.event_log import log_event
 from rollview.service.retry import PAUSE_SECONDS, Stop, follow, keep_trying
 
 
@@ -131,3 +133,41 @@ def test_following_waits_when_there_is_nothing_to_do_and_tells_how_it_failed() -
         follow(stop, "capture", action, events)
     assert len(stop.waited) == 1
     assert [event.fields()["subject"] for event in told if isinstance(event, Failed)] == ["v"]
+
+
+def test_the_traceback_of_a_retry_is_for_those_who_look_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    events = Events(hide=lambda text: text.replace("hunter2", "***"))
+    events.subscribe(log_event)
+    for level, lines in (("INFO", 1), ("DEBUG", 2)):
+        caplog.clear()
+        caplog.set_level(level, "rollview")
+        keep_trying(_Patient(), "capture crm", _failing(ConnectionError("no hunter2 here")), events)
+        told = [record.getMessage() for record in caplog.records]
+        assert len(told) == lines
+        assert told[0].startswith(
+            'retry what="capture crm" attempt=1 pause_seconds=0.5 message="no *** here"'
+        )
+    assert told[1].startswith("traceback of the error in capture crm:\nTraceback (most recent call last)")
+    assert told[1].endswith("ConnectionError: no *** here")
+
+
+def test_a_programming_error_has_one_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    events = Events()
+    events.subscribe(log_event)
+    caplog.set_level("DEBUG", "rollview")
+    keep_trying(_Patient(), "run", _failing(KeyError("k")), events)
+    assert caplog.text.count("Traceback (most recent call last)") == 1
+
+
+def test_a_loop_says_when_it_came_around() -> None:
+    stop, turns = Stop(), []
+
+    def action() -> bool:
+        turns.append(stop.turned_at)
+        if len(turns) == 3:
+            stop.now()
+        return True
+
+    before = time.time()
+    follow(stop, "run", action, Events())
+    assert before <= turns[0] <= turns[1] <= turns[2] <= time.time()

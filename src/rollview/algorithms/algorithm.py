@@ -7,14 +7,19 @@ from dataclasses import dataclass
 
 from rollview.algebra.levels import Level, Scenario
 from rollview.algebra.view import View
-from rollview.algorithms.effects import ForwardQuery, Process
+from rollview.algorithms.effects import WHOLE_VIEW, ForwardQuery, Process
+
+
+def one_position(view: View) -> Iterator[ForwardQuery]:
+    """One position for all relations of a view."""
+    yield ForwardQuery(view.name, WHOLE_VIEW)
 
 
 @dataclass(frozen=True)
 class Algorithm:
     """An algorithm as the drivers see it.
 
-    `positions` names what has a position in the history, for algorithms that keep a view delta. `claims`
+    `positions` names what has a position in the history. `claims`
     is the level it is held to in each scenario. `refusal` names the reason why it cannot serve a view, or
     is empty. `sequenced` says that it reads the history; otherwise it takes messages raw, in the order in
     which they arrive, as its paper does. `single_source`: all relations must be at one source.
@@ -37,4 +42,12 @@ class Algorithm:
     def continues(self, other: Algorithm) -> bool:
         """Whether it can go on from where another one has come."""
         is_plain = not self.keeps_control and not other.keeps_control
-        return self == other or (is_plain and self.sequenced and self.positions is other.positions)
+        return self == other or (is_plain and self.positions is other.positions)
+
+    @property
+    def level(self) -> Level:
+        """What it reaches where messages come in the order of csn and no state inside a unit is shown.
+
+        Then a unit of work is one transaction of one source to those that take messages raw.
+        """
+        return min(self.claims.values()) if self.sequenced else self.claims[Scenario.SINGLE_UPDATE]

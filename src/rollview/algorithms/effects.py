@@ -248,10 +248,14 @@ class Install(Generic[B]):
 
 @dataclass(frozen=True, slots=True)
 class RowsOf:
-    """Makes a bag of literal rows, such as an update message's. Result: a bag."""
+    """Makes a bag of literal rows, such as an update message's. Result: a bag.
+
+    The columns are those of a relation, which has their types, or there are no rows.
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[tuple[Any, ...], int], ...]
+    relation: Relation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +272,20 @@ class Compensated(Generic[B]):
     """Tells that these rows were added to or taken from an answer. Only counted, for the cost tables."""
 
     rows: B
+
+
+@dataclass(frozen=True, slots=True)
+class Spared(Generic[B]):
+    """Tells that these changes were not looked up, because they are known to join nothing. Only counted."""
+
+    rows: B
+
+
+@dataclass(frozen=True, slots=True)
+class Doubted:
+    """Tells that so many transactions' deltas are not taken as their writers made them. Only counted."""
+
+    transactions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +307,8 @@ Effect = (
     | Recall
     | SendAgain
     | SourceDelta
+    | Spared[Any]
+    | Doubted
     | Values[Any]
     | Receive
     | Pause

@@ -26,13 +26,15 @@ B = TypeVar("B", bound=Bag)
 
 def key_delete(block: Block, rows: B, position: int, deleted: B) -> B:
     """The rows of the view that do not stem from the deleted rows of one relation."""
+    if rows.has_no_rows:
+        return rows
     key = block.relations[position].key
     shown_as = {
         expression.name: name for name, expression in block.projection if isinstance(expression, Column)
     }
     deleted_keys = deleted.distinct(key)
     stem = rows.join(deleted_keys, [(shown_as[name], name) for name in key]).project(keep(rows.columns))
-    return rows.plus(stem.negate()).net_effect()
+    return rows.plus(stem.negate()).net_effect().materialized()
 
 
 def key_delete_star(block: Block, rows: B, position: int, deleted: B) -> B:
@@ -40,18 +42,20 @@ def key_delete_star(block: Block, rows: B, position: int, deleted: B) -> B:
 
     A non-key attribute may be NULL, and then matches NULL.
     """
+    if rows.has_no_rows:
+        return rows
     names = attributes_read(block, position)
     marked = [(f"{name}'", Column(name)) for name in names]
     tuples = deleted.distinct(names).project(marked)
     key = [(name, f"{name}'") for name in block.relations[position].key]
     equal = conjunction(tuple(call("<=>", Column(name), Column(f"{name}'")) for name in names))
     stem = rows.join(tuples, key, equal).project(keep(rows.columns))
-    return rows.plus(stem.negate()).net_effect()
+    return rows.plus(stem.negate()).net_effect().materialized()
 
 
 def without_duplicates(rows: B, more: B) -> B:
     """Both together, no tuple twice."""
-    return rows.plus(more).distinct(rows.columns)
+    return rows if more.has_no_rows else rows.plus(more).distinct(rows.columns).materialized()
 
 
 @lru_cache(maxsize=1024)

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from rollview.algebra.bag import Bag
 from rollview.algebra.history import CSN
 from rollview.algebra.view import View
+from rollview.algorithms.algorithm import one_position
 from rollview.algorithms.effects import (
-    WHOLE_VIEW,
     ForwardQuery,
     Interval,
     NextInterval,
@@ -33,13 +33,8 @@ from rollview.algorithms.sweep import Forward, evaluate_forward
 
 def processes(view: View) -> Iterator[Process]:
     """One process for the view."""
-    for query in positions(view):
+    for query in one_position(view):
         yield propagate(view, query)
-
-
-def positions(view: View) -> Iterator[ForwardQuery]:
-    """One position for all relations."""
-    yield ForwardQuery(view.name, WHOLE_VIEW)
 
 
 def propagate(view: View, query: ForwardQuery) -> Process:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rollview.algebra.dependencies import keeps_keys
 from rollview.algebra.levels import Level, Scenario
 from rollview.algebra.view import View
 from rollview.algorithms import net_effect_sweep, sweep
-from rollview.algorithms.algorithm import Algorithm
+from rollview.algorithms.algorithm import Algorithm, one_position
 from rollview.algorithms.baselines import agrawal_sweep, conventional, eca, eca_key, nested_sweep
 from rollview.algorithms.beyer2000 import source_propagation
-from rollview.algorithms.effects import ForwardQuery
 from rollview.algorithms.salem2000 import compute_delta, propagate, rolling, synchronous
 from rollview.algorithms.sze2000 import version_numbers
 from rollview.algorithms.zhuge1996 import c_strobe, c_t_strobe, g_strobe, strobe, t_strobe
@@ -21,10 +18,6 @@ EVERY_NETWORK = ("fifo", "misordered", "lossy", "hostile")
 
 def _claims(single_update: Level, source_local: Level, global_: Level) -> dict[Scenario, Level]:
     return dict(zip(Scenario, (single_update, source_local, global_), strict=True))
-
-
-def _no_positions(_: View) -> Iterator[ForwardQuery]:
-    return iter(())
 
 
 def _serves_all(_: View) -> str:
@@ -77,7 +70,7 @@ _AS_PRINTED = Algorithm(
 _NET_EFFECT = Algorithm(
     "net-effect",
     net_effect_sweep.processes,
-    net_effect_sweep.positions,
+    one_position,
     _claims(STRONG, STRONG, STRONG),
     _serves_all,
     sequenced=True,
@@ -86,7 +79,7 @@ _NET_EFFECT = Algorithm(
 )
 
 _STROBE = [
-    Algorithm(name, processes, _no_positions, claims, _needs_keys, sequenced=False)
+    Algorithm(name, processes, one_position, claims, _needs_keys, sequenced=False)
     for name, processes, claims in (
         ("strobe", strobe.processes, _claims(STRONG, CONVERGENCE, CONVERGENCE)),
         ("t-strobe", t_strobe.processes, _claims(STRONG, STRONG, WEAK)),
@@ -100,7 +93,7 @@ _STROBE = [
 _VERSION_NUMBERS = Algorithm(
     "version-numbers",
     version_numbers.processes,
-    _no_positions,
+    one_position,
     _claims(COMPLETE, COMPLETE, WEAK),
     version_numbers.refusal,
     sequenced=False,
@@ -111,7 +104,7 @@ _BASELINES = [
     Algorithm(
         "conventional",
         conventional.processes,
-        _no_positions,
+        one_position,
         _claims(NONE, NONE, NONE),
         _needs_keys,
         sequenced=False,
@@ -119,7 +112,7 @@ _BASELINES = [
     Algorithm(
         "eca",
         eca.processes,
-        _no_positions,
+        one_position,
         _claims(STRONG, STRONG, STRONG),
         eca.refusal,
         sequenced=False,
@@ -128,7 +121,7 @@ _BASELINES = [
     Algorithm(
         "eca-key",
         eca_key.processes,
-        _no_positions,
+        one_position,
         _claims(STRONG, STRONG, STRONG),
         eca_key.refusal,
         sequenced=False,
@@ -137,7 +130,7 @@ _BASELINES = [
     Algorithm(
         "agrawal-sweep",
         agrawal_sweep.processes,
-        _no_positions,
+        one_position,
         _claims(COMPLETE, COMPLETE, WEAK),
         agrawal_sweep.refusal,
         sequenced=False,
@@ -145,7 +138,7 @@ _BASELINES = [
     Algorithm(
         "nested-sweep",
         nested_sweep.processes,
-        _no_positions,
+        one_position,
         _claims(STRONG, STRONG, WEAK),
         nested_sweep.refusal,
         sequenced=False,

@@ -35,13 +35,16 @@ def source_evaluate(block: Block, known: Mapping[int, Bag], rounds: Rounds | Non
     for sub_queries in rounds:
         if rows.is_empty():
             # Nothing can join any more. The columns not reached are not there, but neither is a row.
-            return rows.project(tuple((name, Literal(None)) for name in block.output_columns))
+            nothing = rows.project(tuple((name, Literal(None)) for name in block.output_columns))
+            return nothing.materialized()
         questions = tuple(question_for(block, sub_query, rows) for sub_query in sub_queries)
         answers: tuple[Answer[Any], ...] = yield Ask(questions)
         for sub_query, answer in zip(sub_queries, answers, strict=True):
             for join_step, found in zip(sub_query.join_steps, answer.rows, strict=True):
-                rows = rows.join(found, join_step.on, conjunction(join_step.conditions))
-    return rows.project(block.projection)
+                conditions = conjunction(join_step.conditions) if join_step.conditions else None
+                rows = rows.join(found, join_step.on, conditions)
+        rows = rows.materialized()
+    return rows.project(block.projection).materialized()
 
 
 def join_known(block: Block, known: Mapping[int, Bag]) -> Bag:
@@ -56,9 +59,8 @@ def join_known(block: Block, known: Mapping[int, Bag]) -> Bag:
         if block.local[join_step.relation]:
             rows = rows.select(conjunction(block.local[join_step.relation]))
         rows = rows.project(keep((*block.needed[join_step.relation], *extra)))
-        joined = (
-            rows if joined is None else joined.join(rows, join_step.on, conjunction(join_step.conditions))
-        )
+        conditions = conjunction(join_step.conditions) if join_step.conditions else None
+        joined = rows if joined is None else joined.join(rows, join_step.on, conditions)
     assert joined is not None, "a query has at least one known relation"
     return joined
 

@@ -8,7 +8,8 @@ compensation by `align`, which is sze2000's Theorem 1 made set-oriented.
 network that misorders, repeats and loses messages, through crashes of the warehouse and the sources.
 
 **Assumes.** Every transaction of a source reaches the history sooner or later, and an answer states
-exactly which transactions it saw. No keys are needed, no prefix, no order of messages.
+exactly which transactions it saw. No keys are needed, no prefix, no order of messages. Foreign keys, where
+there are any, are enforced (`referenced`).
 
 **Symbols.** Rⁱ → `relation`; (t_fwd, t_fwd + δ] → `interval`; τ → the bounds csn and csn − 1;
 Execute → `Ask` with `Await`.
@@ -46,6 +47,7 @@ from rollview.algorithms.effects import (
     Process,
     Publish,
 )
+from rollview.algorithms.referenced import without_unreferenced
 from rollview.algorithms.source_evaluate import question_for
 
 Steps = Generator[Effect, Any, Bag]
@@ -97,6 +99,7 @@ def evaluate_forward(query: Forward) -> Steps:
         at_its_end = (*keep(block.needed[query.start]), (CSN, Literal(interval.upto)))
         rows = rows.project(at_its_end).net_effect()
     rows = rows.materialized()
+    rows = yield from without_unreferenced(block, query.start, interval, query.as_one, rows)
     if not rows.is_empty():
         yield Execute()
     for sub_queries in access_path(block, query.start).rounds:

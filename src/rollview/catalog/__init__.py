@@ -12,6 +12,7 @@ from rollview.catalog.effects import (
     StepEffect,
     ViewAdded,
     ViewDropped,
+    Worked,
 )
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease
@@ -20,15 +21,19 @@ from rollview.catalog.records import (
     Consumer,
     Fault,
     Part,
+    PropagatedInterval,
     Refresh,
     Site,
     Span,
     TableHistory,
     Truncation,
     Unit,
+    VerifyRecord,
     ViewRecord,
     Waiting,
+    Work,
 )
+from rollview.catalog.standing import Standing
 from rollview.catalog.step_bounds import (
     ApplyStep,
     CaptureStep,
@@ -67,6 +72,7 @@ __all__ = [
     "Part",
     "PlannedUnit",
     "PropagateStep",
+    "PropagatedInterval",
     "QueryInterval",
     "QuerySkip",
     "Refresh",
@@ -78,6 +84,7 @@ __all__ = [
     "SiteTxids",
     "Span",
     "SpanEnded",
+    "Standing",
     "Step",
     "StepBounds",
     "StepEffect",
@@ -86,8 +93,11 @@ __all__ = [
     "Unit",
     "UnitPart",
     "UnreadableStep",
+    "VerifyRecord",
     "ViewAdded",
     "ViewDropped",
     "ViewRecord",
     "Waiting",
+    "Work",
+    "Worked",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
@@ -14,14 +13,13 @@ from rollview.algebra.history import Seen
 from rollview.algebra.net_effect import Range
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
-from rollview.catalog import captured, faults, history, schema, steps, truncations, views
-from rollview.catalog.commits import Commits
-from rollview.catalog.consumers import Consumers
+from rollview.catalog import captured, faults, history, schema, standing, steps, truncations, views
 from rollview.catalog.database import Database
-from rollview.catalog.global_transactions import GlobalTransactions
 from rollview.catalog.history import SiteTxids
 from rollview.catalog.leases import Lease, Leases, fence
+from rollview.catalog.parts import CatalogParts
 from rollview.catalog.records import (
+    CatalogState,
     Fault,
     Refresh,
     Site,
@@ -30,6 +28,7 @@ from rollview.catalog.records import (
     Truncation,
     ViewRecord,
 )
+from rollview.catalog.standing import Standing
 from rollview.catalog.step_bounds import B, E, Step, StepBounds
 from rollview.catalog.steps import UnreadableStep
 
@@ -40,21 +39,12 @@ LEASE_SECONDS = 30.0
 """How long a lease lasts without renewal."""
 
 
-@dataclass(frozen=True)
-class CatalogState:
-    """What `Catalog.open` would find."""
-
-    exists: bool
-    is_current: bool
-
-
-class Catalog:
+class Catalog(CatalogParts):
     """The control tables of a project. Threads may share it; processes open it each for themselves."""
 
     def __init__(self, database: Database, clock: Callable[[], float], lease_seconds: float) -> None:
         """Of a database that has been migrated; `open` does both."""
-        self._database = database
-        self._clock = clock
+        super().__init__(database, clock)
         self._leases = Leases(database, clock, lease_seconds)
 
     @classmethod
@@ -136,6 +126,11 @@ class Catalog:
             until = before + min(max(0.0, now - before), MOST_WATCHED_SECONDS)
             connection.execute(update(schema.catalog).values(watched_until=until))
         return min(now, until)
+
+    def standing(self) -> Standing:
+        """Where everything stands, at one moment."""
+        with self._database.reading() as connection:
+            return standing.read_standing(connection)
 
     # What is captured
 
@@ -293,21 +288,6 @@ class Catalog:
         """All that these sites had committed at a moment is captured."""
         with self._database.writing() as connection:
             captured.note_looked(connection, sites, moment)
-
-    @property
-    def commits(self) -> Commits:
-        """The history, transaction by transaction."""
-        return Commits(self._database)
-
-    @property
-    def consumers(self) -> Consumers:
-        """Who reads view deltas from outside."""
-        return Consumers(self._database, self._clock)
-
-    @property
-    def global_transactions(self) -> GlobalTransactions:
-        """Transactions over several sites."""
-        return GlobalTransactions(self._database, self._clock)
 
     # Steps
 

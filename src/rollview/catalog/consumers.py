@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from rollview.catalog import schema
 from rollview.catalog.database import Database
@@ -23,14 +23,8 @@ class Consumers:
 
     def of(self, view: str | None = None) -> list[Consumer]:
         """Those of a view, or all of them; the one that is furthest behind first."""
-        chosen = select(schema.consumer).order_by(_own.generation, _own.csn, _own.name)
-        if view is not None:
-            chosen = chosen.where(_own.view_name == view)
         with self.database.reading() as connection:
-            return [
-                Consumer(row.view_name, row.name, row.generation, row.csn, row.acknowledged_at)
-                for row in connection.execute(chosen)
-            ]
+            return read_consumers(connection, view)
 
     def named(self, view: str, name: str) -> Consumer | None:
         """One of them; None if there is none of this name."""
@@ -49,3 +43,14 @@ class Consumers:
         gone = delete(schema.consumer).where(_own.view_name == view, _own.name == name)
         with self.database.writing() as connection:
             return connection.execute(gone).rowcount > 0
+
+
+def read_consumers(connection: Connection, view: str | None = None) -> list[Consumer]:
+    """Those of a view, or all of them; the one that is furthest behind first."""
+    chosen = select(schema.consumer).order_by(_own.generation, _own.csn, _own.name)
+    if view is not None:
+        chosen = chosen.where(_own.view_name == view)
+    return [
+        Consumer(row.view_name, row.name, row.generation, row.csn, row.acknowledged_at)
+        for row in connection.execute(chosen)
+    ]

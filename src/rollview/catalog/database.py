@@ -13,16 +13,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, create_engine, event, make_url
+from sqlalchemy import URL, Connection, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from rollview.catalog.migrations import NEWEST, migrate, version_of
 from rollview.errors import CatalogUnavailable, CatalogUrlError
+from rollview.extras import require
 
 _BUSY_SECONDS = 30
 _PAUSE_SECONDS = 0.05
 _BEGIN = "rollview_begin"
+
+
+def _with_driver(address: URL) -> URL:
+    """An address of PostgreSQL by the driver that the extra brings, which not every SQLAlchemy would take."""
+    if address.drivername not in {"postgresql", "postgresql+psycopg"}:
+        return address
+    require("postgres", "a catalog on PostgreSQL", "or leave `catalog` out of the project file")
+    return address.set(drivername="postgresql+psycopg")
 
 
 class Database:
@@ -31,7 +40,7 @@ class Database:
     def __init__(self, url: str) -> None:
         """Opens nothing yet, but refuses an address that could never be opened."""
         try:
-            address = make_url(url)
+            address = _with_driver(make_url(url))
             self.engine = create_engine(address, pool_pre_ping=not url.startswith("sqlite"))
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
             raise CatalogUrlError(

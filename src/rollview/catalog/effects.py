@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rollview.algorithms.effects import ForwardQuery
-from rollview.catalog.records import Fault, Refresh, Truncation, Unit, ViewRecord
+from rollview.catalog.records import Fault, Refresh, Truncation, Unit, ViewRecord, Work
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,14 @@ class Refreshed:
 
 
 @dataclass(frozen=True)
+class Worked:
+    """What a step of a view's propagation cost."""
+
+    view: str
+    work: Work
+
+
+@dataclass(frozen=True)
 class Retained:
     """The view's delta was pruned: the oldest csn that can still be read. It never goes back."""
 
@@ -96,5 +104,14 @@ class Condensed:
 
 
 StepEffect = (
-    Sequenced | ViewAdded | ViewDropped | SpanEnded | Moved | Materialized | Refreshed | Retained | Condensed
+    Sequenced
+    | ViewAdded
+    | ViewDropped
+    | SpanEnded
+    | Moved
+    | Materialized
+    | Refreshed
+    | Worked
+    | Retained
+    | Condensed
 )

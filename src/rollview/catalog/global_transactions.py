@@ -26,7 +26,7 @@ class GlobalTransactions:
     def waiting(self) -> list[Waiting]:
         """Those that wait, the oldest first."""
         with self.database.reading() as connection:
-            return _read_waiting(connection)
+            return read_waiting(connection)
 
     def wait_for(self, found: Sequence[Waiting]) -> None:
         """Exactly these wait now."""
@@ -44,7 +44,7 @@ class GlobalTransactions:
             return frozenset(connection.scalars(select(_released.global_id)))
 
 
-def _read_waiting(connection: Connection) -> list[Waiting]:
+def read_waiting(connection: Connection) -> list[Waiting]:
     """Those that wait, the oldest first."""
     rows = connection.execute(select(schema.waiting).order_by(_waiting.since, _waiting.global_id))
     return [
@@ -55,7 +55,7 @@ def _read_waiting(connection: Connection) -> list[Waiting]:
 
 def _set_waiting(connection: Connection, found: Sequence[Waiting], now: float) -> None:
     """These wait, and no others; who waited before has done so since then."""
-    since = {each.global_id: each.since for each in _read_waiting(connection)}
+    since = {each.global_id: each.since for each in read_waiting(connection)}
     connection.execute(delete(schema.waiting))
     for each in found:
         kept = replace(each, since=since.get(each.global_id, now))
@@ -71,7 +71,7 @@ def _set_waiting(connection: Connection, found: Sequence[Waiting], now: float) -
 
 def _release(connection: Connection, global_id: str, now: float) -> Waiting:
     """From now on every part of it is a transaction of its own."""
-    waiting = {each.global_id: each for each in _read_waiting(connection)}
+    waiting = {each.global_id: each for each in read_waiting(connection)}
     if global_id not in waiting:
         names = ", ".join(waiting) or "none"
         raise NotWaiting(

@@ -177,7 +177,26 @@ _CONSUMERS = (
 _LOOKED_AT = ("ALTER TABLE site ADD COLUMN looked_at DOUBLE PRECISION NOT NULL DEFAULT 0",)
 
 # What an algorithm must know to go on, beside positions (salem2000 §5).
+_WORK = (
+    """CREATE TABLE view_work (
+        view_name TEXT PRIMARY KEY, steps BIGINT NOT NULL, lookups BIGINT NOT NULL,
+        rows_found BIGINT NOT NULL, spared BIGINT NOT NULL, in_doubt BIGINT NOT NULL)""",
+)
+
 _CONTROL = ("CREATE TABLE control_record (view_name TEXT PRIMARY KEY, record TEXT NOT NULL)",)
+
+# For the web page: what each forward query did last, what verify found, and refreshes by time.
+_OBSERVED = (
+    """CREATE TABLE propagated_interval (
+        view_name TEXT NOT NULL, block BIGINT NOT NULL, relation BIGINT NOT NULL, after_csn BIGINT NOT NULL,
+        upto_csn BIGINT NOT NULL, finished_at DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (view_name, block, relation, upto_csn))""",
+    """CREATE TABLE verification (
+        view_name TEXT NOT NULL, finished_at DOUBLE PRECISION NOT NULL, csn BIGINT NOT NULL,
+        compared BIGINT NOT NULL, different BIGINT NOT NULL, part TEXT NOT NULL, differences TEXT NOT NULL,
+        seconds DOUBLE PRECISION NOT NULL, PRIMARY KEY (view_name, finished_at))""",
+    "CREATE INDEX refresh_by_time ON refresh (view_name, finished_at, from_csn, to_csn)",
+)
 
 
 def _first_tables(connection: Connection) -> None:
@@ -261,6 +280,14 @@ def _control(connection: Connection) -> None:
     _run(connection, _CONTROL)
 
 
+def _work(connection: Connection) -> None:
+    _run(connection, _WORK)
+
+
+def _observed(connection: Connection) -> None:
+    _run(connection, _OBSERVED)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -287,6 +314,8 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (18, _consumers),
     (19, _looked_at),
     (20, _control),
+    (21, _work),
+    (22, _observed),
 )
 NEWEST = MIGRATIONS[-1][0]
 

@@ -10,6 +10,14 @@ from rollview.algebra.relation import Table
 
 
 @dataclass(frozen=True)
+class CatalogState:
+    """What `Catalog.open` would find."""
+
+    exists: bool
+    is_current: bool
+
+
+@dataclass(frozen=True)
 class Site:
     """What commits in one order, and how far it has been captured.
 
@@ -138,6 +146,21 @@ class ViewRecord:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What the propagation of a view cost: its steps, their sub-queries, the rows that came back.
+
+    `spared` changes were not looked up, because a foreign key tells that they join nothing; the delta of
+    `in_doubt` transactions was not taken as their writers had made it.
+    """
+
+    steps: int = 0
+    lookups: int = 0
+    rows_found: int = 0
+    spared: int = 0
+    in_doubt: int = 0
+
+
+@dataclass(frozen=True)
 class Span:
     """What a view was before it was loaded anew, for `reason`; readable from its oldest csn to `upto_csn`."""
 
@@ -173,3 +196,32 @@ class Refresh:
     seconds: float
     reason: str
     finished_at: float
+
+
+@dataclass(frozen=True)
+class PropagatedInterval:
+    """A forward query took the changes with after < csn ≤ upto; `relation` is −1 for a whole block."""
+
+    view: str
+    block: int
+    relation: int
+    after: int
+    upto: int
+    finished_at: float
+
+
+@dataclass(frozen=True)
+class VerifyRecord:
+    """What one verification of a view found: so many rows compared at a csn, so many of them different.
+
+    `part` says which rows were compared, if not all were; `differences` has the first of them as text.
+    """
+
+    view: str
+    finished_at: float
+    csn: int
+    compared: int
+    different: int
+    part: str
+    differences: tuple[str, ...]
+    seconds: float

@@ -120,6 +120,38 @@ refresh = _table(
     reason=Text,
     finished_at=Double,
 )
+# What propagating a view has cost since it was loaded.
+work = _table(
+    "view_work",
+    view_name=Text,
+    steps=BigInteger,
+    lookups=BigInteger,
+    rows_found=BigInteger,
+    spared=BigInteger,
+    in_doubt=BigInteger,
+)
+# The last intervals through which each forward query was propagated (salem2000 Figure 9), and what verify
+# found of each view; `differences` is a JSON list of texts.
+interval = _table(
+    "propagated_interval",
+    view_name=Text,
+    block=BigInteger,
+    relation=BigInteger,
+    after_csn=BigInteger,
+    upto_csn=BigInteger,
+    finished_at=Double,
+)
+verification = _table(
+    "verification",
+    view_name=Text,
+    finished_at=Double,
+    csn=BigInteger,
+    compared=BigInteger,
+    different=BigInteger,
+    part=Text,
+    differences=Text,
+    seconds=Double,
+)
 condensed = _table("condensed", view_name=Text, after_csn=BigInteger, upto_csn=BigInteger)
 
 # Readers of view deltas outside: each has all up to a csn, of the delta of one generation of the view.

@@ -21,6 +21,7 @@ from rollview.catalog.effects import (
     StepEffect,
     ViewAdded,
     ViewDropped,
+    Worked,
 )
 
 E = TypeVar("E", bound=StepEffect)
@@ -112,7 +113,7 @@ class QuerySkip(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PropagateStep(StepBounds[Moved | Refreshed | Condensed]):
+class PropagateStep(StepBounds[Moved | Refreshed | Worked | Condensed]):
     """Forward queries of a view run through their intervals; others have nothing to do.
 
     With `emptied`, all of them go to that csn, and all that the view held just before is taken away there.

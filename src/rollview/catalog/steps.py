@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from rollview import __version__
-from rollview.catalog import schema, views
+from rollview.catalog import schema, views, work
 from rollview.catalog.effects import (
     Condensed,
     Materialized,
@@ -27,6 +27,7 @@ from rollview.catalog.effects import (
     StepEffect,
     ViewAdded,
     ViewDropped,
+    Worked,
 )
 from rollview.catalog.sequencing import keep_units
 from rollview.catalog.step_bounds import KINDS, B, Step, StepBounds
@@ -157,11 +158,13 @@ def _make_true(connection: Connection, step: int, ordinal: int, effect: StepEffe
         case SpanEnded():
             views.end_span(connection, effect, now)
         case Moved():
-            views.move(connection, effect)
+            views.move(connection, effect, now)
         case Materialized():
             views.materialize(connection, effect)
         case Refreshed():
             views.note_refresh(connection, effect.refresh, step, ordinal)
+        case Worked():
+            work.add_work(connection, effect)
         case Retained():
             views.retain(connection, effect)
         case Condensed():

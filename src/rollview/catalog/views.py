@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from math import inf
 from typing import Any
@@ -32,8 +32,11 @@ _view, _position, _refresh = schema.view.c, schema.position.c, schema.refresh.c
 _WHOLE_BLOCK = -1
 """Stands for the relation of a forward query that has none; a key cannot hold NULL."""
 
-_REFRESHES_KEPT = 1000
-"""Of each view; the record of refreshes is for reading, not for ever."""
+_REFRESHES_KEPT = 4000
+"""Of each view: about an hour if it is refreshed every second. The record is for reading, not for ever."""
+
+_INTERVALS_KEPT = 100
+"""Of each forward query: what a picture of its progress shows."""
 
 
 def read_views(connection: Connection) -> dict[str, ViewRecord]:
@@ -82,10 +85,28 @@ def _record(row: Row[Any]) -> ViewRecord:
 def read_positions(connection: Connection, view: str) -> dict[ForwardQuery, int]:
     """How far each forward query of a view has come; none for an unknown view."""
     ordered = select(schema.position).where(_position.view_name == view)
-    return {
-        ForwardQuery(view, row.block, None if row.relation == _WHOLE_BLOCK else row.relation): row.csn
-        for row in connection.execute(ordered.order_by(_position.block, _position.relation))
-    }
+    rows = connection.execute(ordered.order_by(_position.block, _position.relation))
+    return {_query(row): row.csn for row in rows}
+
+
+def read_all_positions(connection: Connection) -> dict[str, dict[ForwardQuery, int]]:
+    """The same of every view that has any."""
+    found: dict[str, dict[ForwardQuery, int]] = {}
+    ordered = select(schema.position).order_by(_position.block, _position.relation)
+    for row in connection.execute(ordered):
+        found.setdefault(row.view_name, {})[_query(row)] = row.csn
+    return found
+
+
+def all_positions(connection: Connection) -> Iterator[tuple[ForwardQuery, int]]:
+    """How far the forward queries of all views have come."""
+    ordered = select(schema.position).order_by(_position.view_name, _position.block, _position.relation)
+    for row in connection.execute(ordered):
+        yield _query(row), row.csn
+
+
+def _query(row: Row[Any]) -> ForwardQuery:
+    return ForwardQuery(row.view_name, row.block, None if row.relation == _WHOLE_BLOCK else row.relation)
 
 
 def read_control(connection: Connection, view: str) -> str:
@@ -107,19 +128,22 @@ def read_refreshes(connection: Connection, view: str, limit: int, kinds: Collect
     newest = select(schema.refresh).where(_refresh.view_name == view).limit(limit)
     if kinds:
         newest = newest.where(_refresh.kind.in_(kinds))
-    return [
-        Refresh(
-            view=row.view_name,
-            kind=row.kind,
-            from_csn=row.from_csn,
-            to_csn=row.to_csn,
-            rows=row.changed,
-            seconds=row.seconds,
-            reason=row.reason,
-            finished_at=row.finished_at,
-        )
-        for row in connection.execute(newest.order_by(_refresh.step.desc(), _refresh.ordinal.desc()))
-    ]
+    rows = connection.execute(newest.order_by(_refresh.step.desc(), _refresh.ordinal.desc()))
+    return [refresh_of(row) for row in rows]
+
+
+def refresh_of(row: Row[Any]) -> Refresh:
+    """The refresh that a row tells of."""
+    return Refresh(
+        view=row.view_name,
+        kind=row.kind,
+        from_csn=row.from_csn,
+        to_csn=row.to_csn,
+        rows=row.changed,
+        seconds=row.seconds,
+        reason=row.reason,
+        finished_at=row.finished_at,
+    )
 
 
 def add_view(connection: Connection, effect: ViewAdded) -> None:
@@ -159,7 +183,7 @@ def add_view(connection: Connection, effect: ViewAdded) -> None:
 def drop_view(connection: Connection, effect: ViewDropped) -> None:
     """Forgets a view and all that belongs to it."""
     _take_away(connection, effect.name)
-    for table in (schema.refresh, schema.condensed, schema.consumer):
+    for table in (schema.refresh, schema.condensed, schema.consumer, schema.verification):
         connection.execute(delete(table).where(table.c.view_name == effect.name))
     forget_spans(connection, effect.name, inf)
 
@@ -183,12 +207,12 @@ def freeze(connection: Connection, name: str) -> None:
 def _take_away(connection: Connection, name: str) -> None:
     if connection.execute(delete(schema.view).where(_view.name == name)).rowcount == 0:
         raise _unknown(name)
-    for table in (schema.position, schema.control):
+    for table in (schema.position, schema.control, schema.work, schema.interval):
         connection.execute(delete(table).where(table.c.view_name == name))
     clear_fault(connection, "view", name)
 
 
-def move(connection: Connection, effect: Moved) -> None:
+def move(connection: Connection, effect: Moved, now: float) -> None:
     """Moves positions forward."""
     known = read_positions(connection, effect.view)
     for query, csn in effect.moves:
@@ -200,6 +224,8 @@ def move(connection: Connection, effect: Moved) -> None:
                 hint="a view's forward queries are named when it is added",
             )
         _require_forward(f"the position of {tuple(query)}", known[query], csn)
+        if csn > known[query]:
+            _note_interval(connection, query, Range(known[query], csn), now)
         known[query] = csn
         at = [schema.position.c[name] == value for name, value in _key(query).items()]
         connection.execute(update(schema.position).where(*at).values(csn=csn))
@@ -209,6 +235,20 @@ def move(connection: Connection, effect: Moved) -> None:
         connection.execute(insert(control).values(view_name=effect.view, record=effect.control))
     if effect.delta_version:
         _change(connection, effect.view, update(schema.view).values(delta_version=effect.delta_version))
+
+
+def _note_interval(connection: Connection, query: ForwardQuery, interval: Range, now: float) -> None:
+    """Remembers what a forward query did; of its intervals only the newest are kept."""
+    own = schema.interval
+    row = {**_key(query), "after_csn": interval.after, "upto_csn": interval.upto, "finished_at": now}
+    of_query = [own.c[name] == value for name, value in _key(query).items()]
+    # A view that was given up goes back to what it shows.
+    connection.execute(delete(own).where(*of_query, own.c.upto_csn > interval.after))
+    connection.execute(insert(own).values(**row))
+    newest = select(own.c.upto_csn).where(*of_query).order_by(own.c.upto_csn.desc())
+    oldest = connection.scalar(newest.offset(_INTERVALS_KEPT).limit(1))
+    if oldest is not None:
+        connection.execute(delete(own).where(*of_query, own.c.upto_csn <= oldest))
 
 
 def materialize(connection: Connection, effect: Materialized) -> None:

@@ -16,10 +16,10 @@ from rollview.algebra.levels import Scenario
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.cli.tables import level_text
 from rollview.simulator.ipda.checker import ipda_spectrum
-from rollview.simulator.measured_costs import MeasuredCost, measure_costs
+from rollview.simulator.measured_costs import MeasuredCost, measure_costs, measure_stream
 from rollview.simulator.network import NETWORKS
 from rollview.simulator.paper_claims import PaperClaim, paper_claims
-from rollview.simulator.report import Findings, disagreements, report
+from rollview.simulator.report import LIVE, Findings, disagreements, report
 from rollview.simulator.spectrum import Cell, Effort, measure_spectrum
 
 _RELATIONS = (2, 3, 4, 5, 6)
@@ -30,7 +30,8 @@ def compare(console: Console, effort: Effort, jobs: int, write: Path | None, as_
     """Measures all algorithms, prints the tables, and writes them as a page if asked to."""
     found = _measure(console, effort, jobs, as_json)
     if write is not None:
-        write.write_text(report(found), encoding="utf-8")
+        live = write.read_text(encoding="utf-8").partition(LIVE)[2] if write.exists() else ""
+        write.write_text(report(found) + LIVE + live, encoding="utf-8")
     if as_json:
         click.echo(json.dumps(_record(found), ensure_ascii=False))
     else:
@@ -54,8 +55,9 @@ def _measure(console: Console, effort: Effort, jobs: int, as_json: bool) -> Find
         cells = measure_spectrum(names, effort, jobs, lambda done: bar.advance(task, done))
         bar.add_task("costs", total=None)
         costs_measured = measure_costs(names, _RELATIONS, _CONCURRENT)
+        streams = [measure_stream(name) for name in names]
         bar.add_task("IPDA", total=None)
-        return Findings(effort, cells, costs_measured, paper_claims(), ipda_spectrum())
+        return Findings(effort, cells, costs_measured, streams, paper_claims(), ipda_spectrum())
 
 
 def _record(found: Findings) -> dict[str, object]:
@@ -64,6 +66,7 @@ def _record(found: Findings) -> dict[str, object]:
             {**asdict(cell), "scenario": str(cell.scenario), "level": str(cell.level)} for cell in found.cells
         ],
         "costs": [asdict(cost) for cost in found.costs_measured],
+        "streams": [asdict(cost) for cost in found.streams],
         "counted": [asdict(claim) for claim in found.claims],
         "ipda": {
             variant: {str(each): missed is None for each, missed in row.items()}

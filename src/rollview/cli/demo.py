@@ -16,6 +16,7 @@ from rollview.cli.project_context import Opened, opened
 from rollview.cli.signals import ending_on_signals, ignoring_signals
 from rollview.cli.terminal import json_option, print_json
 from rollview.errors import OptionError
+from rollview.extras import require
 
 
 @click.command()
@@ -44,6 +45,7 @@ def demo(keep: bool, anomaly: bool, runs: int, as_json: bool) -> None:
             )
         tell_anomaly(console, runs)
         return
+    require("demo", "`rollview demo`", "`rollview init DIR --sqlite` needs no server")
     # Not at the top: --anomaly needs no Spark and no server.
     from rollview.cli.status_tables import print_status  # noqa: PLC0415
     from rollview.cli.verify import print_verification  # noqa: PLC0415

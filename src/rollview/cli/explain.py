@@ -95,6 +95,8 @@ def _print(console: Console, found: Explanation) -> None:
         rounds = "; then ".join(" and ".join(each) for each in path.rounds) or "nothing"
         count = "1 sub-query" if path.sub_queries == 1 else f"{path.sub_queries} sub-queries"
         line(f"{path.relation}: {count}: {rounds}")
+        for other in path.spared:
+            line(f"  none for rows that come or go in a transaction that leaves {other} alone (foreign key)")
     section("algorithm")
     line(f"{found.algorithm}: {found.why}")
     verdicts = dict.fromkeys(verdict for name, verdict in found.others if name != found.algorithm)

@@ -11,6 +11,7 @@ from rich.text import Text
 from rollview.cli.terminal import json_option, print_json, results
 from rollview.demo.starter_project import NEXT_COMMANDS, write_project
 from rollview.errors import InputError
+from rollview.extras import require
 
 
 @click.command()
@@ -29,6 +30,8 @@ def init(folder: Path, sqlite: bool, as_json: bool) -> None:
     rollview init shop --sqlite
     """
     check_free(folder)
+    if not sqlite:
+        require("demo", "the PostgreSQL of the project", "`rollview init DIR --sqlite` needs no server")
     files = write_project(folder, sqlite)
     if as_json:
         print_json({"folder": folder.absolute(), "files": files, "next": [each for each, _ in NEXT_COMMANDS]})

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from rollview.cli.event_lines import Activity, duration_words, progress_words, stamped_line
 from rollview.events import Event, Failed, Halted, Progress, Resumed, Retry, StepBegun, StepFinished
-from rollview.service.overview import Overview, SourceOverview, ViewOverview
+from rollview.service.overview import Overview, SourceLine, ViewLine
 from rollview.service.project import Project
 
 LINES = 6
@@ -34,7 +34,8 @@ _OTHER_LINES = 10
 class LiveRun:
     """Takes events, and draws what is known."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._lock = threading.Lock()
         self._overview: Overview | None = None
         self._lines: deque[str] = deque(maxlen=LINES)
@@ -79,51 +80,51 @@ class LiveRun:
             if self._overview is None:
                 return Group(*map(Text, self._lines), foot)
             room = height - _OTHER_LINES - len(self._overview.sources) - len(self._lines)
-            head = Text.assemble((self._overview.name, "bold"), f" at csn {self._overview.last_csn}\n")
+            head = Text.assemble((self._name, "bold"), f" at csn {self._overview.last_csn}\n")
             views = self._views(self._overview.views, max(3, room))
             return Group(head, self._sources(self._overview.sources), Text(), *views, *self._events(), foot)
 
     def _events(self) -> list[Text]:
         return [Text(), *(Text(line, no_wrap=True, overflow="ellipsis") for line in self._lines)]
 
-    def _sources(self, sources: tuple[SourceOverview, ...]) -> Table:
+    def _sources(self, sources: tuple[SourceLine, ...]) -> Table:
         table = _table("source", "transactions", "captured until", "")
         table.columns[1].justify = "right"
         for each in sources:
             table.add_row(
                 Text(each.site, style="bold"),
-                f"{each.transactions:,}",
-                _ago(each.captured_until),
-                Text(each.problem, style="red"),
+                f"{each.version:,}",
+                _ago(each.looked_at),
+                Text("" if each.halted is None else each.halted.reason, style="red"),
             )
         return table
 
-    def _views(self, views: tuple[ViewOverview, ...], room: int) -> list[RenderableType]:
+    def _views(self, views: tuple[ViewLine, ...], room: int) -> list[RenderableType]:
         table = _table("view", "state", "shows csn", "high-water mark", "lag", "last step")
         for number in (2, 3, 4):
             table.columns[number].justify = "right"
         # Those first that somebody may have to look at.
-        urgent = sorted(views, key=lambda each: (not each.problem, each.name not in self._doing))
+        urgent = sorted(views, key=lambda each: (each.halted is None, each.name not in self._doing))
         shown = list(views) if len(views) <= room else urgent[:room]
         for each in shown:
             last = self._last.get(each.name)
             table.add_row(
                 Text(each.name, style="bold"),
                 self._state(each),
-                f"{each.shown}",
+                f"{each.materialized}",
                 f"{each.high_water}",
-                duration_words(each.lag_seconds) if each.lag_seconds else Text("0 s", style="green"),
+                _lag(each.lag_seconds),
                 "" if last is None else _step(last),
             )
         more = len(views) - len(shown)
         return [table, *([Text(f"… and {more:,} more", style="dim")] if more else [])]
 
-    def _state(self, view: ViewOverview) -> Text:
-        if view.problem:
-            return Text(f"stopped: {view.problem}", style="red")
+    def _state(self, view: ViewLine) -> Text:
+        if view.halted is not None:
+            return Text(f"stopped: {view.halted.reason}", style="red")
         if view.name in self._doing:
             return Text(self._doing[view.name], style="cyan")
-        return Text("catching up", style="yellow") if view.lag_seconds else Text("running", style="green")
+        return Text(view.state, style="green" if view.state == "running" else "yellow")
 
 
 _WORDS = {
@@ -152,6 +153,12 @@ def _step(event: StepFinished) -> str:
     return f"{event.kind}: {rows}{event.seconds:.1f} s"
 
 
+def _lag(seconds: float | None) -> Text:
+    if seconds is None:
+        return Text("unknown")
+    return Text(duration_words(seconds)) if seconds else Text("0 s", style="green")
+
+
 def _ago(moment: float) -> str:
     if not moment:
         return "nothing yet"
@@ -161,9 +168,9 @@ def _ago(moment: float) -> str:
 @contextmanager
 def live_table(project: Project, stream: IO[str]) -> Iterator[None]:
     """Shows the table on a terminal while the project works inside."""
-    state, done = LiveRun(), threading.Event()
+    state, done = LiveRun(project.name), threading.Event()
     console = Console(file=stream, highlight=False)
-    state.show(project.overview())
+    state.show(project.observe.overview())
     unsubscribe = project.subscribe(state)
 
     def look() -> None:
@@ -171,7 +178,7 @@ def live_table(project: Project, stream: IO[str]) -> Iterator[None]:
             while not done.wait(EVERY_SECONDS):
                 # What cannot be read now is read in a second.
                 with suppress(Exception):
-                    state.show(beside.overview())
+                    state.show(beside.observe.overview())
 
     watcher = threading.Thread(target=look, name="rollview-live", daemon=True)
     live = Live(
@@ -188,7 +195,7 @@ def live_table(project: Project, stream: IO[str]) -> Iterator[None]:
             yield
             # The last look is what stays on the screen.
             with suppress(Exception):
-                state.show(project.overview(), is_last=True)
+                state.show(project.observe.overview(), is_last=True)
     finally:
         done.set()
         watcher.join(5.0)

@@ -1,6 +1,6 @@
-"""`--log-file` and `--log-level`: where the log of a command goes, and what is kept out of the terminal.
+"""`--log-file`, `--log-level` and `--log-format`: where the log of a command goes, and what it looks like.
 
-Without either option nothing is logged; what matters arrives as a result, a line of `run` or an error. Only
+Without any of them nothing is logged; what matters arrives as a result, a line of `run` or an error. Only
 the loggers of Spark's Python side are turned down, and only while a command runs: they say on stderr what an
 exception says anyway.
 """
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from rollview.cli.log_lines import HumanLines, JsonLines
 from rollview.cli.terminal import own_stream
 from rollview.errors import OptionError
 
@@ -24,11 +24,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 LEVELS = ("debug", "info", "warning", "error")
 SPARK_LOGGERS = ("py4j", "pyspark")
 SILENT = logging.CRITICAL + 1
-_FILE, _LEVEL = "rollview.log_file", "rollview.log_level"
+FORMATS = {"human": HumanLines, "json": JsonLines}
+_FILE, _LEVEL, _FORMAT = "rollview.log_file", "rollview.log_level", "rollview.log_format"
 
 
 def log_options(function: F) -> F:
-    """Adds `--log-file FILE` and `--log-level LEVEL`."""
+    """Adds `--log-file FILE`, `--log-level LEVEL` and `--log-format FORMAT`."""
     file = click.option(
         "--log-file",
         type=click.Path(path_type=Path),
@@ -44,7 +45,14 @@ def log_options(function: F) -> F:
         callback=_remember(_LEVEL),
         help="How much to log; without --log-file, to stderr.  [default: info]",
     )
-    return file(level(function))
+    lines = click.option(
+        "--log-format",
+        type=click.Choice(tuple(FORMATS), case_sensitive=False),
+        expose_value=False,
+        callback=_remember(_FORMAT),
+        help="Lines for people, or JSON; without --log-file, to stderr.  [default: human]",
+    )
+    return file(level(lines(function)))
 
 
 def _remember(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:
@@ -58,6 +66,17 @@ Silence = Callable[[Iterable[logging.Logger]], None]
 """Silences loggers that repeat exceptions, unless `--debug` asks for everything."""
 
 
+def logs_somewhere(context: click.Context) -> bool:
+    """Whether a log was asked for."""
+    return any(context.find_root().meta.get(name) is not None for name in (_FILE, _LEVEL, _FORMAT))
+
+
+def logs_to_stderr(context: click.Context) -> bool:
+    """Whether a log was asked for, and no file named for it."""
+    meta = context.find_root().meta
+    return meta.get(_FILE) is None and (meta.get(_LEVEL) is not None or meta.get(_FORMAT) is not None)
+
+
 @contextmanager
 def logging_as_asked(context: click.Context) -> Iterator[Silence]:
     """Logs as the options of the command say; afterwards logging is as it was.
@@ -68,8 +87,9 @@ def logging_as_asked(context: click.Context) -> Iterator[Silence]:
     file, level, debug = meta.get(_FILE), meta.get(_LEVEL), bool(meta.get("rollview.debug"))
     with ExitStack() as stack:
         handler: logging.Handler = logging.NullHandler()
-        if file is not None or level is not None:
+        if file is not None or logs_to_stderr(context):
             handler = stack.enter_context(_handler(file))
+            handler.setFormatter(FORMATS[meta.get(_FORMAT) or "human"](_hiding(meta)))
             own = logging.getLogger("rollview")
             stack.enter_context(_kept(own))
             own.addHandler(handler)
@@ -89,6 +109,16 @@ def logging_as_asked(context: click.Context) -> Iterator[Silence]:
         yield silence
 
 
+def _hiding(meta: Mapping[str, Any]) -> Callable[[str], str]:
+    """Takes out the secrets of the project, which is opened only later."""
+
+    def hide(text: str) -> str:
+        known: Callable[[str], str] | None = meta.get("rollview.hide")
+        return text if known is None else known(text)
+
+    return hide
+
+
 @contextmanager
 def _handler(file: Path | None) -> Iterator[logging.Handler]:
     with ExitStack() as stack:
@@ -100,17 +130,8 @@ def _handler(file: Path | None) -> Iterator[logging.Handler]:
             except OSError as error:
                 message = f"cannot write the log to {file}: {error.strerror}"
                 raise OptionError(message, subject=str(file)) from error
-        handler.setFormatter(_Utc("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         stack.callback(handler.close)
         yield handler
-
-
-class _Utc(logging.Formatter):
-    """Times as everywhere in rollview: ISO, UTC, milliseconds."""
-
-    converter = staticmethod(time.gmtime)
-    default_time_format = "%Y-%m-%dT%H:%M:%S"
-    default_msec_format = "%s.%03dZ"
 
 
 @contextmanager

@@ -46,6 +46,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "Inspect": {
+        "ui": ("rollview.cli.ui:ui", "Show the project in a web browser."),
         "status": ("rollview.cli.status:status", "Show the state of sources and views."),
         "read": (
             "rollview.cli.read:read",

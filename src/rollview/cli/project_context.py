@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from rollview.cli.logs import Silence, log_options, logging_as_asked
 from rollview.cli.terminal import Working, json_option, working
 
 if TYPE_CHECKING:
+    from rollview.monitoring.lineage import LineageCounts
     from rollview.service.project import Project
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,6 +43,7 @@ class Opened:
 
     project: Project
     tell: Working
+    lineage: LineageCounts | None = None
 
 
 @contextmanager
@@ -66,7 +68,17 @@ def opened(path: Path, what: str = "", may_be_new: bool = False, spinning: bool 
             project.subscribe(Activity(tell, what or "working"))
             if project.is_new and not may_be_new:
                 project.check_set_up()
-            yield Opened(project, tell)
+            with _lineage(project) as lineage:
+                yield Opened(project, tell, lineage)
+
+
+def _lineage(project: Project) -> AbstractContextManager[LineageCounts | None]:
+    """Sends lineage while a command works, if the project file says where to."""
+    if project.openlineage is None:
+        return nullcontext()
+    from rollview.monitoring import following_lineage  # noqa: PLC0415
+
+    return following_lineage(project)
 
 
 @contextmanager

@@ -103,6 +103,17 @@ def _print_views(console: Console, views: tuple[ViewStatus, ...]) -> None:
     console.print(table, "")
 
 
+def _worked(view: ViewStatus) -> str:
+    """What propagation has cost, in words."""
+    work = view.work
+    told = f"{work.steps:,} steps, {work.lookups:,} look-ups, {work.rows_found:,} rows found"
+    if work.spared:
+        told += f"; {work.spared:,} changes were not looked up, as foreign keys tell that they join nothing"
+    if work.in_doubt:
+        told += f"; {work.in_doubt:,} transactions were in doubt, and computed anew"
+    return told
+
+
 def _print_times(console: Console, views: tuple[ViewStatus, ...]) -> None:
     """The valid time of each view, and what its last refresh did."""
     for view in views:
@@ -113,6 +124,8 @@ def _print_times(console: Console, views: tuple[ViewStatus, ...]) -> None:
             rows = f", {last.rows:,} rows" if last.rows >= 0 else ""
             what = f"{last.kind}, csn {last.from_csn} → {last.to_csn}{rows}, {last.seconds:.1f} s"
             console.print(Text(f"  last refresh: {what}; {last.reason}", style="dim"))
+        if view.work.steps:
+            console.print(Text(f"  propagated: {_worked(view)}", style="dim"))
         if view.schedule:
             console.print(Text(f"  schedule: {view.schedule}, next due {view.next_due}", style="dim"))
         for number, each in enumerate(view.consumers):

@@ -11,10 +11,6 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-import psycopg
-
-from rollview.sources.postgres import EmbeddedPostgres
-
 CRM = "crm"
 """The folder of the customers' server."""
 
@@ -158,6 +154,9 @@ def write_project(folder: Path, sqlite: bool = False) -> dict[str, str]:
         write_database(folder / "crm.db", CRM_SCHEMA, "INSERT INTO customers VALUES (?, ?, ?)", CUSTOMERS)
         customers = {"crm.db": "another one with a few customers"}
     else:
+        # Not at the top: a bare install has no driver for PostgreSQL.
+        from rollview.sources.postgres import EmbeddedPostgres  # noqa: PLC0415
+
         server = EmbeddedPostgres(folder / CRM)
         write_customers(server.start(), CUSTOMERS)
         server.stop()
@@ -184,6 +183,8 @@ def write_database(file: Path, schema: str, insert: str, rows: tuple[tuple[objec
 
 def write_customers(address: str, rows: Iterable[tuple[int, str, str]]) -> None:
     """The customers' table in PostgreSQL."""
+    import psycopg  # noqa: PLC0415 - not at the top, as above
+
     with psycopg.connect(address) as database, database.cursor() as cursor:
         cursor.execute(CRM_SCHEMA)
         cursor.executemany("INSERT INTO customers VALUES (%s, %s, %s)", rows)

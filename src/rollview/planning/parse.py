@@ -124,6 +124,14 @@ def _plain_query(statement: exp.Expr, tables: tuple[Table, ...]) -> exp.Expr:
     return with_stars_apart(without_pivots(query, tables), tables)
 
 
+def plain_query(sql: str, tables: Iterable[Table]) -> exp.Expr:
+    """The query of a view that has been parsed before, without what is no more than a way of writing."""
+    statement = _statement(sql)
+    with suppress_known_to_spark():
+        return _plain_query(statement, tuple(tables))
+    return without_ctes(with_names(_query(statement)))
+
+
 def _with_properties(view: View, properties: dict[str, str]) -> View:
     """What is said of a view holds for all its parts."""
     stages = tuple(_with_properties(stage, properties) for stage in view.stages)

@@ -19,6 +19,7 @@ KEYS = (
     "verify",
     "schedule",
     "condense_after",
+    "foreign_keys",
 )
 """What may follow `rollview.`; `interval` may itself be followed by a relation."""
 

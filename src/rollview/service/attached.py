@@ -7,15 +7,32 @@ nor recomputed, until `setup` loads them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Protocol
+
 from rollview.algebra.view import View, is_stage, owner
-from rollview.catalog import GIVEN_UP, Catalog
+from rollview.algorithms.effects import ForwardQuery
+from rollview.catalog import GIVEN_UP, Catalog, TableHistory, ViewRecord
 from rollview.errors import HistoryBroken
 from rollview.service.definitions import algorithm_of, is_full
 
 WAY_ON = "`rollview setup` loads it; until then it can be read as it is"
 
 
-def histories_of(view: View, catalog: Catalog) -> dict[str, str]:
+class KnowsViews(Protocol):
+    """What is known of views and tables: the catalog, or a copy of it as of one moment."""
+
+    def views(self) -> Mapping[str, ViewRecord]:
+        """The loaded views by name."""
+
+    def histories(self) -> Mapping[str, TableHistory]:
+        """The history that each captured table has now."""
+
+    def positions(self, view: str) -> Mapping[ForwardQuery, int]:
+        """How far each forward query of a view has come."""
+
+
+def histories_of(view: View, catalog: KnowsViews) -> dict[str, str]:
     """Which history each table and each view has now that a view reads; one that is gone has none."""
     found: dict[str, str] = {}
     tables, views = catalog.histories(), catalog.views()
@@ -28,7 +45,7 @@ def histories_of(view: View, catalog: Catalog) -> dict[str, str]:
     return found
 
 
-def detached(catalog: Catalog, view: View) -> str:
+def detached(catalog: KnowsViews, view: View) -> str:
     """Why a view cannot go on; empty if it can. One that is recomputed always can."""
     if is_full(view):
         return ""

@@ -13,9 +13,9 @@ from functools import cached_property
 from random import Random
 
 from rollview.errors import RollviewError
-from rollview.events import Events, Failed, Verified
+from rollview.events import Events, Verified
 from rollview.service.definitions import verifying
-from rollview.service.faults import error_fields
+from rollview.service.faults import report_failure
 from rollview.service.verify import VerifyDriver
 from rollview.service.views import Views
 
@@ -57,7 +57,7 @@ class BackgroundVerify:
         try:
             found = self._verify.run(name, fraction, self._chance)
         except RollviewError as error:
-            self._events.emit(Failed(f"verify {name}", **error_fields(error)))
+            report_failure(self._events, f"verify {name}", error)
             return
         examples = tuple(str(each) for each in found.differences)
         part = str(found.part or "")

@@ -25,8 +25,11 @@ from rollview.service.mistakes import Mistakes
 from rollview.service.schedules import condensing_of, schedule_of
 from rollview.service.text_files import read_text
 
-SERVED = ("sweep", "rolling", "compute-delta", "propagate", "equation-1", "equation-2", "net-effect")
-"""The algorithms that the drivers run on Spark; the others run in the simulator so far."""
+SERVED = (
+    *("sweep", "rolling", "compute-delta", "propagate", "equation-1", "equation-2", "net-effect"),
+    *("version-numbers", "strobe", "t-strobe", "g-strobe", "c-strobe", "c-t-strobe"),
+)
+"""The algorithms that the drivers run on Spark; the others are there for comparison, in the simulator."""
 
 AT_SOURCE = ("ipda", "immediate")
 """Policies under which the writers of a source make the view delta; the second one applies it there, too."""
@@ -39,8 +42,19 @@ _VERIFY = pattern(r"(?:(?P<percent>\d+(?:\.\d+)?) ?% )?every (?P<duration>.+)")
 PAPER_NAMES = {"dpda": "deferred"}
 """Policies by the names that beyer2000 gives them: deferred propagate, deferred apply."""
 
+FOREIGN_KEYS, ENFORCED = "rollview.foreign_keys", "enforced"
+"""What a view says of the foreign keys between its tables: that every transaction leaves them kept."""
+
 CONSISTENCY = tuple(str(level) for level in Level if level is not Level.NONE)
 DEFAULT_CONSISTENCY = str(Level.COMPLETE)
+
+_CHOICES = {
+    "rollview.consistency": CONSISTENCY,
+    FOREIGN_KEYS: (ENFORCED,),
+    "rollview.on_loss": ("stop", "reload"),
+    "rollview.refresh": ("incremental", "full", "auto"),
+}
+"""Properties with few values."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +117,13 @@ def parse_text(text: ViewText, tables: Mapping[str, Table], types: Types) -> Vie
 
 
 def parse_definition(sql: str, tables: Mapping[str, Table], name: str, types: Types) -> View:
-    """A view as it is stored: one that is recomputed needs no stages."""
-    view = parse_view(sql, tables.values(), name, types)
+    """A view as it is stored: one that is recomputed needs no stages.
+
+    What tables declare of foreign keys is forgotten where the view does not say that they are enforced.
+    """
+    view = parse_view(sql, (replace(table, foreign_keys=()) for table in tables.values()), name, types)
+    if view.properties.get(FOREIGN_KEYS) == ENFORCED:
+        view = parse_view(sql, tables.values(), name, types)
     return replace(view, stores_stages=not is_full(view))
 
 
@@ -160,7 +179,7 @@ def notices(view: View) -> list[str]:
     if (
         level != DEFAULT_CONSISTENCY
         and not is_stage(view.name)
-        and (is_full(view) or not algorithm_of(view).takes_net_effect)
+        and (is_full(view) or algorithm_of(view).level is Level.COMPLETE)
     ):
         setting = f"view {view.name}: rollview.consistency = {level}"
         why = "it is recomputed" if is_full(view) else f"{algorithm_of(view).name} shows every state"
@@ -203,11 +222,21 @@ def algorithm_of(view: View) -> Algorithm:
             subject=name,
             hint=f"known: {', '.join(ALGORITHMS)}",
         )
-    reason = algorithm.refusal(view) or ("" if name in SERVED else "it runs in the simulator only, so far")
-    if reason:
+    if reason := refusal_of(algorithm, view):
         hint = f"omit rollview.algorithm, or choose one of {', '.join(SERVED)}"
         raise UnsupportedError(f"view {view.name} cannot use {name}: {reason}", subject=name, hint=hint)
     return algorithm
+
+
+def refusal_of(algorithm: Algorithm, view: View) -> str:
+    """Why an algorithm cannot maintain a view here; empty if it can."""
+    if algorithm.name not in SERVED:
+        return "it runs in the simulator only"
+    read = next((table.name for table in view.tables if not table.source), "")
+    if not algorithm.sequenced and read:
+        what = "the view has several parts" if is_stage(read) else f"{read} is a view"
+        return f"it takes the messages of sources, and {what}"
+    return algorithm.refusal(view)
 
 
 def _check_properties(view: View) -> None:
@@ -223,22 +252,14 @@ def _check_properties(view: View) -> None:
     if policy in AT_SOURCE and view.properties.get("rollview.refresh") == "full":
         message = f"rollview.refresh is full, but the policy {policy} keeps a delta"
         raise InputError(message, subject=view.name, hint="leave one of both out")
-    consistency = consistency_of(view)
-    if consistency not in CONSISTENCY:
-        message = f"rollview.consistency is `{consistency}`"
-        raise InputError(message, subject=consistency, hint=f"one of {', '.join(CONSISTENCY)}")
-    on_loss = view.properties.get("rollview.on_loss", "stop")
-    if on_loss not in ("stop", "reload"):
-        message = f"rollview.on_loss is `{on_loss}`"
-        raise InputError(message, subject=on_loss, hint="one of stop, reload")
+    for key, choices in _CHOICES.items():
+        if (said := view.properties.get(key)) is not None and said not in choices:
+            raise InputError(f"{key} is `{said}`", subject=said, hint=f"one of {', '.join(choices)}")
     verify = view.properties.get("rollview.verify")
     if verify is not None and verifying(view) is None:
         message = f"rollview.verify is `{verify}`"
         raise InputError(message, subject=verify, hint="how often, such as: every 1h, or 1% every 10m")
     refresh = view.properties.get("rollview.refresh", "auto")
-    if refresh not in ("auto", "incremental", "full"):
-        message = f"rollview.refresh is `{refresh}`"
-        raise InputError(message, subject=refresh, hint="one of incremental, full, auto")
     if refresh == "incremental" and policy == "snapshot":
         message = "rollview.refresh is incremental, but the policy snapshot recomputes the view"
         raise InputError(message, subject=refresh, hint="leave one of both out")
@@ -265,7 +286,7 @@ def _check_properties(view: View) -> None:
 def _check_level(view: View) -> None:
     """Refuses an algorithm that does not claim the level of consistency that is asked for."""
     algorithm, asked = algorithm_of(view), consistency_of(view)
-    claimed = min(algorithm.claims.values())
+    claimed = algorithm.level
     if "rollview.algorithm" in view.properties and claimed < Level[asked.upper()]:
         message = f"{algorithm.name} reaches {claimed}, and rollview.consistency is {asked}"
         hint = f"set rollview.consistency to {claimed}, or leave rollview.algorithm out"

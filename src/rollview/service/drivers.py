@@ -19,6 +19,7 @@ from rollview.service.interval_sizing import IntervalSizing
 from rollview.service.load import LoadDriver
 from rollview.service.maintenance import MaintainDriver
 from rollview.service.new_columns import ColumnWatch
+from rollview.service.observer import Observer
 from rollview.service.points_in_time import PointsInTime
 from rollview.service.prepare_sources import SourcePreparation
 from rollview.service.processes import Processes
@@ -35,6 +36,7 @@ from rollview.service.site_reader import SiteReader
 from rollview.service.snapshot import SnapshotReader
 from rollview.service.source_deltas import SourceDeltas
 from rollview.service.stored_view import StoredViews
+from rollview.service.transactions import Transactions
 from rollview.service.upkeep import Upkeep
 from rollview.service.valid_times import ValidTimes
 from rollview.service.verify import VerifyDriver
@@ -174,3 +176,10 @@ class Drivers:
     def verify(self) -> VerifyDriver:
         """Recomputes and compares."""
         return VerifyDriver(self.stored, self._snapshots, self._parts.session, self._parts.events)
+
+    @cached_property
+    def observer(self) -> Observer:
+        """Looks at everything and changes nothing."""
+        parts = self._parts
+        transactions = Transactions(parts.catalog, parts.tables, self.stored)
+        return Observer(parts.catalog, self.valid, parts.sites, transactions)

@@ -1,16 +1,29 @@
 """Events in the log, by the standard `logging`, under the name `rollview.run`.
 
-Steps and their progress are DEBUG, retries WARNING, failures ERROR, all else INFO. A line is the event's
-name and its fields as `name=value`; a handler that writes JSON finds the whole event in the record's
-attribute `event`.
+DEBUG is for those who look for the reason of something: steps, their progress, and tracebacks. WARNING is
+what may pass by itself: retries, waiting. ERROR is what somebody has to act on: failures, what had to stop, a
+view that is wrong. All else is INFO. A line is the event's name and its fields as `name=value`; a handler
+that writes JSON finds the whole event in the record's attribute `event`.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import traceback
+from collections.abc import Callable
 
-from rollview.events import Event, Failed, Progress, Retry, StepBegun, StepFinished
+from rollview.events import (
+    Event,
+    Failed,
+    Halted,
+    Progress,
+    Retry,
+    StepBegun,
+    StepFinished,
+    Verified,
+    Waiting,
+)
 
 _log = logging.getLogger("rollview.run")
 _LEVELS: dict[type[Event], int] = {
@@ -18,6 +31,8 @@ _LEVELS: dict[type[Event], int] = {
     StepFinished: logging.DEBUG,
     Progress: logging.DEBUG,
     Retry: logging.WARNING,
+    Waiting: logging.WARNING,
+    Halted: logging.ERROR,
     Failed: logging.ERROR,
 }
 
@@ -25,12 +40,21 @@ _LEVELS: dict[type[Event], int] = {
 def log_event(event: Event) -> None:
     """Writes an event to the log; the traceback of a programming error stands below its line."""
     level = _LEVELS.get(type(event), logging.INFO)
+    if isinstance(event, Verified) and event.different:
+        level = logging.ERROR
     if not _log.isEnabledFor(level):
         return
     known = {name: value for name, value in event.fields().items() if value not in ("", None)}
     trace = known.pop("trace", "")
     line = " ".join([event.name, *(f"{name}={_shown(value)}" for name, value in known.items())])
     _log.log(level, "%s", f"{line}\n{trace.rstrip()}" if trace else line, extra={"event": event.record()})
+
+
+def log_traceback(what: str, error: Exception, hide: Callable[[str], str]) -> None:
+    """Writes where an error comes from, for those who log at DEBUG; its event has said what it is."""
+    if _log.isEnabledFor(logging.DEBUG):
+        text = hide("".join(traceback.format_exception(error)).rstrip())
+        _log.debug("%s", f"traceback of the error in {what}:\n{text}")
 
 
 def _shown(value: object) -> str:

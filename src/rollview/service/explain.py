@@ -11,18 +11,30 @@ from rollview.algebra.expression import to_sql
 from rollview.algebra.join_graph import access_path
 from rollview.algebra.node import Node
 from rollview.algebra.view import View
+from rollview.algorithms.referenced import referring
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.planning import render
-from rollview.service.definitions import AT_SOURCE, SERVED, algorithm_of, consistency_of, notices, policy_of
+from rollview.service.definitions import (
+    AT_SOURCE,
+    algorithm_of,
+    consistency_of,
+    notices,
+    policy_of,
+    refusal_of,
+)
 from rollview.service.explain_parts import Part, Size, parts_of
 
 
 @dataclass(frozen=True)
 class Path:
-    """What one update of a relation asks: for each round, the sub-queries as `site: relations`."""
+    """What one update of a relation asks: for each round, the sub-queries as `site: relations`.
+
+    `spared` are relations that refer to this one: a row that comes or goes without them asks nothing.
+    """
 
     relation: str
     rounds: tuple[tuple[str, ...], ...]
+    spared: tuple[str, ...] = ()
 
     @property
     def sub_queries(self) -> int:
@@ -65,7 +77,7 @@ def explain(view: View, sizes: Mapping[str, Size] | None = None) -> Explanation:
         refresh="incremental" if full is None else "full",
         algorithm=algorithm.name,
         why=_why(view),
-        others=tuple((each.name, each.refusal(view) or _usable(each.name)) for each in ALGORITHMS.values()),
+        others=tuple((each.name, refusal_of(each, view) or "usable") for each in ALGORITHMS.values()),
         normal_form=render(view),
         operators=tuple(each for part in reversed(view.parts) for each in _operators(part.root)),
         join_graph=tuple(line for block in blocks for line in _graph(block)),
@@ -111,10 +123,6 @@ def _operators(node: Node) -> Iterator[tuple[str, str]]:
         yield from _operators(each)
 
 
-def _usable(name: str) -> str:
-    return "usable" if name in SERVED else "in the simulator only"
-
-
 def _graph(block: Block) -> list[str]:
     lines = [
         f"{block.relations[edge.left].alias} — {block.relations[edge.right].alias}"
@@ -133,4 +141,4 @@ def _path(block: Block, position: int) -> Path:
         tuple(f"{sub.source}: {', '.join(names[step.relation] for step in sub.join_steps)}" for sub in round_)
         for round_ in access_path(block, position).rounds
     )
-    return Path(names[position], rounds)
+    return Path(names[position], rounds, tuple(names[other] for other in referring(block, position)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View, owner
@@ -27,8 +27,9 @@ from rollview.errors import (
     SparkFailed,
     is_retryable,
 )
-from rollview.events import Events, Halted, Resumed
-from rollview.service.attached import WAY_ON, detached
+from rollview.events import Events, Failed, Halted, Resumed, Retry
+from rollview.service.attached import WAY_ON, KnowsViews, detached
+from rollview.service.event_log import log_traceback
 from rollview.service.views import Views
 from rollview.sources.source import Loss
 from rollview.spark.data_errors import is_data_error
@@ -85,19 +86,7 @@ class Faults:
 
     def stopped(self) -> dict[str, Fault]:
         """The views that cannot go on, stages included, each with what keeps it, its own or another's."""
-        tables, sites = self.catalog.faults("table"), self.catalog.faults("site")
-        found = dict(self.catalog.faults("view"))
-        for name, view in self.views.all().items():
-            is_reloading = name in found and found[name].kind == RELOADING
-            if not is_reloading and (reason := detached(self.catalog, view)):
-                found[name] = Fault("view", name, "HistoryBroken", reason, WAY_ON)
-            for table in view.tables:
-                fault = tables.get(table.qualified) if table.source else found.get(table.name)
-                if fault is not None and (not table.source or fault.concerns(table)):
-                    found.setdefault(name, fault)
-                if table.source and table.site in sites:
-                    found.setdefault(name, sites[table.site])
-        return found
+        return stopped_views(self.catalog, self.views.all())
 
     def check_complete(self, tables: Iterable[Table]) -> None:
         """Refuses tables that have lost changes: what is read from them cannot be rolled any more."""
@@ -124,6 +113,30 @@ class Faults:
             fault.scope, owner(fault.name), fault.message, fault.kind, fault.hint, fault.csn, trace=trace
         )
         self.events.emit(told)
+
+
+class KnowsFaults(KnowsViews, Protocol):
+    """What is known of views, tables and what keeps them."""
+
+    def faults(self, scope: str) -> Mapping[str, Fault]:
+        """What keeps sites, tables or views from going on, by name."""
+
+
+def stopped_views(known: KnowsFaults, views: Mapping[str, View]) -> dict[str, Fault]:
+    """The views that cannot go on, stages included, each with what keeps it, its own or another's."""
+    tables, sites = known.faults("table"), known.faults("site")
+    found = dict(known.faults("view"))
+    for name, view in views.items():
+        is_reloading = name in found and found[name].kind == RELOADING
+        if not is_reloading and (reason := detached(known, view)):
+            found[name] = Fault("view", name, "HistoryBroken", reason, WAY_ON)
+        for table in view.tables:
+            fault = tables.get(table.qualified) if table.source else found.get(table.name)
+            if fault is not None and (not table.source or fault.concerns(table)):
+                found.setdefault(name, fault)
+            if table.source and table.site in sites:
+                found.setdefault(name, sites[table.site])
+    return found
 
 
 def as_faults(losses: Mapping[str, Loss], csn: int, tables: Iterable[str]) -> tuple[Fault, ...]:
@@ -163,6 +176,22 @@ def is_lasting(error: Exception) -> bool:
     if isinstance(error, LakeDamaged) or is_data_error(error):
         return True
     return not is_retryable(error) or getattr(error, "waits_for_setup", False)
+
+
+def report_retry(events: Events, what: str, attempt: int, pause_seconds: float, error: Exception) -> None:
+    """Tells that work failed and is tried again."""
+    told = Retry(what, attempt, pause_seconds, **error_fields(error))
+    events.emit(told)
+    if not told.trace:
+        log_traceback(what, error, events.hide)
+
+
+def report_failure(events: Events, what: str, error: Exception) -> None:
+    """Tells that work failed and ends."""
+    told = Failed(what, **error_fields(error))
+    events.emit(told)
+    if not told.trace:
+        log_traceback(what, error, events.hide)
 
 
 def error_fields(error: Exception) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from rollview.algorithms.effects import (
     Changes,
     Compensated,
     ContentsAt,
+    Doubted,
     Execute,
     Interval,
     Newest,
@@ -30,6 +31,7 @@ from rollview.algorithms.effects import (
     Recall,
     RowsOf,
     SourceDelta,
+    Spared,
     StateAt,
     Values,
 )
@@ -40,6 +42,7 @@ from rollview.errors import RollviewError
 from rollview.service.control_records import Control, ControlRecords, is_rolling
 from rollview.service.definitions import algorithm_of
 from rollview.service.interval_sizing import Intervals
+from rollview.service.raw_step import RawStep
 from rollview.service.relations import Relations
 from rollview.service.session import Session
 from rollview.service.side_by_side import side_by_side
@@ -73,6 +76,9 @@ class Processes:
         """What the processes of a view, side by side, publish for these intervals."""
         if not intervals:
             return []
+        if not algorithm_of(view).sequenced:
+            (interval,) = intervals.values()
+            return RawStep(self.relations, self.session, view, interval, timer).run()
         control = ControlRecords(self.catalog).begun(view, bounds) if is_rolling(view) else {}
         processes = algorithm_of(view).processes(view)
         shared = _Shared(control=control, executed=bounds.executed or self.catalog.last_csn())
@@ -179,7 +185,9 @@ class _Running:
                 question = (name, after, upto, since)
                 return self.shared.get(question, lambda: relations.changes(table, after, upto, since))
             case Ask(questions=questions):
-                return relations.lookup(questions, self.interval.after)
+                answers = relations.lookup(questions, self.interval.after)
+                self.timer.looked_up(answers)
+                return answers
             case Await(answers=answers):
                 return tuple(answer.saw for answer in answers)
             case Execute(at=at):
@@ -202,6 +210,6 @@ class _Running:
             case Values(rows=rows, columns=columns):
                 found = rows.distinct(columns).table()
                 return frozenset(zip(*(found.column(name).to_pylist() for name in columns), strict=True))
-            case Compensated():
-                return None
+            case Spared() | Doubted() | Compensated():
+                return self.timer.count(effect)
         raise RollviewError(f"{algorithm_of(self.view).name} asks for {type(effect).__name__}")

@@ -20,15 +20,16 @@ from rollview.service.drivers import Drivers
 from rollview.service.event_log import log_event
 from rollview.service.explain import Explanation, explain
 from rollview.service.explain_parts import Size
+from rollview.service.figures import Figures
 from rollview.service.home import check_home, check_own_capture
 from rollview.service.lake_fit import check_new_catalog
 from rollview.service.meaning import check_all_by_invention
 from rollview.service.mistakes import Mistakes
-from rollview.service.overview import Overview, overview
+from rollview.service.observer import Observer
 from rollview.service.plan_setup import plan_setup
 from rollview.service.points_in_time import Covered, check_covered
 from rollview.service.prepare_sources import remove_from_sources
-from rollview.service.project_file import read_project_file
+from rollview.service.project_file import OpenLineageEntry, read_project_file
 from rollview.service.project_reading import ProjectReading
 from rollview.service.recover import last_known, set_aside, why_recover
 from rollview.service.results import (
@@ -93,6 +94,18 @@ class Project(ProjectReading):
         """Lets go of connections, and of the Spark session if it was started here."""
         self._warehouse.close()
 
+    def beside(self) -> Project:
+        """The same project once more, for threads beside those of this one, in a session of the same Spark.
+
+        Close it before this one.
+        """
+        return Project(self._warehouse.beside())
+
+    @property
+    def observe(self) -> Observer:
+        """What a page shows of the project; needs no Spark and changes nothing."""
+        return self._drivers.observer
+
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Gives every event to a callable (see `rollview.events`); returns a function that ends this."""
         return self._warehouse.events.subscribe(subscriber)
@@ -101,6 +114,11 @@ class Project(ProjectReading):
     def name(self) -> str:
         """The project's name."""
         return self._warehouse.project.name
+
+    @property
+    def openlineage(self) -> OpenLineageEntry | None:
+        """Where lineage goes, as the project file says; None if nowhere."""
+        return self._warehouse.project.openlineage
 
     def hide(self, text: str) -> str:
         """The text without the passwords of the project's settings."""
@@ -223,10 +241,6 @@ class Project(ProjectReading):
         with serving(parts.project, self.beside, warm) as path:
             yield path
 
-    def beside(self) -> Project:
-        """The same project once more, for another thread: it shares Spark alone. Close it when done."""
-        return Project(self._warehouse.beside())
-
     def interrupt(self) -> None:
         """Interrupts what Spark computes for a project that was opened beside another one."""
         self._warehouse.session.interrupt()
@@ -286,14 +300,16 @@ class Project(ProjectReading):
         csn = self._drivers.refresh.run(names, to)
         return RefreshResult(names, csn, self._commit_time(csn))
 
-    def overview(self) -> Overview:
-        """Where sources and views stand, from the catalog alone: quick, and less than `status` has."""
-        return overview(self.name, self._drivers.faults)
-
     def status(self) -> Status:
         """Where sources and views stand."""
         parts = self._warehouse
         return status(parts.project, self._drivers.valid, self._drivers.faults, parts.sites)
+
+    @property
+    def figures(self) -> Figures:
+        """Numbers and lineage for those who watch: metrics, health, OpenLineage."""
+        parts = self._warehouse
+        return Figures(parts.project, parts.catalog, parts.tables, parts.views, parts.sites)
 
     def consumer(self, view: str, name: str, start: str | int | None = None) -> Subscription:
         """The consumer of this name: an iterator over what happened to the view that it has not acknowledged.

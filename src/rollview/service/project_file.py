@@ -24,9 +24,13 @@ from rollview.service.variables import expand, is_secret
 
 DEFAULT_NAME = "rollview.yml"
 
-_KEYS = ("name", "lake", "catalog", "spark", "sources", "views", "functions", "retention", "step_seconds")
+_KEYS = (
+    *("name", "lake", "catalog", "spark", "sources", "views", "functions", "retention", "step_seconds"),
+    "openlineage",
+)
 _FUNCTION_KEYS = ("deterministic", "file", "returns")
 _RETENTION_KEYS = ("changes", "deltas", "files")
+_OPENLINEAGE_KEYS = ("file", "url", "endpoint", "api_key", "namespace", "timeout")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -58,6 +62,22 @@ class Retention:
 
 
 @dataclass(frozen=True)
+class OpenLineageEntry:
+    """Where run events with lineage go: a file, to which they are appended, or the URL of a collector.
+
+    `endpoint` is the path behind the URL, empty for the usual one; `namespace` is that of the jobs.
+    """
+
+    file: Path | None = None
+    url: str = ""
+    endpoint: str = ""
+    # Not shown: whoever has it can write to the collector.
+    api_key: str = field(default="", repr=False)
+    namespace: str = "rollview"
+    timeout: float = 5.0
+
+
+@dataclass(frozen=True)
 class ProjectFile:
     """The settings of a project, with absolute paths."""
 
@@ -71,6 +91,7 @@ class ProjectFile:
     functions: tuple[FunctionEntry, ...] = ()
     retention: Retention = field(default_factory=Retention)
     step_seconds: float = 5.0
+    openlineage: OpenLineageEntry | None = None
     secrets: Secrets = field(default_factory=lambda: Secrets(()), repr=False, compare=False)
 
     @property
@@ -156,6 +177,7 @@ class _Reading:
             functions=self._functions(content.get("functions")),
             retention=self._retention(content.get("retention")),
             step_seconds=self._duration("step_seconds", content.get("step_seconds", 5)),
+            openlineage=self._openlineage(content.get("openlineage")),
             secrets=Secrets(self.secrets),
         )
 
@@ -263,6 +285,28 @@ class _Reading:
             )
         self._only(value, _RETENTION_KEYS, "retention")
         return Retention(**{key: self._duration(key, each) for key, each in value.items()})
+
+    def _openlineage(self, value: Any) -> OpenLineageEntry | None:
+        example = "for example openlineage: {file: lineage.jsonl}, or {url: http://localhost:5000}"
+        if value is None:
+            return None
+        if not isinstance(value, dict) or ("file" in value) == ("url" in value):
+            raise self.fail("`openlineage` needs either a `file` or a `url`", "openlineage", example)
+        self._only(value, _OPENLINEAGE_KEYS, "setting of openlineage:")
+        for key in value:
+            self.text(value, key, "")
+        given = {key: self.expand(str(each), key) for key, each in value.items() if key != "timeout"}
+        url, file = given.get("url", ""), given.get("file")
+        if url and not re.match(r"https?://[^/\s]", url):
+            raise self.fail("`url` of openlineage must begin with http:// or https://", "url", example)
+        return OpenLineageEntry(
+            file=None if file is None else self.path.parent / file,
+            url=url,
+            endpoint=given.get("endpoint", ""),
+            api_key=given.get("api_key", ""),
+            namespace=given.get("namespace", OpenLineageEntry.namespace),
+            timeout=self._duration("timeout", value.get("timeout", OpenLineageEntry.timeout)),
+        )
 
     def _duration(self, key: str, value: Any) -> float:
         if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:

@@ -15,7 +15,7 @@ from rollview.service.points_in_time import check_covered, iso
 from rollview.service.query import Answered, AnswerPlan
 from rollview.service.query_plan import Question
 from rollview.service.requests import QueryRequest, Reply, Request
-from rollview.service.results import ViewAsOf, ViewRows
+from rollview.service.results import StoredRows, ViewAsOf, ViewRows
 from rollview.service.stored_view import StoredView
 from rollview.spark import SparkBag
 
@@ -41,6 +41,13 @@ class ProjectReading:
         """The same, with the rows where they are: an Arrow table, which needs no Spark, or a DataFrame."""
         csn, rows = self._at(view, as_of)
         return ViewRows(view, csn, self._commit_time(csn), rows.expanded())
+
+    def read_stored(self, view: str) -> StoredRows | None:
+        """The rows as they are stored, as an Arrow table: no Spark is needed. None if they are too many."""
+        found = self._drivers.stored.session.without_spark(lambda: self.rows_as_of(view))
+        if found is None or not isinstance(found.rows, pa.Table):
+            return None
+        return StoredRows(view, found.csn, found.commit_time, found.rows)
 
     def _at(self, view: str, as_of: str | int | None) -> tuple[int, SparkBag]:
         """What a reader sees of a view, and the csn that it is as of."""

@@ -19,6 +19,7 @@ from typing import Any
 
 from rollview import events
 from rollview.algebra.history import CSN
+from rollview.algebra.levels import Level
 from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery, Interval, Publish
 from rollview.catalog import (
@@ -33,6 +34,7 @@ from rollview.catalog import (
     Refreshed,
     Step,
     Truncation,
+    Worked,
 )
 from rollview.errors import EvaluationError, TableTruncated
 from rollview.events import Events, Propagated
@@ -66,6 +68,17 @@ class Propagations:
         """Raises the first error, if there was any."""
         for error in self.failed.values():
             raise error
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a step comes to: new positions, the version of the delta table if it was written, and the
+    intervals whose inner states are given up.
+    """
+
+    moves: Mapping[ForwardQuery, int]
+    version: int
+    as_one: tuple[Interval, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -245,20 +258,18 @@ class PropagateDriver:
         before = self.catalog.high_water(view.name)
         refresh = None
         with timed_step(self.events, "propagate", view.name, step.id) as timer:
-            moves, version = self._publish(view, step, timer)
+            made = self._publish(view, step, timer)
             control = self._control.ended(view, step.bounds)[1] if step.bounds.executed else ""
             effects: list[Refreshed | Condensed] = []
             if step.bounds.recomputed:
                 whole = Interval(before, step.bounds.recomputed)
                 refresh = self._refresh(view, whole, timer.seconds, step.bounds.reason)
                 effects = [Refreshed(refresh), *self._given_up(view, whole)]
-            elif algorithm_of(view).takes_net_effect:
-                for _, _, after, upto in step.bounds.intervals:
-                    effects += self._given_up(view, Interval(after, upto))
+            for as_one in made.as_one:
+                effects += self._given_up(view, as_one)
             with timer.phase("commit"):
-                self.catalog.finish(
-                    lease, step, Moved(view.name, tuple(moves.items()), version, control), *effects
-                )
+                moved = Moved(view.name, tuple(made.moves.items()), made.version, control)
+                self.catalog.finish(lease, step, moved, Worked(view.name, timer.work), *effects)
         if refresh is not None:
             to, rows, seconds = refresh.to_csn, refresh.rows, refresh.seconds
             self.events.emit(events.Refreshed(view.name, RECOMPUTED, to, rows, seconds, refresh.reason))
@@ -280,13 +291,8 @@ class PropagateDriver:
                 above.add(name)
         return [Condensed(name, whole.after, whole.upto) for name in sorted(above) if name in known]
 
-    def _publish(
-        self, view: View, step: Step[PropagateStep], timer: StepTimer
-    ) -> tuple[dict[ForwardQuery, int], int]:
-        """Runs the processes through the step's intervals and writes what they made.
-
-        Returns the new positions, and the version of the delta table if it was written.
-        """
+    def _publish(self, view: View, step: Step[PropagateStep], timer: StepTimer) -> _Made:
+        """Runs the processes through the step's intervals and writes what they made."""
         name = view.name
         intervals = {
             ForwardQuery(name, block, relation): Interval(after, upto)
@@ -297,13 +303,16 @@ class PropagateDriver:
         writer = self.tables.writer(f"propagate:{name}")
         if table.last_step(writer) >= step.id:
             # What was published is in the table; it moved every query to where its interval said.
-            moved = {query: interval.upto for query, interval in intervals.items()}
-            return moves | moved | self._rolled(view, step.bounds), table.version()
-        version = 0
+            reached = {q: _reached(view, table, writer, step.id, i) for q, i in intervals.items()}
+            moved = {query: interval.upto for query, interval in reached.items()}
+            as_one = () if algorithm_of(view).level is Level.COMPLETE else tuple(reached.values())
+            return _Made(moves | moved | self._rolled(view, step.bounds), table.version(), as_one)
+        version, as_one = 0, ()
         with self._published(view, step.bounds, intervals, timer) as published:
             for each in published:
                 moves |= dict(each.moves)
             moves |= self._rolled(view, step.bounds)
+            as_one = tuple(each.as_one for each in published if each.as_one is not None)
             if published:
                 with timer.phase("compute"):
                     delta = _total(self.views.layout(name), [each.delta for each in published])
@@ -315,7 +324,7 @@ class PropagateDriver:
                     version = table.append(delta, commit)
                     # Nobody else may have written between the last look and this.
                     table.check_no_external_writes(self.views.record(name).delta_version)
-        return moves, version
+        return _Made(moves, version, as_one)
 
     def _rolled(self, view: View, bounds: PropagateStep) -> dict[ForwardQuery, int]:
         """Where rolling propagation moves positions to: as far as it has compensated for."""
@@ -334,6 +343,16 @@ class PropagateDriver:
                 yield published
         else:
             yield self.processes.run(view, intervals, timer, bounds)
+
+
+def _reached(view: View, table: LakeTable, writer: str, step: int, interval: Interval) -> Interval:
+    """How far an interval was propagated by a step that has been written."""
+    if algorithm_of(view).sequenced:
+        return interval
+    # Answers may have shown more than the step was to take in.
+    commits = (table.commit_at(version) for version in range(table.version(), 0, -1))
+    own = (each for each in commits if each is not None and (each.writer, each.step) == (writer, step))
+    return Interval(interval.after, next(own).csn)
 
 
 def _skips(moves: Mapping[ForwardQuery, int]) -> tuple[QuerySkip, ...]:

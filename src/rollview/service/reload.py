@@ -16,9 +16,8 @@ from math import inf
 from rollview.algebra.view import View, owner
 from rollview.catalog import Fault
 from rollview.errors import EvaluationError, LeaseHeld, LogLost, RollviewError, SourceChanged, TableTruncated
-from rollview.events import Retry
 from rollview.service.definitions import is_full, reloads_on_loss
-from rollview.service.faults import RELOADING, TRUNCATED, Faults, concerns_all, error_fields
+from rollview.service.faults import RELOADING, TRUNCATED, Faults, concerns_all, report_retry
 from rollview.service.load import LoadDriver
 from rollview.service.prepare_sources import SourcePreparation
 from rollview.service.retry import Backoff
@@ -114,7 +113,7 @@ class ReloadDriver:
                 raise
             attempt, pause = self._due.failed(key, error)
             if pause < inf:
-                self.faults.events.emit(Retry(what, attempt, pause, **error_fields(error)))
+                report_retry(self.faults.events, what, attempt, pause, error)
 
     def _lost(self) -> Iterator[tuple[Fault, set[str]]]:
         """What has lost changes: tables, each for itself, or all of a site."""

@@ -120,6 +120,16 @@ class CondenseResult(_Number):
 
 
 @dataclass(frozen=True)
+class StoredRows:
+    """The rows of a view as they are stored, in this process, and the csn they are as of."""
+
+    view: str
+    csn: int
+    commit_time: str
+    rows: pa.Table
+
+
+@dataclass(frozen=True)
 class ViewRows:
     """The rows of a view where they are, in this process or on Spark, and the csn they are as of."""
 

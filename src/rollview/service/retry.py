@@ -16,8 +16,8 @@ from collections.abc import Callable, Container, Hashable, Iterator
 from contextlib import contextmanager
 
 from rollview.errors import InputError, RollviewError, is_retryable
-from rollview.events import Events, Failed, Retry
-from rollview.service.faults import error_fields
+from rollview.events import Events
+from rollview.service.faults import report_failure, report_retry
 
 POLL_SECONDS = 0.5
 PAUSE_SECONDS = (0.5, 1, 2, 5, 10, 30)
@@ -52,10 +52,14 @@ class Backoff:
 
 
 class Stop:
-    """A wish to stop, from a signal or another thread; a step that runs is finished first."""
+    """A wish to stop, from a signal or another thread; a step that runs is finished first.
+
+    `turned_at` is when the loop that looks at it last came around, in unix seconds; 0 before it began.
+    """
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self.turned_at = 0.0
 
     def now(self) -> None:
         """Asks to stop."""
@@ -67,7 +71,12 @@ class Stop:
 
     def wait(self, seconds: float) -> None:
         """Sleeps, or less."""
+        self.turn()
         self._event.wait(seconds)
+
+    def turn(self) -> None:
+        """Says that the loop came around."""
+        self.turned_at = time.time()
 
 
 @contextmanager
@@ -96,7 +105,7 @@ def keep_trying(
             if stop.asked() or not _may_pass(error, unexpected, first):
                 raise
             pause = PAUSE_SECONDS[min(attempt, len(PAUSE_SECONDS)) - 1]
-            events.emit(Retry(what, attempt, pause, **error_fields(error)))
+            report_retry(events, what, attempt, pause, error)
         stop.wait(pause)
         if stop.asked():
             return False
@@ -107,6 +116,7 @@ def follow(stop: Stop, what: str, action: Callable[[], bool], events: Events) ->
     first = True
     with reporting_failure(what, events):
         while first or not stop.asked():
+            stop.turn()
             if not keep_trying(stop, what, action, events, first):
                 stop.wait(POLL_SECONDS)
             first = False
@@ -118,7 +128,7 @@ def reporting_failure(what: str, events: Events) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        events.emit(Failed(what, **error_fields(error)))
+        report_failure(events, what, error)
         raise
 
 

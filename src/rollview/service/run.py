@@ -11,13 +11,13 @@ from math import inf
 from rollview.algebra.view import owner
 from rollview.catalog import Catalog
 from rollview.errors import HistoryBroken, InputError, LeaseHeld, RollviewError
-from rollview.events import Events, Failed, Retry, Started, Stopped
+from rollview.events import Events, Failed, Started, Stopped
 from rollview.service.apply import ApplyDriver
 from rollview.service.attached import check_attached, detached
 from rollview.service.background_verify import BackgroundVerify
 from rollview.service.capture import CaptureDriver
 from rollview.service.definitions import is_full
-from rollview.service.faults import Faults, concerns_all, error_fields
+from rollview.service.faults import Faults, concerns_all, report_retry
 from rollview.service.points_in_time import newest_uncondensed
 from rollview.service.propagate import PropagateDriver, Propagations
 from rollview.service.reload import ReloadDriver
@@ -124,7 +124,7 @@ class Round:
     def _retry_later(self, key: tuple[str, str], what: str, error: Exception) -> None:
         attempt, pause = self.due.failed(key, error)
         if pause < inf:
-            self.faults.events.emit(Retry(what, attempt, pause, **error_fields(error)))
+            report_retry(self.faults.events, what, attempt, pause, error)
 
     def _apply_all(self, names: Sequence[str]) -> Mapping[str, Exception]:
         """Rolls all views to one csn: the least of their high-water marks that all of them can show.
@@ -279,8 +279,7 @@ class _Rounds:
         except RollviewError as error:
             if concerns_all(error):
                 raise
-            retry = Retry("maintenance", 1, MAINTAIN_SECONDS, **error_fields(error))
-            self._driver.events.emit(retry)
+            report_retry(self._driver.events, "maintenance", 1, MAINTAIN_SECONDS, error)
 
     def _tell_of_detached(self) -> None:
         """A view that cannot go on keeps the others from nothing; it is told once."""

@@ -11,6 +11,7 @@ from threading import Lock, local
 from typing import TYPE_CHECKING, TypeVar
 
 from rollview.events import Events, SparkStarted, SparkStarting
+from rollview.extras import require
 from rollview.service.functions import register
 from rollview.service.project_file import FunctionEntry, ProjectFile
 from rollview.spark.session import open_session, session_beside
@@ -90,6 +91,8 @@ class Session:
     def _start_spark(self) -> SparkSession:
         if self._beside is not None:
             return session_beside(self._beside.spark)
+        if "remote" in self._project.spark:
+            require("connect", "a Spark Connect server (`spark: {remote: …}`)", "or name a `master`")
         started = time.monotonic()
         self._events.emit(SparkStarting())
         with self._around_start(self._project.spark):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 
 from rollview.algebra.valid_time import ValidTime
 from rollview.algebra.view import View
@@ -20,10 +20,10 @@ from rollview.catalog import (
     Site,
     UnreadableStep,
     ViewRecord,
+    Work,
 )
-from rollview.errors import RollviewError
 from rollview.service.attached import detached
-from rollview.service.definitions import ViewText, policy_of, read_view_files
+from rollview.service.definitions import policy_of, read_view_files
 from rollview.service.faults import Faults
 from rollview.service.mistakes import Mistakes
 from rollview.service.new_columns import new_columns
@@ -112,6 +112,8 @@ class ViewStatus:
     next_due: str = ""
     consumers: tuple[Consumer, ...] = ()
     """Who reads its delta from outside, the one furthest behind first: nothing behind that is pruned."""
+    work: Work = field(default_factory=Work)
+    """What its propagation has cost since it was loaded."""
     new_columns: tuple[str, ...] = ()
     """What `SELECT *` does not show, because it came after setup: `source.table.column`."""
 
@@ -155,7 +157,7 @@ def status(project: ProjectFile, valid: ValidTimes, faults: Faults, sites: Sites
     catalog, views = valid.catalog, faults.views
     last = catalog.last_csn()
     records = catalog.views()
-    notes = _file_notes(project, records)
+    notes = file_notes(project, records)
     stopped = faults.stopped()
     halted = {name: _halt(stopped, views.named(name)) for name in views.names}
     return Status(
@@ -166,10 +168,11 @@ def status(project: ProjectFile, valid: ValidTimes, faults: Faults, sites: Sites
             _source(project, sites, site, catalog.faults("site")) for site in catalog.sites().values()
         ),
         views=tuple(
-            _view(valid, records[name], last, halted[name], notes.get(name, "")) for name in views.names
+            _view(valid, records[name], last, halted[name], notes.of_views.get(name, ""))
+            for name in views.names
         ),
-        unfinished=tuple(_unfinished(catalog)),
-        missing=tuple(name for name in _defined(project) if name not in records),
+        unfinished=tuple(unfinished_steps(catalog)),
+        missing=notes.missing,
         waiting=tuple(
             WaitingStatus(each.global_id, each.present, each.missing, iso(each.since))
             for each in catalog.global_transactions.waiting()
@@ -177,7 +180,14 @@ def status(project: ProjectFile, valid: ValidTimes, faults: Faults, sites: Sites
     )
 
 
-def _unfinished(catalog: Catalog) -> Iterator[UnfinishedStatus]:
+def _work(catalog: Catalog, view: View) -> Work:
+    """What the propagation of a view and of its stages has cost."""
+    works = [catalog.works.of_view(part.name) for part in view.stored_parts]
+    return Work(*(sum(each) for each in zip(*map(astuple, works), strict=True)))
+
+
+def unfinished_steps(catalog: Catalog) -> Iterator[UnfinishedStatus]:
+    """The steps that were begun and not finished."""
     for step in catalog.unfinished():
         name = f"{step.kind} {step.subject}".strip()
         if isinstance(step, UnreadableStep):
@@ -247,6 +257,7 @@ def _view(
         valid_until=iso(changed_at),
         relations=relations,
         last_refresh=refreshes[0] if refreshes else None,
+        work=_work(catalog, view),
         last_recomputed=max(whole, key=lambda each: each.finished_at, default=None),
         note=note,
         spans=tuple(
@@ -260,31 +271,26 @@ def _view(
     )
 
 
-def _view_texts(project: ProjectFile) -> dict[str, ViewText]:
+@dataclass(frozen=True)
+class FileNotes:
+    """What the view files say that setup has not seen: by view, and views that are not set up."""
+
+    of_views: Mapping[str, str]
+    missing: tuple[str, ...] = ()
+
+
+def file_notes(project: ProjectFile, records: Mapping[str, ViewRecord]) -> FileNotes:
+    """Reads the view files; where one is broken, every view says so."""
     mistakes = Mistakes(project.folder)
-    texts = read_view_files(project.view_files(), mistakes)
-    mistakes.check()
-    return texts
-
-
-def _defined(project: ProjectFile) -> list[str]:
-    """The views that the project's files define; none if they cannot be read, which a note says."""
     try:
-        return list(_view_texts(project))
-    except RollviewError:
-        return []
-
-
-def _file_notes(project: ProjectFile, records: dict[str, ViewRecord]) -> dict[str, str]:
-    """What the view files say that setup has not seen."""
-    try:
-        texts = _view_texts(project)
+        texts = read_view_files(project.view_files(), mistakes)
+        mistakes.check()
     except Exception as error:  # A broken view file must not hide how the other views stand.
-        return dict.fromkeys(records, str(error).splitlines()[0])
+        return FileNotes(dict.fromkeys(records, str(error).splitlines()[0]))
     notes = {}
     for name, record in records.items():
         if name not in texts:
             notes[name] = "its file is gone: `rollview setup` drops it"
         elif texts[name].sql.strip() != record.sql.strip():
             notes[name] = "its file has changed: `rollview setup` reloads it"
-    return notes
+    return FileNotes(notes, tuple(name for name in texts if name not in records))

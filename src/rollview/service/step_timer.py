@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Lock
 
+from rollview.algorithms.effects import Answer, Compensated, Doubted, Spared
+from rollview.catalog import Work
 from rollview.events import Events, StepBegun, StepFinished
+from rollview.spark import SparkBag
 
 
 class StepTimer:
@@ -18,6 +22,7 @@ class StepTimer:
         self._started = time.monotonic()
         self.phases: dict[str, float] = {}
         self.rows: int | None = None
+        self.work = Work(steps=1)
 
     @property
     def seconds(self) -> float:
@@ -32,6 +37,23 @@ class StepTimer:
             yield
         finally:
             self.add(name, time.monotonic() - started)
+
+    def looked_up(self, answers: Sequence[Answer[SparkBag]]) -> None:
+        """Counts sub-queries, and the rows that were found; not those that only Spark has seen."""
+        found = sum(bag.table().num_rows for each in answers for bag in each.rows if bag.is_at_driver)
+        self._add(lookups=len(answers), rows_found=found)
+
+    def count(self, told: Spared[SparkBag] | Doubted | Compensated[SparkBag]) -> None:
+        """Counts what an algorithm tells of its work."""
+        if isinstance(told, Spared):
+            self._add(spared=told.rows.table().num_rows if told.rows.is_at_driver else 0)
+        elif isinstance(told, Doubted):
+            self._add(in_doubt=told.transactions)
+
+    def _add(self, **counted: int) -> None:
+        with self._lock:
+            sums = {name: getattr(self.work, name) + number for name, number in counted.items()}
+            self.work = replace(self.work, **sums)
 
     def add(self, name: str, seconds: float) -> None:
         """Counts seconds to a phase."""
@@ -50,4 +72,6 @@ def timed_step(
     events.emit(StepBegun(kind, subject, step))
     timer = timer or StepTimer()
     yield timer
-    events.emit(StepFinished(kind, subject, step, timer.seconds, dict(timer.phases), timer.rows))
+    phases = dict(timer.phases)
+    counted = (timer.rows, timer.work.lookups, timer.work.rows_found)
+    events.emit(StepFinished(kind, subject, step, timer.seconds, phases, *counted))

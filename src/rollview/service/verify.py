@@ -6,11 +6,13 @@ csn, so that neither the deltas nor rollview's algebra above `align` judge thems
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
 from rollview.algebra.expression import TRUE, to_sql
+from rollview.catalog import VerifyRecord
 from rollview.deferred_import import deferred
 from rollview.events import Events
 from rollview.service.attached import check_attached
@@ -61,6 +63,7 @@ class VerifyDriver:
 
     def run(self, name: str, fraction: float = 1.0, chance: Random | None = None) -> Verification:
         """Compares a stored view, or a slice that is drawn by chance, with its recomputation at its csn."""
+        started = time.monotonic()
         # Columns can be named only once there is a session.
         spark = self.session.spark
         stored = self.stored.open(name)
@@ -86,4 +89,16 @@ class VerifyDriver:
                 both = counted(ours.where(compared), theirs.where(compared), columns)
                 number = stored_rows(both)
                 found, different = differences(both, columns)
-        return Verification(name, csn, number, different, tuple(columns), tuple(found), part)
+        verified = Verification(name, csn, number, different, tuple(columns), tuple(found), part)
+        self._note(verified, time.monotonic() - started)
+        return verified
+
+    def _note(self, found: Verification, seconds: float) -> None:
+        """The catalog remembers what came out."""
+        told = tuple(
+            f"{each.row}: stored {each.stored}, should be {each.expected}" for each in found.differences
+        )
+        record = VerifyRecord(
+            found.view, 0.0, found.csn, found.rows, found.different, str(found.part or ""), told, seconds
+        )
+        self.stored.catalog.verifications.note(record)

@@ -30,6 +30,7 @@ class Size:
 
     `keyed`: every view is one block that keeps the keys of its relations. `snapshots`: some sources
     answer from snapshots that are no prefix of their commits. `sources`: how many at most; 0 is any.
+    `rates`: how often each table changes, compared with the others; all alike if there are none.
     """
 
     relations: int = 3
@@ -39,6 +40,7 @@ class Size:
     snapshots: bool = True
     sources: int = 0
     initial_rows: int = 4
+    rates: tuple[int, ...] = ()
 
 
 def generate(generator: random.Random, scenario: Scenario, size: Size) -> World:
@@ -52,11 +54,12 @@ def generate_over(shape: Shape, generator: random.Random, scenario: Scenario, si
     state = {table.qualified: _first_rows(generator, size.initial_rows) for table in shape.tables}
     initial = {name: tuple(rows.values()) for name, rows in state.items()}
     tables: dict[str, list[Table]] = {}
-    for table in shape.tables:
-        tables.setdefault(table.source, []).append(table)
+    for table, rate in zip(shape.tables, size.rates or (1,) * len(shape.tables), strict=True):
+        tables.setdefault(table.source, []).extend([table] * rate)
+    sources = [table.source for each in tables.values() for table in each] if size.rates else list(tables)
     scripts: dict[str, list[Transaction]] = {source: [] for source in tables}
     for number in range(size.transactions):
-        participants = _participants(generator, scenario, list(tables))
+        participants = _participants(generator, scenario, sources)
         for source in participants:
             most = 1 if scenario is Scenario.SINGLE_UPDATE else 3
             changes: list[Change] = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.simulator.ipda.checker import Property, Witness
-from rollview.simulator.measured_costs import MeasuredCost
+from rollview.simulator.measured_costs import STREAM_RATES, STREAM_TRANSACTIONS, MeasuredCost
 from rollview.simulator.network import NETWORKS
 from rollview.simulator.paper_claims import PaperClaim
 from rollview.simulator.spectrum import Cell, Effort
@@ -18,6 +18,9 @@ _SCENARIO_TITLES = {
     Scenario.SOURCE_LOCAL: "Source-local transactions",
     Scenario.GLOBAL: "Global transactions",
 }
+LIVE = "## On live servers\n"
+"""What follows on the page is measured elsewhere (`benchmarks/algorithms.py`), and is kept."""
+
 _MEASURES = {
     "queries": "Queries per transaction",
     "questions": "Sub-queries sent per transaction",
@@ -34,6 +37,7 @@ class Findings:
     effort: Effort
     cells: Sequence[Cell]
     costs_measured: Sequence[MeasuredCost]
+    streams: Sequence[MeasuredCost]
     claims: Sequence[PaperClaim]
     ipda: Mapping[str, Mapping[Property, Witness | None]]
 
@@ -44,6 +48,7 @@ def report(found: Findings) -> str:
         _head(found),
         _spectrum(found.cells),
         _prices(found.costs_measured),
+        _streams(found.streams),
         _claims(found.claims),
         _ipda(found.ipda),
         _witnesses(found.cells),
@@ -143,6 +148,24 @@ def _prices(costs_measured: Sequence[MeasuredCost]) -> Iterator[str]:
             values = [f"{getattr(found[name, *column], measure):.2f}" for column in columns]
             yield f"| {name} | " + " | ".join(values) + " |"
         yield ""
+
+
+def _streams(costs: Sequence[MeasuredCost]) -> Iterator[str]:
+    yield "### While others commit"
+    yield ""
+    rates = " : ".join(map(str, STREAM_RATES))
+    number = len(STREAM_RATES)
+    yield f"{number} relations that change at rates of {rates}; {STREAM_TRANSACTIONS} transactions."
+    yield "Commits, messages, questions and new intervals take turns, so that answers see what is not known"
+    yield "yet. Averages per transaction over 20 worlds."
+    yield ""
+    yield (
+        "| algorithm | " + " | ".join(title.split(" per ")[0].lower() for title in _MEASURES.values()) + " |"
+    )
+    yield "|---|" + "--:|" * len(_MEASURES)
+    for cost in costs:
+        yield f"| {cost.algorithm} | " + " | ".join(f"{getattr(cost, each):.2f}" for each in _MEASURES) + " |"
+    yield ""
 
 
 def _claims(claims: Sequence[PaperClaim]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from rollview.errors import InputError
+from rollview.extras import require
 from rollview.sources.settings import SourceSettings
 from rollview.sources.source import Source
 from rollview.sources.workers import Threads, Workers
@@ -27,6 +28,9 @@ _BUILT_IN = {
 }
 """Imported when first used: a project pays only for the drivers of its own sources."""
 
+_SERVERS = frozenset({"postgres", "mariadb"})
+"""Kinds whose drivers are in the extra of the same name."""
+
 
 def open_source(
     name: str, kind: str, settings: Mapping[str, str], folder: Path, workers: Workers | None = None
@@ -40,6 +44,8 @@ def open_source(
         close = get_close_matches(kind, known, 1)
         hint = f"did you mean `{close[0]}`?" if close else f"known types: {', '.join(known)}"
         raise InputError(f"source `{name}`: unknown type `{kind}`", subject=kind, hint=hint)
+    if kind in _SERVERS:
+        require(kind, f"source `{name}` of type {kind}")
     try:
         opener = known[kind].load()
     except (ImportError, AttributeError) as error:

@@ -34,9 +34,11 @@ __all__ = [
     "FileScan",
     "ForeignKey",
     "GrantsSchemas",
+    "KeepsLog",
     "KnowsPositions",
     "Lookup",
     "Loss",
+    "NamesDatasets",
     "ReadResult",
     "Rows",
     "ScanFile",
@@ -175,6 +177,22 @@ class KnowsPositions(Protocol):
         Of transactions by id the newest counts that is included. `captured` is how far capture has looked;
         refuses what is no position, and what lies behind that.
         """
+
+
+@runtime_checkable
+class KeepsLog(Protocol):
+    """A source that keeps its log until it has been captured, whatever room that takes there."""
+
+    def kept_log_bytes(self) -> int | None:
+        """How large the log is that the source keeps for us now; None if it keeps none."""
+
+
+@runtime_checkable
+class NamesDatasets(Protocol):
+    """A source whose tables have names that the whole world knows them by."""
+
+    def dataset(self, table: str) -> tuple[str, str]:
+        """Where a table is and what it is called there, as OpenLineage names datasets; no secrets."""
 
 
 class Source(Protocol):

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rollview.algebra.expression import Call, Column, Expression, Literal
+from rollview.algebra.expression import TRUE, Call, Column, Expression, Literal
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": pc.equal,
@@ -39,6 +39,8 @@ def evaluate_condition(condition: Expression, table: pa.Table) -> pa.ChunkedArra
 
 
 def _tested(condition: Expression, table: pa.Table) -> Any:
+    if condition == TRUE:
+        return pa.chunked_array([pa.repeat(pa.scalar(True), table.num_rows)])
     if not isinstance(condition, Call):
         raise _LeftToSpark
     function, arguments = condition.function, condition.arguments
@@ -49,6 +51,10 @@ def _tested(condition: Expression, table: pa.Table) -> Any:
         return pc.invert(_tested(arguments[0], table))
     if function == "IS NULL" and isinstance(arguments[0], Column):
         return pc.is_null(table[arguments[0].name])
+    if function == "<=>":
+        one, other = _alike(arguments[0], arguments[1], table)
+        both_null = pc.and_(pc.is_null(one), pc.is_null(other))
+        return pc.or_(pc.fill_null(pc.equal(one, other), False), both_null)
     if function in _COMPARISONS:
         return _COMPARISONS[function](*_alike(arguments[0], arguments[1], table))
     if function == "LIKE" and isinstance(arguments[0], Column) and isinstance(arguments[1], Literal):

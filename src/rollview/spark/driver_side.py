@@ -113,20 +113,18 @@ def join(
 ) -> pa.Table | None:
     """Pairs equal on the column pairs for which the condition holds; None if that is left to Spark."""
     kinds = [(left.schema.field(one).type, right.schema.field(other).type) for one, other in on]
-    if not on or any(one != other or not _is_key(one) for one, other in kinds):
+    if any(one != other or not _is_key(one) for one, other in kinds):
         return None
     if any(
         pa.types.is_nested(field.type) or pa.types.is_null(field.type)
         for field in (*left.schema, *right.schema)
     ):
         return None
-    if left.num_rows * right.num_rows > MOST_PAIRS and _pairs(left, right, on) > MOST_PAIRS:
+    if left.num_rows * right.num_rows > MOST_PAIRS and (not on or _pairs(left, right, on) > MOST_PAIRS):
         return None
     names = [name for name in (*left.column_names, *right.column_names) if name != COUNT]
     # Rows are matched by their keys and numbers alone, then taken: Arrow cannot join all types of payload.
-    mine = left.select([one for one, _ in on]).append_column(_LEFT, _numbers(left))
-    others = right.select([other for _, other in on]).append_column(_RIGHT, _numbers(right))
-    pairs = mine.join(others, [one for one, _ in on], [other for _, other in on], "inner", use_threads=False)
+    pairs = _matched(left, right, on) if on else _all_pairs(left, right)
     first, second = left.take(pairs[_LEFT]), right.take(pairs[_RIGHT])
     columns = {name: (first if name in left.column_names else second)[name] for name in names}
     joined = pa.table(columns) if names else None
@@ -137,6 +135,19 @@ def join(
         return joined
     holds = evaluate_condition(condition, joined)
     return None if holds is None else joined.filter(holds)
+
+
+def _matched(left: pa.Table, right: pa.Table, on: Sequence[tuple[str, str]]) -> pa.Table:
+    """The numbers of rows that are equal on the column pairs."""
+    mine = left.select([one for one, _ in on]).append_column(_LEFT, _numbers(left))
+    others = right.select([other for _, other in on]).append_column(_RIGHT, _numbers(right))
+    return mine.join(others, [one for one, _ in on], [other for _, other in on], "inner", use_threads=False)
+
+
+def _all_pairs(left: pa.Table, right: pa.Table) -> pa.Table:
+    """The numbers of all rows, each with each."""
+    mine, others = np.arange(left.num_rows), np.arange(right.num_rows)
+    return pa.table({_LEFT: np.repeat(mine, right.num_rows), _RIGHT: np.tile(others, left.num_rows)})
 
 
 def _pairs(left: pa.Table, right: pa.Table, on: Sequence[tuple[str, str]]) -> int:

@@ -304,7 +304,11 @@ def test_describe_tells_what_the_server_keeps(database: Database) -> None:
     items(database)
     source = database.source()
     assert source.describe()["tables"] == "not set up"
+    assert source.kept_log_bytes() is None
     source.setup(source.tables())
+    kept = source.kept_log_bytes()
+    database.execute("INSERT INTO item SELECT i, i FROM generate_series(1000, 3000) i")
+    assert kept is not None and (source.kept_log_bytes() or 0) > kept + 10_000
     told = source.describe()
     assert (
         told["server"].startswith("PostgreSQL ")

@@ -74,7 +74,7 @@ def test_the_wal_is_started_over_now_and_then_and_no_commit_is_overlooked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With small limits, both ways of letting the WAL start over are taken many times."""
-    monkeypatch.setattr(CommitWatch.__init__, "__defaults__", (60.0, 10.0, 200, 600))
+    monkeypatch.setattr(CommitWatch.__init__, "__defaults__", (60.0, 10.0, 60, 180))
     path = tmp_path / "a.db"
     with closing(database(path, *sqlite_writer.TABLES)) as connection:
         source, log_position = ready(path)
@@ -352,7 +352,7 @@ def test_oracle_what_a_reading_saw_is_what_replay_says(tmp_path: Path, wal: bool
                     batch = source.capture("s", log_position, 300)
                     log_position = batch.log_position
                     captured += batch.transactions
-            if len(readings) > 5 or failures:
+            if len(readings) > 3 or failures:
                 break
         done.set()
         thread.join()
@@ -361,7 +361,7 @@ def test_oracle_what_a_reading_saw_is_what_replay_says(tmp_path: Path, wal: bool
         captured += found
         states += replay(states[0], captured)
         source_txids = FakeMarks([each.source_txid for each in captured], log_position)
-        assert len(readings) > 5
+        assert len(readings) > 3
         for read_point, rows in readings:
             seen = source.seen("s", read_point, source_txids)
             assert seen is not None

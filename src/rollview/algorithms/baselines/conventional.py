@@ -33,7 +33,7 @@ def maintain(view: View) -> Process:
             for position, relation in enumerate(block.relations):
                 if relation.table.qualified != change.table:
                     continue
-                rows: Bag = yield RowsOf(relation.columns, ((change.row, abs(change.count)),))
+                rows: Bag = yield RowsOf(relation.columns, ((change.row, abs(change.count)),), relation)
                 if change.count > 0:
                     yield Spawn(insert(view, position, rows))
                 else:

@@ -88,7 +88,7 @@ def receive_update(
     for position, relation in enumerate(block.relations):
         if relation.table.qualified != change.table:
             continue
-        rows: Bag = yield RowsOf(relation.columns, ((change.row, abs(change.count)),))
+        rows: Bag = yield RowsOf(relation.columns, ((change.row, abs(change.count)),), relation)
         if change.count > 0:
             insertions.append(Insertion(position, change.row, rows))
         else:

@@ -22,5 +22,5 @@ def relation_deltas(block: Block, transaction: Transaction) -> Generator[Effect,
         table = relation.table.qualified
         rows = tuple((change.row, change.count) for change in transaction.changes if change.table == table)
         if rows:
-            deltas[position] = yield RowsOf(relation.columns, rows)
+            deltas[position] = yield RowsOf(relation.columns, rows, relation)
     return deltas

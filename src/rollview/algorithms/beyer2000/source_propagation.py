@@ -30,6 +30,7 @@ from rollview.algebra.history import CSN
 from rollview.algebra.view import View
 from rollview.algorithms import sweep
 from rollview.algorithms.effects import (
+    Doubted,
     Effect,
     ForwardQuery,
     Interval,
@@ -85,6 +86,7 @@ def _evaluate(query: Forward, made: MadeDelta[Any]) -> sweep.Steps:
     delta = _as_made(query.block, query.start, made, doubtful)
     if not doubtful:
         return delta
+    yield Doubted(len(doubtful))
     return delta.plus((yield from evaluate_forward(replace(query, only=doubtful))))
 
 

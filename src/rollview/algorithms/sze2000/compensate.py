@@ -34,10 +34,11 @@ from rollview.algorithms.sze2000.versions import Computation, Steps
 
 def block_rows(block: Block, position: int, rows: Iterable[Counted]) -> Steps[Bag]:
     """Rows of update messages as an answer would show them: the needed columns of those that pass."""
-    bag: Bag = yield RowsOf(block.relations[position].columns, tuple(rows))
+    relation = block.relations[position]
+    bag: Bag = yield RowsOf(relation.columns, tuple(rows), relation)
     if block.local[position]:
         bag = bag.select(conjunction(block.local[position]))
-    return bag.project(keep(block.needed[position])).net_effect()
+    return bag.project(keep(block.needed[position])).net_effect().materialized()
 
 
 def compensate(
@@ -62,7 +63,7 @@ def compensate(
     if interfering.is_empty():
         return found, False
     yield Compensated(interfering)
-    return found.plus(interfering.negate()).net_effect(), True
+    return found.plus(interfering.negate()).net_effect().materialized(), True
 
 
 @dataclass
@@ -112,11 +113,12 @@ def drop(known: Bag, relation: Relation, keys: list[Row]) -> Steps[Bag]:
     """Lemma 2: rows that stem from these keys go, with all that was joined to them."""
     if not keys:
         return known
-    names = tuple(f"{name}'" for name in relation.key)
-    gone: Bag = yield RowsOf(names, tuple((key, 1) for key in keys))
-    stem = known.join(gone, list(zip(relation.key, names, strict=True))).project(keep(known.columns))
+    gone: Bag = yield RowsOf(relation.key, tuple((key, 1) for key in keys), relation)
+    gone = gone.project([(f"{name}'", Column(name)) for name in relation.key])
+    pairs = [(name, f"{name}'") for name in relation.key]
+    stem = known.join(gone, pairs).project(keep(known.columns))
     yield Compensated(stem)
-    return known.plus(stem.negate()).net_effect()
+    return known.plus(stem.negate()).net_effect().materialized()
 
 
 def modify(known: Bag, relation: Relation, rows: list[Row]) -> Steps[Bag]:
@@ -124,8 +126,10 @@ def modify(known: Bag, relation: Relation, rows: list[Row]) -> Steps[Bag]:
     if not rows:
         return known
     primed = {name: f"{name}'" for name in relation.columns}
-    new: Bag = yield RowsOf(tuple(primed.values()), tuple((row, 1) for row in rows))
+    new: Bag = yield RowsOf(relation.columns, tuple((row, 1) for row in rows), relation)
+    new = new.project([(mark, Column(name)) for name, mark in primed.items()])
     stem = known.join(new, [(name, primed[name]) for name in relation.key])
     outputs: list[tuple[str, Any]] = [(name, Column(primed.get(name, name))) for name in known.columns]
     yield Compensated(stem)
-    return known.plus(stem.project(keep(known.columns)).negate()).plus(stem.project(outputs)).net_effect()
+    changed = stem.project(keep(known.columns)).negate().plus(stem.project(outputs))
+    return known.plus(changed).net_effect().materialized()

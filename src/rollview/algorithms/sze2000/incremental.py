@@ -60,6 +60,7 @@ def follow(
         for question, answer in zip(questions, answers, strict=True):
             for place, strand in enumerate(strands):
                 strands[place] = yield from _hop(computation, strand, question.sub_query, answer)
+        strands = [replace(strand, rows=strand.rows.materialized()) for strand in strands]
     total: Bag | None = None
     for strand in strands:
         if strand.rows.is_empty():
@@ -102,7 +103,7 @@ def _view_first(
                 continue
             rest = not_looked_for(strand.rows, join_step, values) if join_step.on else None
             served = strand.rows if rest is None else strand.rows.plus(rest.negate()).net_effect()
-            joined = served.join(known, join_step.on)
+            joined = served.join(known, join_step.on).materialized()
             split.append(Strand(joined, (*strand.read, frozenset(access.relations))))
             if rest is not None:
                 split.append(replace(strand, rows=rest))

@@ -151,7 +151,7 @@ def ask_the_view(
     """
     site, block, number = computation.site, computation.block, computation.sent.update.block
     state: Bag = yield Stored(site.view.name)
-    known = state.distinct(access.shown).project(access.columns)
+    known = state.distinct(access.shown).project(access.columns).materialized()
     missing: dict[int, Missing] = {}
     for position in access.relations:
         updates = site.captured(number, position).between(
@@ -173,7 +173,7 @@ def ask_the_view(
         known = yield from modify(known, relation, each.modified)
         if alone and each.inserted:
             inserted = yield from block_rows(block, position, each.inserted)
-            known = known.plus(inserted.project(keep(known.columns))).net_effect()
+            known = known.plus(inserted.project(keep(known.columns))).net_effect().materialized()
     return values, known
 
 

@@ -38,7 +38,6 @@ from rollview.algorithms.effects import (
     Process,
     Recall,
     Receive,
-    RowsOf,
     SendAgain,
     Spawn,
     Stored,
@@ -174,7 +173,7 @@ def _modify(computation: Computation, way: ByKey, outputs: tuple[Output, ...]) -
     if not outputs:
         return None
     block, update = computation.block, computation.sent.update
-    rows: Bag = yield RowsOf(*old_and_new(block.relations[update.position], update))
+    rows = yield from old_and_new(block.relations[update.position], update)
     rows = rows.select(conjunction(block.local[update.position]))
     rows = rows.project((*keep(block.needed[update.position]), *outputs))
     shown = keep((*block.relations[way.relation].key, *(name for name, _ in outputs)))

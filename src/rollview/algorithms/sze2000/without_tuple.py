@@ -21,9 +21,10 @@ from rollview.algebra.dependencies import determines
 from rollview.algebra.expression import Column, columns_of, rename
 from rollview.algebra.join_graph import JoinStep, access_path
 from rollview.algebra.relation import Relation
+from rollview.algorithms.effects import RowsOf
 from rollview.algorithms.sze2000.self_maintenance import Rounds, shown_as, within
 from rollview.algorithms.sze2000.update_types import Update
-from rollview.algorithms.sze2000.versions import Refresh
+from rollview.algorithms.sze2000.versions import Refresh, Steps
 
 
 @dataclass(frozen=True)
@@ -120,12 +121,14 @@ def settable(block: Block, update: Update) -> tuple[Output, ...] | None:
     )
 
 
-def old_and_new(
-    relation: Relation, update: Update
-) -> tuple[tuple[str, ...], tuple[tuple[tuple[object, ...], int], ...]]:
+def old_and_new(relation: Relation, update: Update) -> Steps[Bag]:
     """A modification as rows that hold the old values and, under `new …`, the new ones."""
-    columns = (*relation.columns, *(f"new {name}" for name in relation.columns))
-    return columns, tuple(((*old, *new), 1) for old, new in update.modified)
+    before = tuple((old, 1) for old, _ in update.modified)
+    after = tuple((new, 1) for _, new in update.modified)
+    rows: Bag = yield RowsOf(relation.columns, before, relation)
+    new: Bag = yield RowsOf(relation.columns, after, relation)
+    new = new.project([(f"new {name}", Column(name)) for name in relation.columns])
+    return rows.join(new, [(name, f"new {name}") for name in relation.key])
 
 
 def delete_by_key(block: Block, relation: int, rows: Bag) -> Refresh:

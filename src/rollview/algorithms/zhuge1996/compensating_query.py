@@ -90,7 +90,7 @@ def _compensating(block: Block, query: Query, held: Held) -> Generator[Effect, A
         ]
         if interfering:
             tuples = dict.fromkeys(update.change.row for update in interfering)
-            rows: Bag = yield RowsOf(relation.columns, tuple((row, 1) for row in tuples))
+            rows: Bag = yield RowsOf(relation.columns, tuple((row, 1) for row in tuples), relation)
             since = (interfering[0].number, position)
             queries.append(Query({**query.known, position: rows}, since))
     return queries
@@ -101,7 +101,7 @@ def _subtract_insertions(block: Block, delta: Bag, held: Held) -> Rows:
     for position, relation in enumerate(block.relations):
         tuples = first_inserted(block, position, held)
         if tuples:
-            rows: Bag = yield RowsOf(relation.columns, tuple((row, 1) for row in tuples))
+            rows: Bag = yield RowsOf(relation.columns, tuple((row, 1) for row in tuples), relation)
             rest = key_delete_star(block, delta, position, rows)
             yield Compensated(delta.plus(rest.negate()))
             delta = rest

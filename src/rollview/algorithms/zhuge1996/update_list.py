@@ -64,7 +64,7 @@ def by_relation(block: Block, changes: Iterable[Change]) -> Relations:
     for position, relation in enumerate(block.relations):
         if relation.table.qualified in rows:
             tuples = tuple((row, 1) for row in rows[relation.table.qualified])
-            bags[position] = yield RowsOf(relation.columns, tuples)
+            bags[position] = yield RowsOf(relation.columns, tuples, relation)
     return bags
 
 

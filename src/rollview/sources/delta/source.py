@@ -101,6 +101,10 @@ class DeltaSource:
         """How capture works here."""
         return {"transactions": "Delta versions", "reads": "exact, by time travel"}
 
+    def dataset(self, table: str) -> tuple[str, str]:
+        """The table's folder."""
+        return "file", str(self._folder / table)
+
     def current_position(self, site: str) -> str:
         """The newest version."""
         table = self._follow(site)

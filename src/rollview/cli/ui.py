@@ -1,0 +1,114 @@
+"""`rollview ui`: the web page of a project, and `--ui` of `rollview run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rollview.cli.project_context import opened, project_options
+from rollview.cli.terminal import print_json, results
+from rollview.errors import OptionError
+
+if TYPE_CHECKING:
+    from rollview.service.project import Project
+
+F = TypeVar("F", bound=Callable[..., Any])
+_NEEDED = ("jinja2", "starlette", "uvicorn")
+
+
+def access_options(function: F) -> F:
+    """Adds `--token-file` and `--allow-actions`."""
+    token = click.option(
+        "--token-file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="The token that the page asks for.  [default: $ROLLVIEW_UI_TOKEN]",
+    )
+    actions = click.option(
+        "--allow-actions", is_flag=True, help="Let readers of the page refresh and verify views."
+    )
+    return token(actions(function))
+
+
+@click.command()
+@click.option(
+    "--listen",
+    default="127.0.0.1:8642",
+    metavar="[HOST:]PORT",
+    show_default=True,
+    help="Where the page is; port 0 takes any that is free.",
+)
+@access_options
+@project_options
+def ui(listen: str, token_file: Path | None, allow_actions: bool, project_file: Path, as_json: bool) -> None:
+    """Show the project in a web browser.
+
+    Serves a page that shows sources, views, lineage, transactions and rows at any point in time, and that
+    follows a `rollview run` of the same project, in whatever process. It changes nothing, unless
+    --allow-actions lets readers refresh and verify views. Ctrl-C and SIGTERM end it. `rollview run --ui PORT`
+    serves the same page from the running process. While it is there, it answers `read`, `deltas` and `query`
+    of the same project.
+
+    Only this machine can open it by default. For any other address a token is needed: the one in the file, in
+    $ROLLVIEW_UI_TOKEN, or one that is made now and printed once, as a part of the address to open.
+
+    \b
+    rollview ui
+    rollview ui --listen 9000 --allow-actions
+    rollview ui --listen 0.0.0.0:8642 --token-file page.token
+    """
+    # Not at the top: help and wrong arguments should not wait for Spark.
+    from rollview.service.retry import stopping_on_signals  # noqa: PLC0415
+
+    check_extra()
+    with (
+        opened(project_file, "serving the page") as at,
+        stopping_on_signals() as stop,
+        page(at.project, listen, token_file, allow_actions) as url,
+        at.project.answering(warm=False),
+    ):
+        with at.tell.aside():
+            if as_json:
+                print_json({"url": url})
+            else:
+                results().print(f"{at.project.name} at {url}", soft_wrap=True)
+        while not stop.asked():
+            stop.wait(3600.0)
+
+
+@contextmanager
+def page(
+    project: Project, listen: str, token_file: Path | None, allow_actions: bool, beside: bool = False
+) -> Iterator[str]:
+    """Serves the page while the context lasts; gives its URL. `beside`: the project is at work here."""
+    check_extra()
+    # Not at the top: a bare installation has no web server.
+    from rollview.web.address import access, parse_address  # noqa: PLC0415
+    from rollview.web.server import serving  # noqa: PLC0415
+    from rollview.web.watch import Watch  # noqa: PLC0415
+
+    allowed = access(parse_address(listen), token_file, allow_actions)
+    own = project.beside() if beside else project
+    try:
+        # The views are parsed once, before somebody waits for it.
+        _ = own.views
+        with serving(own, Watch(own, project if beside else None), allowed) as url:
+            yield url
+    finally:
+        if beside:
+            own.close()
+
+
+def check_extra() -> None:
+    """Refuses to go on without the packages of the extra `ui`."""
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        raise OptionError(
+            f"the web page needs packages that are not installed: {', '.join(missing)}",
+            subject="ui",
+            hint="`pip install 'rollview[ui]'` installs them",
+        )

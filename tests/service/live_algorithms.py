@@ -1,0 +1,225 @@
+"""One definition under every algorithm, over a real PostgreSQL and SQLite with writers: what each one shows,
+judged by recomputation, and what it costs.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import psycopg
+from shop import states_of
+
+from rollview.algebra.levels import Level
+from rollview.algorithms.registry import ALGORITHMS
+from rollview.events import StepFinished
+from rollview.service.definitions import SERVED
+from rollview.service.project import Project
+
+Row = tuple[Any, ...]
+Tables = dict[str, Counter[Row]]
+
+CRM = {
+    "customer": "cust_id INT PRIMARY KEY, state TEXT",
+    "product": "product_id INT PRIMARY KEY, kind TEXT",
+}
+SALES = "sale_id INTEGER PRIMARY KEY, cust_id INTEGER, product_id INTEGER, amount INTEGER"
+SOLD = """SELECT s.sale_id, c.cust_id, p.product_id, c.state, p.kind, s.amount FROM shop.sales s
+    JOIN crm.customer c ON s.cust_id = c.cust_id JOIN crm.product p ON s.product_id = p.product_id
+    WHERE s.amount > 2"""
+
+
+def view_of(algorithm: str) -> str:
+    """What the view is called that an algorithm maintains."""
+    return f"by_{algorithm.replace('-', '_')}"
+
+
+def definition(algorithm: str) -> str:
+    """The view under an algorithm; it asks for the level that the algorithm reaches."""
+    level = ALGORITHMS[algorithm].level
+    said = f"'rollview.algorithm' = '{algorithm}', 'rollview.consistency' = '{level}'"
+    return f"CREATE MATERIALIZED VIEW {view_of(algorithm)} TBLPROPERTIES ({said}) AS {SOLD}"
+
+
+@dataclass
+class Cost:
+    """What the steps of a view came to."""
+
+    lookups: int = 0
+    rows_found: int = 0
+    seconds: float = 0.0
+
+    def add(self, step: StepFinished) -> None:
+        self.lookups += step.lookups
+        self.rows_found += step.rows_found
+        self.seconds += step.seconds
+
+
+@dataclass
+class LiveShop:
+    """Customers and products in PostgreSQL, sales in SQLite, and the project with a view per algorithm."""
+
+    folder: Path
+    dsn: str
+    first: Tables = field(default_factory=dict)
+    costs: dict[str, Cost] = field(default_factory=lambda: defaultdict(Cost))
+
+    def __post_init__(self) -> None:
+        with psycopg.connect(self.dsn) as connection:
+            for table, columns in CRM.items():
+                connection.execute(f"CREATE TABLE {table} ({columns})")
+            connection.execute("INSERT INTO customer SELECT n, 'CA' FROM generate_series(1, 6) n")
+            connection.execute("INSERT INTO product SELECT n, 'tea' FROM generate_series(1, 4) n")
+        (self.folder / "views").mkdir(parents=True)
+        with self.connect() as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"CREATE TABLE sales ({SALES})")
+        (self.folder / "rollview.yml").write_text(
+            f"name: live\nspark: {{master: 'local[2]'}}\nsources:\n"
+            f'  crm: {{type: postgres, dsn: "{self.dsn}"}}\n  shop: {{type: sqlite, path: shop.db}}\n'
+        )
+        for algorithm in SERVED:
+            (self.folder / "views" / f"{view_of(algorithm)}.sql").write_text(definition(algorithm))
+
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.folder / "shop.db", timeout=30, isolation_level=None)
+
+    def begin(self) -> None:
+        """The tables as they are now are those of the first csn; nobody writes."""
+        self.first = self.copy()
+
+    def copy(self) -> Tables:
+        with psycopg.connect(self.dsn) as crm:
+            found = {f"crm.{name}": Counter(crm.execute(f"SELECT * FROM {name}")) for name in CRM}
+        shop = self.connect()
+        found["shop.sales"] = Counter(shop.execute("SELECT * FROM sales"))
+        shop.close()
+        return found
+
+    def counting(self, project: Project) -> None:
+        """From now on the costs of every view are added up."""
+        names = {view_of(algorithm): algorithm for algorithm in SERVED}
+
+        def count(event: object) -> None:
+            if isinstance(event, StepFinished) and event.kind == "propagate":
+                self.costs[names[event.subject]].add(event)
+
+        project.subscribe(count)
+
+    @contextmanager
+    def writing(self, pause: float, seed: int = 0) -> Iterator[None]:
+        """Two writers at PostgreSQL and one at SQLite, until this is left."""
+        over, failed = Event(), list[BaseException]()
+
+        def write(seed: int, is_crm: bool) -> None:
+            chance = random.Random(seed)
+            try:
+                if is_crm:
+                    with psycopg.connect(self.dsn) as crm:
+                        while not over.wait(chance.uniform(0, 2 * pause)):
+                            _change_crm(crm, chance)
+                else:
+                    shop = self.connect()
+                    while not over.wait(chance.uniform(0, 2 * pause)):
+                        _change_shop(shop, chance)
+                    shop.close()
+            except BaseException as error:
+                failed.append(error)
+
+        kinds = enumerate((True, True, False))
+        threads = [Thread(target=partial(write, seed * 10 + number, kind)) for number, kind in kinds]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+        assert not failed, failed[0]
+
+    def judge(self, project: Project) -> dict[str, Level]:
+        """The level that each algorithm has reached; that a state which is told is wrong is an error."""
+        status, catalog = project.status(), project._warehouse.catalog
+        expected = self._expected(project, status.last_csn)
+        levels = {}
+        for algorithm in SERVED:
+            view = next(each for each in status.views if each.name == view_of(algorithm))
+            condensed, refused = catalog.condensed(view.name), 0
+            states = states_of(project, view)
+            assert view.high_water == status.last_csn
+            for csn in range(view.oldest, status.last_csn + 1):
+                if any(each.after < csn < each.upto for each in condensed):
+                    refused += 1
+                else:
+                    assert states[csn] == expected[csn], (algorithm, csn)
+            levels[algorithm] = Level.STRONG if refused else Level.COMPLETE
+        return levels
+
+    def _expected(self, project: Project, last: int) -> dict[int, Counter[Row]]:
+        tables = {name: Counter(rows) for name, rows in self.first.items()}
+        changes: defaultdict[int, list[tuple[str, Row, int]]] = defaultdict(list)
+        for name, table in project._warehouse.catalog.tables().items():
+            log = project._warehouse.tables.change_log(table)
+            for row in log.load(log.files()).to_pylist():
+                values = tuple(row[column] for column in table.columns)
+                changes[row["_csn"]].append((name, values, row["_count"]))
+        states = {}
+        for csn in range(last + 1):
+            for name, row, count in changes[csn]:
+                tables[name][row] += count
+            states[csn] = _sold(tables)
+        assert {name: +rows for name, rows in tables.items()} == self.copy(), "the log tells all"
+        return states
+
+
+def _sold(tables: Mapping[str, Counter[Row]]) -> Counter[Row]:
+    """The view, computed by hand."""
+    customers = dict((+tables["crm.customer"]).keys())
+    products = dict((+tables["crm.product"]).keys())
+    return Counter(
+        (sale, customer, product, customers[customer], products[product], amount)
+        for sale, customer, product, amount in +tables["shop.sales"]
+        if amount is not None and amount > 2 and customer in customers and product in products
+    )
+
+
+def _change_crm(connection: psycopg.Connection[Any], chance: random.Random) -> None:
+    """One random transaction of one or two statements."""
+    try:
+        with connection.transaction():
+            for _ in range(chance.randint(1, 2)):
+                table, key, column = chance.choice(
+                    [("customer", "cust_id", "state"), ("product", "product_id", "kind")]
+                )
+                number, word = chance.randint(1, 6), chance.choice(["CA", "NV", "tea", None])
+                if chance.random() < 0.3:
+                    connection.execute(f"DELETE FROM {table} WHERE {key} = %s", (number,))
+                else:
+                    connection.execute(
+                        f"INSERT INTO {table} VALUES (%s, %s)"
+                        f" ON CONFLICT ({key}) DO UPDATE SET {column} = excluded.{column}",
+                        (number, word),
+                    )
+    except psycopg.errors.DeadlockDetected:
+        pass
+
+
+def _change_shop(connection: sqlite3.Connection, chance: random.Random) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    for _ in range(chance.randint(1, 2)):
+        sale = chance.randint(1, 12)
+        if chance.random() < 0.3:
+            connection.execute("DELETE FROM sales WHERE sale_id = ?", (sale,))
+        else:
+            values = (sale, chance.randint(1, 6), chance.randint(1, 5), chance.choice([None, 1, 3, 5, 7]))
+            connection.execute("INSERT OR REPLACE INTO sales VALUES (?, ?, ?, ?)", values)
+    connection.execute("COMMIT")
