@@ -102,6 +102,24 @@ class StepFinished(Event):
 
 
 @dataclass(frozen=True)
+class Progress(Event):
+    """How far a piece of work has come that takes longer than a second; at most one event a second.
+
+    `kind` and `subject` are those of the step. `done` and `total` count `unit`s: rows that were read, or
+    transactions; `total` may be an estimate, and is None where nobody knows. `left_seconds` is how long the
+    rest will take at this pace, None if that is not known.
+    """
+
+    kind: str
+    subject: str
+    done: int
+    total: int | None
+    unit: str
+    seconds: float
+    left_seconds: float | None
+
+
+@dataclass(frozen=True)
 class Captured(Event):
     """Transactions became part of the history, up to `csn`; `merged` of them may stand for several.
 

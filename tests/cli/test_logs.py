@@ -42,7 +42,8 @@ QUERY = logging.getLogger("a query logger")
 def _command(context: click.Context, debug: bool, secret: str) -> None:
     """Says one thing by each logger."""
     context.meta["rollview.debug"] = debug
-    with logging_as_asked(context, [QUERY]):
+    with logging_as_asked(context) as silence:
+        silence([QUERY])
         if secret:
             _say_a_secret(context, secret)
             return

@@ -20,7 +20,7 @@ from rollview.cli.durations import Duration
 from rollview.cli.failures import plain_line
 from rollview.cli.main import COMMANDS
 from rollview.cli.rows import Page, print_page
-from rollview.cli.status import print_status
+from rollview.cli.status_tables import print_status
 from rollview.cli.terminal import plain
 from rollview.errors import RollviewError
 from rollview.service.status import Status, UnfinishedStatus

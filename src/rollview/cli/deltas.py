@@ -11,12 +11,14 @@ from rich.text import Text
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
+from rollview.cli.answers import reply_to
 from rollview.cli.project_context import opened, project_options
-from rollview.cli.rows import limit_option, page, print_page, rows_shown
+from rollview.cli.rows import limit_option, print_page, rows_shown, shown_page
 from rollview.cli.run import print_event
 from rollview.cli.terminal import own_stream, print_json, results
 from rollview.errors import OptionError
 from rollview.events import Event, Retry
+from rollview.service.requests import DeltasRequest
 
 if TYPE_CHECKING:
     from rollview.service.consumers import Changes
@@ -69,9 +71,9 @@ def deltas(
         return
     if follow:
         raise OptionError("--follow needs --consumer", hint="for example --consumer billing")
-    with opened(project_file, "reading") as at:
-        frame = at.project.deltas(view, start, to)
-        shown = page(frame, rows_shown(limit, as_json), first=(CSN, COUNT))
+    reply = reply_to(project_file, DeltasRequest(view, start, to, rows_shown(limit, as_json)), "reading")
+    assert reply.page is not None
+    shown = shown_page(reply.page)
     if as_json:
         head = {"view": view, "from": start, "to": to, "columns": shown.columns}
         print_json({**head, "rows": shown.records(), "total": shown.total})
@@ -119,7 +121,10 @@ def _consume(
 
 
 def _print(changes: Changes, consumer: str, as_json: bool) -> None:
-    shown = page(changes.rows, None, first=(CSN, COUNT))
+    # Not at the top: help and wrong arguments should not wait for it.
+    from rollview.service.pages import page_of  # noqa: PLC0415
+
+    shown = shown_page(page_of(changes.rows, None, first=(CSN, COUNT)))
     if as_json:
         head = {"view": changes.view, "consumer": consumer, "after": changes.after, "upto": changes.upto}
         print_json({**head, "reason": changes.reason, "columns": shown.columns, "rows": shown.records()})

@@ -47,7 +47,7 @@ def demo(keep: bool, anomaly: bool, runs: int, as_json: bool) -> None:
         return
     require("demo", "`rollview demo`", "`rollview init DIR --sqlite` needs no server")
     # Not at the top: --anomaly needs no Spark and no server.
-    from rollview.cli.status import print_status  # noqa: PLC0415
+    from rollview.cli.status_tables import print_status  # noqa: PLC0415
     from rollview.cli.verify import print_verification  # noqa: PLC0415
     from rollview.demo.demo_script import CommandLine, run_demo  # noqa: PLC0415
 

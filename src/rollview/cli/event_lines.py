@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
+
 from rollview.algebra.view import is_stage
 from rollview.cli.failures import plain_text
-from rollview.cli.terminal import Working
 from rollview.events import (
     Applied,
     Captured,
@@ -12,6 +14,7 @@ from rollview.events import (
     Failed,
     Halted,
     Maintained,
+    Progress,
     Propagated,
     Refreshed,
     Resumed,
@@ -26,6 +29,12 @@ from rollview.events import (
 
 _SPARK = "starting Spark"
 _WORDS = {"site": "source", "table": "table", "view": "view"}
+
+
+def stamped_line(event: Event) -> str:
+    """The line with the time of day in front; empty if the event is not worth one."""
+    told = sentence(event)
+    return f"{datetime.fromtimestamp(event.time, UTC).astimezone():%H:%M:%S}  {told}" if told else ""
 
 
 def sentence(event: Event) -> str:
@@ -70,10 +79,30 @@ def sentence(event: Event) -> str:
     return ""
 
 
+def progress_words(event: Progress) -> str:
+    """How far it is: 1,200,000 of about 4,000,000 rows (30 %), 45 s left."""
+    if event.total is None:
+        return f"{event.done:,} {event.unit}"
+    about = "about " if event.unit == "rows" else ""
+    share = f" ({100 * event.done // event.total} %)" if event.total else ""
+    left = f", {duration_words(event.left_seconds)} left" if event.left_seconds is not None else ""
+    return f"{event.done:,} of {about}{event.total:,} {event.unit}{share}{left}"
+
+
+def duration_words(seconds: float) -> str:
+    """A duration as people say it: 0.4 s, 45 s, 3 min, 2 h 5 min."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
 class Activity:
     """Keeps the line with the spinner at what is being done right now."""
 
-    def __init__(self, tell: Working, idle: str) -> None:
+    def __init__(self, tell: Callable[[str], None], idle: str) -> None:
         self._tell = tell
         self._idle = idle
         self._running: dict[tuple[str, str], str] = {}
@@ -83,6 +112,8 @@ class Activity:
         match event:
             case StepBegun(kind=kind, subject=subject):
                 self._running[kind, subject] = f"{'set up' if kind == 'setup' else kind} {subject}"
+            case Progress(kind=kind, subject=subject):
+                self._running[kind, subject] = f"{kind} {subject}: {progress_words(event)}"
             case SparkStarting():
                 self._running[_SPARK, ""] = _SPARK
             case StepFinished(kind=kind, subject=subject):

@@ -62,6 +62,15 @@ def _remember(key: str) -> Callable[[click.Context, click.Parameter, Any], None]
     return callback
 
 
+Silence = Callable[[Iterable[logging.Logger]], None]
+"""Silences loggers that repeat exceptions, unless `--debug` asks for everything."""
+
+
+def logs_somewhere(context: click.Context) -> bool:
+    """Whether a log was asked for."""
+    return any(context.find_root().meta.get(name) is not None for name in (_FILE, _LEVEL, _FORMAT))
+
+
 def logs_to_stderr(context: click.Context) -> bool:
     """Whether a log was asked for, and no file named for it."""
     meta = context.find_root().meta
@@ -69,10 +78,10 @@ def logs_to_stderr(context: click.Context) -> bool:
 
 
 @contextmanager
-def logging_as_asked(context: click.Context, query_loggers: Iterable[logging.Logger]) -> Iterator[None]:
+def logging_as_asked(context: click.Context) -> Iterator[Silence]:
     """Logs as the options of the command say; afterwards logging is as it was.
 
-    `query_loggers` repeat exceptions and are silent unless `--debug` asks for everything.
+    Loggers that PySpark makes when it is loaded are silenced then, by what this gives.
     """
     meta = context.find_root().meta
     file, level, debug = meta.get(_FILE), meta.get(_LEVEL), bool(meta.get("rollview.debug"))
@@ -91,10 +100,13 @@ def logging_as_asked(context: click.Context, query_loggers: Iterable[logging.Log
                 logger.addHandler(handler)
                 logger.setLevel(logging.WARNING)
                 logger.propagate = False
-            for logger in query_loggers:
+
+        def silence(query_loggers: Iterable[logging.Logger]) -> None:
+            for logger in () if debug else query_loggers:
                 stack.enter_context(_kept(logger))
                 logger.setLevel(SILENT)
-        yield
+
+        yield silence
 
 
 def _hiding(meta: Mapping[str, Any]) -> Callable[[str], str]:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.text import Text
 
+from rollview.cli.answers import reply_to
 from rollview.cli.durations import Duration
-from rollview.cli.project_context import opened, project_options
-from rollview.cli.rows import limit_option, page, print_page, rows_shown
+from rollview.cli.project_context import project_options
+from rollview.cli.rows import limit_option, print_page, rows_shown, shown_page
 from rollview.cli.terminal import print_json, results
 from rollview.errors import InputError
-
-if TYPE_CHECKING:
-    from rollview.service.query import AnswerPlan
+from rollview.service.requests import QueryPlanRequest, QueryRequest
 
 
 @click.command()
@@ -64,40 +63,41 @@ def query(
     if as_of is not None and max_staleness is not None:
         hint = "leave one of them out: an answer for a point in time is as old as that"
         raise InputError("--as-of and --max-staleness exclude each other", subject="--as-of", hint=hint)
-    with opened(project_file, "querying") as at:
-        at.tell("querying")
-        if explain:
-            plan = at.project.explain_query(sql, as_of=as_of, rewrite=rewrite)
-            _print_plan(results(), plan, as_json)
-            return
-        answer = at.project.query(sql, max_staleness, as_of=as_of, rewrite=rewrite)
-        shown = page(answer.rows, rows_shown(limit, as_json), ordered=False)
+    if explain:
+        reply = reply_to(project_file, QueryPlanRequest(sql, as_of, rewrite), "querying")
+        _print_plan(results(), reply.facts, as_json)
+        return
+    request = QueryRequest(sql, as_of, max_staleness, rewrite, rows_shown(limit, as_json))
+    reply = reply_to(project_file, request, "querying")
+    assert reply.page is not None
+    shown, answer = shown_page(reply.page), reply.facts
     if as_json:
         valid = {
-            "csn": answer.csn,
-            "valid_from": answer.valid_from,
-            "valid_until": answer.valid_until or None,
-            "staleness_seconds": round(answer.staleness, 3),
+            "csn": answer["csn"],
+            "valid_from": answer["valid_from"],
+            "valid_until": answer["valid_until"] or None,
+            "staleness_seconds": round(answer["staleness"], 3),
         }
         print_json({**valid, "columns": shown.columns, "rows": shown.records(), "total": shown.total})
         return
     console = results()
     print_page(console, shown)
-    console.print(Text(f"\n{_valid(answer.csn, answer.valid_from, answer.valid_until)}", style="dim"))
-    if max_staleness is not None and answer.staleness > max_staleness:
-        late = f"it took longer than that to compute: the answer is {answer.staleness:.1f} s old"
+    console.print(Text(f"\n{_valid(answer)}", style="dim"))
+    if max_staleness is not None and answer["staleness"] > max_staleness:
+        late = f"it took longer than that to compute: the answer is {answer['staleness']:.1f} s old"
         console.print(Text(late, style="yellow"))
 
 
-def _valid(csn: int, since: str, until: str) -> str:
-    return f"as of csn {csn}, valid from {since or 'the first load'} until {until or 'now'}"
+def _valid(known: Mapping[str, Any]) -> str:
+    since, until = known["valid_from"] or "the first load", known["valid_until"] or "now"
+    return f"as of csn {known['csn']}, valid from {since} until {until}"
 
 
-def _print_plan(console: Console, plan: AnswerPlan, as_json: bool) -> None:
+def _print_plan(console: Console, plan: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
-        print_json({**asdict(plan), "valid_until": plan.valid_until or None})
+        print_json({**plan, "valid_until": plan["valid_until"] or None})
         return
-    width = max((len(each.name) for each in plan.inputs), default=0)
-    for each in plan.inputs:
-        console.print(Text.assemble((each.name.ljust(width), "bold"), f"  {each.how}"))
-    console.print(Text(f"\n{_valid(plan.csn, plan.valid_from, plan.valid_until)}", style="dim"))
+    width = max((len(each["name"]) for each in plan["inputs"]), default=0)
+    for each in plan["inputs"]:
+        console.print(Text.assemble((each["name"].ljust(width), "bold"), f"  {each['how']}"))
+    console.print(Text(f"\n{_valid(plan)}", style="dim"))

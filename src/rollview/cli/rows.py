@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich import box
@@ -16,7 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rollview.cli.terminal import plain
-from rollview.errors import InputError
+
+if TYPE_CHECKING:
+    from rollview.service.requests import Page as FirstRows
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_LIMIT = 20
@@ -50,42 +52,15 @@ def rows_shown(limit: int | None, as_json: bool) -> int | None:
     return limit if limit is not None or as_json else DEFAULT_LIMIT
 
 
-def page(found: Any, limit: int | None, first: Sequence[str] = (), ordered: bool = True) -> Page:
-    """The first rows of a DataFrame or an Arrow table; `first` names columns to put and to sort in front."""
-    names = tuple(getattr(found, "column_names", None) or found.columns)
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(
-                f"two columns are called `{name}`", subject=name, hint="rename one of them with AS"
-            )
-    columns = (*first, *(name for name in names if name not in first))
-    if hasattr(found, "column_names"):
-        rows = _first_here(found.select(list(columns)), limit)
-        return Page(columns, rows, found.num_rows)
-    quoted = [f"`{name.replace('`', '``')}`" for name in columns]
-    chosen = found.select(*quoted)
-    if ordered:
-        chosen = chosen.orderBy(*quoted)
-    some = _rows_of((chosen if limit is None else chosen.limit(limit + 1)).toArrow())
-    rows = some[:limit]
-    return Page(columns, rows, found.count() if len(some) > len(rows) else len(rows))
-
-
-def _first_here(table: Any, limit: int | None) -> tuple[tuple[Any, ...], ...]:
-    """The first rows of an Arrow table, in the order that Spark would give them."""
-    nested = {field.name for field in table.schema if field.type.num_fields}
-    order = [(name, "ascending", "at_start") for name in table.column_names if name not in nested]
-    chosen = table.sort_by(order) if order else table
-    return _rows_of(chosen if limit is None else chosen.slice(0, limit))
-
-
-def _rows_of(table: Any) -> tuple[tuple[Any, ...], ...]:
-    """Python's values; instants as local times, as everywhere on the terminal."""
+def shown_page(found: FirstRows) -> Page:
+    """The first rows of an Arrow table as Python's values; instants as local times, as everywhere here."""
     columns = [
         [_local(value) if isinstance(value, datetime) else value for value in column.to_pylist()]
-        for column in table.columns
+        for column in found.rows.columns
     ]
-    return tuple(zip(*columns, strict=True))
+    # A table without columns still has rows.
+    rows = tuple(zip(*columns, strict=True)) if columns else ((),) * found.rows.num_rows
+    return Page(tuple(found.rows.column_names), rows, found.total)
 
 
 def _local(value: datetime) -> datetime:

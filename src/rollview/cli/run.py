@@ -1,20 +1,19 @@
-"""`rollview run`: everything by policy, one line per event."""
+"""`rollview run`: everything by policy, as a live table in a terminal, else one line per event."""
 
 from __future__ import annotations
 
 import json
 import logging
 import sys
-from contextlib import ExitStack
-from datetime import UTC, datetime
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import IO
 
 import click
 
-from rollview.cli.event_lines import sentence
+from rollview.cli.event_lines import stamped_line
 from rollview.cli.listen_address import parse_address
-from rollview.cli.logs import logs_to_stderr
+from rollview.cli.logs import logs_somewhere, logs_to_stderr
 from rollview.cli.project_context import Opened, opened, project_options
 from rollview.cli.terminal import own_stream, results
 from rollview.cli.ui import access_options, page
@@ -47,10 +46,15 @@ def run(
 
     Looks for new transactions twice a second, and keeps the lake's logs small. Errors at a source or in the
     lake are reported and retried; with --once, the first error ends the run. Ctrl-C and SIGTERM let the
-    current step finish and end with exit code 0; it is safe to kill the process at any moment. With --json,
-    each event is one line of JSON. With --log-format or --log-level and no --log-file, as for a service, the
-    log on stderr takes the place of the lines on stdout. With --ui, a web page shows the project meanwhile;
-    its address goes to stderr, and `rollview ui --help` says who can open it.
+    current step finish and end with exit code 0; it is safe to kill the process at any moment.
+
+    In a terminal, sources and views are shown in a table that is always up to date. Elsewhere, with a log and
+    with --once, each event is one line; with --json one line of JSON. With --log-format or --log-level and no
+    --log-file, as for a service, the log on stderr takes the place of the lines on stdout. With --ui, a web
+    page shows the project meanwhile; its address goes to stderr, and `rollview ui --help` says who can open
+    it.
+
+    While it runs, `read`, `deltas` and `query` of the same project are answered by it, at once.
 
     \b
     rollview run --once
@@ -63,11 +67,12 @@ def run(
     # Not at the top: help and wrong arguments should not wait for Spark.
     from rollview.service.retry import stopping_on_signals  # noqa: PLC0415
 
+    is_live = _is_live(once, as_json)
     if listen is None and (token_file is not None or allow_actions):
         raise OptionError("--token-file and --allow-actions are for the page", hint="add --ui PORT")
     with (
         own_stream(sys.stdout) as stream,
-        opened(project_file, "waiting for changes") as at,
+        opened(project_file, "waiting for changes", spinning=not is_live) as at,
         stopping_on_signals() as stop,
         ExitStack() as stack,
     ):
@@ -91,16 +96,35 @@ def run(
             if is_logged and not as_json:
                 return
             try:
-                print_event(event, at, stream, as_json)
+                if not is_live:
+                    print_event(event, at, stream, as_json)
             except BrokenPipeError:
                 # Nobody reads any more; a program that writes to a pipe ends then.
                 stop.now()
                 raise
 
         at.project.subscribe(tell)
+        if is_live:
+            stack.enter_context(_live_table(at, stream))
+        if not once:
+            stack.enter_context(at.project.answering())
         at.project.run(once, stop)
     if not as_json:
         results().print("nothing is left to do" if once else "stopped", f"at csn {last[0]}", style="dim")
+
+
+def _is_live(once: bool, as_json: bool) -> bool:
+    """Whether somebody looks at a terminal, and nothing else is written to it."""
+    root = click.get_current_context().find_root()
+    is_logged = logs_somewhere(root) or bool(root.meta.get("rollview.debug"))
+    return sys.stdout.isatty() and not (once or as_json or is_logged)
+
+
+def _live_table(at: Opened, stream: IO[str]) -> AbstractContextManager[None]:
+    # Not at the top: help and wrong arguments should not wait for it.
+    from rollview.cli.live_run import live_table  # noqa: PLC0415
+
+    return live_table(at.project, stream)
 
 
 def _tell(at: Opened, told: str, secret: bool = False) -> None:
@@ -116,9 +140,7 @@ def print_event(event: Event, at: Opened, stream: IO[str], as_json: bool) -> Non
     """One line: all of the event as JSON, or a sentence if it is worth one."""
     if as_json:
         line = json.dumps(event.record(), ensure_ascii=False)
-    elif told := sentence(event):
-        line = f"{datetime.fromtimestamp(event.time, UTC).astimezone():%H:%M:%S}  {told}"
-    else:
+    elif not (line := stamped_line(event)):
         return
     with at.tell.aside():
         click.echo(line, file=stream)

@@ -49,7 +49,8 @@ def ui(listen: str, token_file: Path | None, allow_actions: bool, project_file: 
     Serves a page that shows sources, views, lineage, transactions and rows at any point in time, and that
     follows a `rollview run` of the same project, in whatever process. It changes nothing, unless
     --allow-actions lets readers refresh and verify views. Ctrl-C and SIGTERM end it. `rollview run --ui PORT`
-    serves the same page from the running process.
+    serves the same page from the running process. While it is there, it answers `read`, `deltas` and `query`
+    of the same project.
 
     Only this machine can open it by default. For any other address a token is needed: the one in the file, in
     $ROLLVIEW_UI_TOKEN, or one that is made now and printed once, as a part of the address to open.
@@ -69,6 +70,7 @@ def ui(listen: str, token_file: Path | None, allow_actions: bool, project_file: 
         stopping_on_signals() as stop,
         Monitor(at.project, None, at.lineage).watching() as monitor,
         page(monitor, listen, token_file, allow_actions) as url,
+        at.project.answering(warm=False),
     ):
         with at.tell.aside():
             if as_json:

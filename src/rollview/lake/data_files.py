@@ -11,19 +11,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from rollview.algebra.expression import Column, to_sql
+from rollview.deferred_import import deferred
 from rollview.errors import LakeError, LakeUnavailable
 from rollview.lake.disk import discard, explained, hint_for, sync
 from rollview.lake.statistics import statistics_of
 from rollview.rows import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as f
+else:
+    f = deferred("pyspark.sql.functions")
 
 STAGING = "_staging"
 """The folder inside a table's folder in which Spark writes."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
-from pyspark.sql import DataFrame
 
 from rollview.errors import ConflictError, LakeError
 from rollview.lake.commit import Commit, properties_of
@@ -29,6 +28,9 @@ from rollview.lake.maintenance import clear_staging, delete_files, groups_to_com
 from rollview.lake.transaction import settle, transact
 from rollview.rows import ColumnRanges, FileScan, ScanFile, arrow_schema, spark_type
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 PROPERTIES = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 1 hours"}
 """Tables get a commit every second or so: checkpoints keep opening fast, cleaning keeps the log short."""
 
@@ -37,7 +39,7 @@ REMEMBERED_SECONDS = 7 * 86_400.0
 
 _UNSORTED = FileLayout()
 
-Rewrite = Callable[[FileScan], pa.Table | DataFrame]
+Rewrite = Callable[[FileScan], "pa.Table | DataFrame"]
 
 
 class LakeTable:

@@ -25,7 +25,6 @@ from typing import Any
 
 import pyarrow as pa
 from numpy import repeat
-from pyspark.sql import functions as f
 
 from rollview import events
 from rollview.algebra.history import CSN, Transaction, UnitOfWork
@@ -429,7 +428,7 @@ def _timed(session: Session, columns: Sequence[tuple[str, str]], pieces: Sequenc
     for csn, rows in pieces:
         if not isinstance(rows, pa.Table):
             net = SparkBag.of_rows(session.spark, rows).net_effect().frame
-            frame = net.withColumn(CSN, f.lit(csn).cast("bigint"))
+            frame = net.selectExpr("*", f"CAST({csn} AS BIGINT) AS {CSN}")
             own = [name for name in frame.columns if name in schema.names]
             whole = whole.unionByName(frame.select(*map(named, own)), allowMissingColumns=True)
     return whole

@@ -10,13 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isclose
-
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as f
+from typing import TYPE_CHECKING
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.expression import Column, to_sql
+from rollview.deferred_import import deferred
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import functions as f
+else:
+    f = deferred("pyspark.sql.functions")
 
 SHOWN = 20
 _PAIRED = 100_000

@@ -12,20 +12,25 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from shlex import quote
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
+from typing import TYPE_CHECKING
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
 from rollview.algebra.net_effect import condensed_around
 from rollview.catalog import Consumer, ViewRecord
+from rollview.deferred_import import deferred
 from rollview.errors import ConsumerLost, InputError
 from rollview.service.comparison import named
 from rollview.service.definitions import is_full
 from rollview.service.exclusive_access import ExclusiveAccess
 from rollview.service.points_in_time import PointsInTime, check_covered, newest_uncondensed, show
 from rollview.service.stored_view import StoredView, StoredViews
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as f
+else:
+    f = deferred("pyspark.sql.functions")
 
 _MOST_TRANSACTIONS = 1_000
 """What is handed over at once, so that no consumer needs room for a long absence."""

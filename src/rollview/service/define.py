@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from pyspark.errors import AnalysisException
+from typing import TYPE_CHECKING
 
 from rollview.algebra.expression import Column, Expression, to_sql
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.catalog import ViewRecord
+from rollview.deferred_import import deferred
 from rollview.errors import JavaMissing, RollviewError, UnsupportedError
 from rollview.planning import UNTYPED
 from rollview.service.definitions import (
@@ -34,6 +34,11 @@ from rollview.service.session import Session
 from rollview.service.sites import Sites
 from rollview.service.used_columns import as_set_up, used_tables
 from rollview.sources.source import Source
+
+if TYPE_CHECKING:
+    from pyspark import errors as spark_errors
+else:
+    spark_errors = deferred("pyspark.errors")
 
 
 @dataclass(frozen=True)
@@ -171,7 +176,7 @@ class SparkTypes:
         query = f"SELECT {to_sql(expression)} AS x FROM (SELECT {named or '1'})"
         try:
             return self._session.spark.sql(query).dtypes[0][1]
-        except AnalysisException:
+        except spark_errors.AnalysisException:
             return ""
 
 

@@ -1,6 +1,6 @@
 """Events in the log, by the standard `logging`, under the name `rollview.run`.
 
-DEBUG is for those who look for the reason of something: steps, and the traceback of every error. WARNING is
+DEBUG is for those who look for the reason of something: steps, their progress, and tracebacks. WARNING is
 what may pass by itself: retries, waiting. ERROR is what somebody has to act on: failures, what had to stop, a
 view that is wrong. All else is INFO. A line is the event's name and its fields as `name=value`; a handler
 that writes JSON finds the whole event in the record's attribute `event`.
@@ -13,12 +13,23 @@ import logging
 import traceback
 from collections.abc import Callable
 
-from rollview.events import Event, Failed, Halted, Retry, StepBegun, StepFinished, Verified, Waiting
+from rollview.events import (
+    Event,
+    Failed,
+    Halted,
+    Progress,
+    Retry,
+    StepBegun,
+    StepFinished,
+    Verified,
+    Waiting,
+)
 
 _log = logging.getLogger("rollview.run")
 _LEVELS: dict[type[Event], int] = {
     StepBegun: logging.DEBUG,
     StepFinished: logging.DEBUG,
+    Progress: logging.DEBUG,
     Retry: logging.WARNING,
     Waiting: logging.WARNING,
     Halted: logging.ERROR,

@@ -12,14 +12,20 @@ from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from pyspark import cloudpickle
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-
+from rollview.deferred_import import deferred
 from rollview.errors import ProjectError, UnsupportedError
 from rollview.planning import unknown_functions
 from rollview.service.project_file import FunctionEntry
+
+if TYPE_CHECKING:
+    from pyspark import cloudpickle
+    from pyspark import errors as spark_errors
+    from pyspark.sql import SparkSession
+else:
+    cloudpickle = deferred("pyspark.cloudpickle")
+    spark_errors = deferred("pyspark.errors")
 
 
 def register(spark: SparkSession, functions: Iterable[FunctionEntry]) -> None:
@@ -32,7 +38,7 @@ def register(spark: SparkSession, functions: Iterable[FunctionEntry]) -> None:
                 raise ProjectError(message, subject=entry.name)
             try:
                 spark.udf.register(entry.name, function, entry.returns)
-            except PySparkException as error:
+            except spark_errors.PySparkException as error:
                 message = f"functions: Spark does not take {entry.name}: {str(error).splitlines()[0]}"
                 raise ProjectError(message, subject=entry.name) from error
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import functions as f
 
 from rollview.algebra.bag import COUNT, keep
 from rollview.algebra.history import CSN
+from rollview.deferred_import import deferred
 from rollview.lake import LakeFile, LakeTable
 from rollview.service.session import Session
 from rollview.spark import SparkBag
 from rollview.spark.bag import DRIVER_ROWS
 from rollview.spark.scan import frame_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import functions as f
+else:
+    f = deferred("pyspark.sql.functions")
 
 _SEARCHED_ROWS = 30_000_000
 """Among so many rows Arrow finds those with given values faster than a Spark job."""
@@ -38,7 +43,7 @@ def read_files(
     if sum(file.rows for file in files) <= (DRIVER_ROWS if holding is None else _SEARCHED_ROWS):
         rows = table.load(files, types=types, holding=holding)
         once = rows if is_counted else rows.append_column(COUNT, pa.repeat(_ONE, rows.num_rows))
-        return SparkBag.of_rows(session.spark, once)
+        return SparkBag.of_rows(lambda: session.spark, once)
     frame = frame_of(session.spark, table.scan(files, types=types))
     return SparkBag(frame if is_counted else frame.withColumn(COUNT, f.lit(1).cast("bigint")))
 
@@ -51,7 +56,7 @@ def read_range(session: Session, table: LakeTable, after: int, upto: int) -> Spa
     else:
         files = table.files(csn=(after, upto))
     if sum(file.rows for file in files) <= DRIVER_ROWS:
-        rows = SparkBag.of_rows(session.spark, table.load(files, csn=(after, upto)))
+        rows = SparkBag.of_rows(lambda: session.spark, table.load(files, csn=(after, upto)))
     else:
         rows = SparkBag.of_rows(session.spark, table.scan(files, csn=(after, upto)))
     return rows.project(keep((*names, CSN)))

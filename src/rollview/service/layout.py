@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from typing import TYPE_CHECKING
 
 from rollview.algebra.bag import COUNT, keep
 from rollview.algebra.expression import Column, to_sql
@@ -22,6 +20,7 @@ from rollview.algebra.node import Node
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View, is_stage, owner
 from rollview.catalog import ViewRecord
+from rollview.deferred_import import deferred
 from rollview.errors import RollviewError, UnsupportedError, ViewError
 from rollview.rows import arrow_schema
 from rollview.service.comparison import named
@@ -29,6 +28,12 @@ from rollview.service.content import block_contents
 from rollview.service.definitions import is_full
 from rollview.service.view_sql import view_sql
 from rollview.spark import SparkBag
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as f
+else:
+    f = deferred("pyspark.sql.functions")
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -185,10 +190,12 @@ def _cast(bag: SparkBag, columns: Columns) -> SparkBag:
             return bag.emptied(schema)
         if bag.table().select(schema.names).schema.equals(schema):
             return bag.project(keep([name for name, _ in columns]))
+    # First the frame: columns can be named only once there is a session.
+    frame = bag.frame
     own = [
         (f.lit(None) if kind == _UNTYPED else named(name).cast(kind)).alias(name) for name, kind in columns
     ]
-    return SparkBag(bag.frame.select(*own, f.col(COUNT).cast("bigint").alias(COUNT)))
+    return SparkBag(frame.select(*own, f.col(COUNT).cast("bigint").alias(COUNT)))
 
 
 def _shown(name: str) -> str:

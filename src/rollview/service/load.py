@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,6 +40,7 @@ from rollview.service.interrupted_load import is_damaged, take_back
 from rollview.service.lake_tables import LakeTables
 from rollview.service.layout import Layout, Stored
 from rollview.service.meaning import check_meaning, sample
+from rollview.service.progress import ROWS, ProgressMeter
 from rollview.service.session import Session
 from rollview.service.snapshot import Reading, SnapshotReader
 from rollview.service.step_timer import StepTimer, timed_step
@@ -106,7 +107,7 @@ class LoadDriver:
         """
         with self._loading(view, layout, reason, wait_seconds) as loading, self.snapshots.scratch() as folder:
             timer = loading.timer
-            with timer.phase("lookups"):
+            with timer.phase("lookups"), self._watched(view, folder):
                 readings = self.snapshots.read(view.tables, folder)
             if at is None and since is None:
                 with timer.phase("check"), naming(view, self.catalog.last_csn()):
@@ -116,6 +117,10 @@ class LoadDriver:
                 csn, state = self._computed(view, readings, csn, since)
                 contents = layout.contents(state)
             return self._replace(loading, csn, contents)
+
+    def _watched(self, view: View, folder: Path) -> AbstractContextManager[None]:
+        meter = ProgressMeter(self.events, "load", view.name, ROWS)
+        return self.snapshots.watched(meter, view.tables, folder)
 
     def derive(self, view: View, layout: Layout, reason: str, stored: str, wait_seconds: float) -> bool:
         """Computes a view from what a former part of it has stored; whether that can still be done."""

@@ -11,14 +11,11 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
-from typing import Any
-
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from typing import TYPE_CHECKING, Any
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.view import View, is_stage, owner
+from rollview.deferred_import import deferred
 from rollview.errors import Misunderstood
 from rollview.planning import render
 from rollview.service.comparison import counted, differences, named
@@ -31,6 +28,14 @@ from rollview.service.mistakes import Mistakes
 from rollview.service.session import Session
 from rollview.service.view_sql import view_sql
 from rollview.spark import SparkBag
+
+if TYPE_CHECKING:
+    from pyspark import errors as spark_errors
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as f
+else:
+    spark_errors = deferred("pyspark.errors")
+    f = deferred("pyspark.sql.functions")
 
 _proved: set[str] = set()
 
@@ -67,7 +72,7 @@ def check_meaning_by_invention(spark: SparkSession, view: View, layout: Layout) 
     }
     try:
         check_meaning(spark, view, layout, tables)
-    except PySparkException:
+    except spark_errors.PySparkException:
         if _is_computable(spark, view, tables):
             raise
 
@@ -77,7 +82,7 @@ def _is_computable(spark: SparkSession, view: View, tables: Mapping[str, SparkBa
     with view_sql(spark, view.exact_sql, relations) as theirs:
         try:
             theirs.collect()
-        except PySparkException:
+        except spark_errors.PySparkException:
             return False
     return True
 

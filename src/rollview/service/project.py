@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession
-
-from rollview.algebra.bag import COUNT
-from rollview.algebra.history import CSN
 from rollview.algebra.view import View, is_stage
 from rollview.catalog import Consumer
 from rollview.errors import InputError
 from rollview.events import Subscriber
+from rollview.service.answer_server import serving
 from rollview.service.backup import back_up, restore
-from rollview.service.comparison import named
 from rollview.service.consumers import Subscription
 from rollview.service.define import Defined, define, define_correct, define_one
 from rollview.service.drivers import Drivers
@@ -30,11 +27,10 @@ from rollview.service.meaning import check_all_by_invention
 from rollview.service.mistakes import Mistakes
 from rollview.service.observer import Observer
 from rollview.service.plan_setup import plan_setup
-from rollview.service.points_in_time import Covered, check_covered, iso
+from rollview.service.points_in_time import Covered, check_covered
 from rollview.service.prepare_sources import remove_from_sources
 from rollview.service.project_file import OpenLineageEntry, read_project_file
-from rollview.service.query import Answered, AnswerPlan
-from rollview.service.query_plan import Question
+from rollview.service.project_reading import ProjectReading
 from rollview.service.recover import last_known, set_aside, why_recover
 from rollview.service.results import (
     ApplyResult,
@@ -44,23 +40,23 @@ from rollview.service.results import (
     RecoverReport,
     RefreshResult,
     SetupReport,
-    StoredRows,
-    ViewAsOf,
 )
 from rollview.service.retry import Stop, follow
 from rollview.service.session import Starting
 from rollview.service.setup import keeping_columns, to_reload
 from rollview.service.setup_plan import PrepareSource, SetupPlan
 from rollview.service.status import Status, status
-from rollview.service.stored_view import StoredView
 from rollview.service.verify import Verification
 from rollview.service.views import unknown_view
 from rollview.service.warehouse import Warehouse
 from rollview.sources.source import GrantsSchemas
 from rollview.spark.session import check_session
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-class Project:
+
+class Project(ProjectReading):
     """A project: its sources, its views and its lake. Use it as a context manager, or close it."""
 
     def __init__(self, warehouse: Warehouse) -> None:
@@ -99,7 +95,7 @@ class Project:
         self._warehouse.close()
 
     def beside(self) -> Project:
-        """The same project once more, for threads beside those of this one; it uses the same Spark session.
+        """The same project once more, for threads beside those of this one, in a session of the same Spark.
 
         Close it before this one.
         """
@@ -235,6 +231,25 @@ class Project:
         """Removes everything that setup installed at the sources. The lake stays."""
         return remove_from_sources(self._warehouse.sites)
 
+    @contextmanager
+    def answering(self, warm: bool = True) -> Iterator[Path | None]:
+        """Inside, this process answers `read`, `deltas` and `query` of others, by a private local socket.
+
+        `warm` starts Spark at once, so that the first answer need not wait for it. Gives the socket's path.
+        """
+        parts = self._warehouse
+        with serving(parts.project, self.beside, warm) as path:
+            yield path
+
+    def interrupt(self) -> None:
+        """Interrupts what Spark computes for a project that was opened beside another one."""
+        self._warehouse.session.interrupt()
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another catalog has taken the place of the one that was there when this was opened."""
+        return self._warehouse.is_replaced
+
     def run(self, once: bool = False, stop: Stop | None = None) -> None:
         """Captures, propagates and applies, by policy, until stopped; `once` until nothing is left."""
         self._drivers.run.run(once, stop)
@@ -296,42 +311,6 @@ class Project:
         parts = self._warehouse
         return Figures(parts.project, parts.catalog, parts.tables, parts.views, parts.sites)
 
-    def read(self, view: str, as_of: str | int | None = None) -> DataFrame:
-        """The view's rows as they are stored, or as of any time that its delta covers."""
-        return self.read_as_of(view, as_of).rows
-
-    def read_stored(self, view: str) -> StoredRows | None:
-        """The view's rows as they are stored, as an Arrow table: no Spark is needed.
-
-        None if they are too many for one process; `read` has them as a DataFrame.
-        """
-        stored = self._drivers.stored.open(view)
-        rows, csn = stored.local_rows(), stored.record.materialized_csn
-        return None if rows is None else StoredRows(view, csn, self._commit_time(csn), rows)
-
-    def read_as_of(self, view: str, as_of: str | int | None = None) -> ViewAsOf:
-        """The same as `read`, with the csn that the time means and its commit time."""
-        if as_of is None:
-            stored = self._drivers.stored.open(view)
-            csn, rows = stored.record.materialized_csn, stored.shown_rows()
-        else:
-            stored, csn = self._covering(view, as_of, "read as of")
-            rows = stored.rows_at(csn)
-        return ViewAsOf(view, csn, self._commit_time(csn), rows.expanded_frame())
-
-    def deltas(self, view: str, start: str | int | None = None, to: str | int = "latest") -> DataFrame:
-        """What each transaction did to the view after one time up to another: columns, `_count`, `_csn`."""
-        if start is None:
-            stored = self._drivers.stored.open(view)
-            first = stored.record.oldest_csn
-        else:
-            stored, first = self._covering(view, start, "read from")
-        last = self._drivers.points.resolve(to, stored.covered.newest)
-        check_covered(self._warehouse.catalog, view, last, stored.covered, "read to")
-        changed = stored.row_delta(first, last).frame
-        names = [name for name, _ in stored.layout.columns]
-        return changed.select(*map(named, (*names, COUNT, CSN))).orderBy(CSN)
-
     def consumer(self, view: str, name: str, start: str | int | None = None) -> Subscription:
         """The consumer of this name: an iterator over what happened to the view that it has not acknowledged.
 
@@ -346,25 +325,6 @@ class Project:
     def drop_consumer(self, view: str, name: str) -> bool:
         """Forgets a consumer, for which nothing is kept any more; whether there was one."""
         return self._warehouse.catalog.consumers.drop(view, name)
-
-    def query(
-        self,
-        sql: str,
-        max_staleness: float | None = None,
-        *,
-        as_of: str | int | None = None,
-        rewrite: bool = True,
-    ) -> Answered:
-        """An answer from views and relations that are valid together, with its valid time.
-
-        `max_staleness` refreshes what the query reads if the answer would be older, in seconds; `as_of` asks
-        for the answer at a point in time. With `rewrite`, what a stored view can answer is taken from it.
-        """
-        return self._drivers.query.run(Question(sql, as_of, max_staleness, rewrite))
-
-    def explain_query(self, sql: str, *, as_of: str | int | None = None, rewrite: bool = True) -> AnswerPlan:
-        """How a query would be answered now: from what, and as of which csn."""
-        return self._drivers.query.explain(Question(sql, as_of, None, rewrite))
 
     def explain(self, view: str) -> Explanation:
         """Normal form, join graph, algorithm and why, sub-queries per update, what would be full."""
@@ -423,14 +383,3 @@ class Project:
         """The named views, each once, or all of them; refuses an unknown name, and an empty project."""
         self.check_set_up()
         return tuple(self._warehouse.views.named(name).name for name in dict.fromkeys(names)) or self.views
-
-    def _commit_time(self, csn: int) -> str:
-        return iso(self._warehouse.catalog.commit_time(csn))
-
-    def _covering(self, view: str, point: str | int, what: str) -> tuple[StoredView, int]:
-        """The view, as it is or was, where it has a point in time; and the csn of that."""
-        catalog, name = self._warehouse.catalog, self._warehouse.views.named(view).name
-        csn = self._drivers.points.resolve(point, self._drivers.stored.covered(name).newest)
-        stored = self._drivers.stored.open_at(name, csn)
-        check_covered(catalog, name, csn, stored.covered, what)
-        return stored, csn

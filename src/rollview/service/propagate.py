@@ -48,6 +48,7 @@ from rollview.service.interval_sizing import Intervals
 from rollview.service.lake_tables import LakeTables
 from rollview.service.layout import Layout
 from rollview.service.processes import Processes
+from rollview.service.progress import TRANSACTIONS, ProgressMeter
 from rollview.service.refresh_choice import RECOMPUTED, RefreshChoice, touched_between
 from rollview.service.step_timer import StepTimer, timed_step
 from rollview.service.truncations import ahead_of, leave_empty, truncated
@@ -138,14 +139,22 @@ class PropagateDriver:
         with self.catalog.lease(f"propagate:{name}", wait_seconds) as lease:
             self.recover(lease, view)
             check_attached(self.catalog, view)
+            begun, meter = self.catalog.high_water(name), None
             try:
                 while self._step(lease, view, upto):
                     steps += 1
+                    meter = meter or ProgressMeter(self.events, "propagate", name, TRANSACTIONS)
+                    self._tell(meter, name, begun, upto)
                     if time.monotonic() >= end:
                         break
             except EvaluationError as found:
                 self._stop_before(lease, view, found)
         return steps
+
+    def _tell(self, meter: ProgressMeter, name: str, begun: int, upto: int | None) -> None:
+        """How many transactions are behind a view that catches up, since it began."""
+        end = self.catalog.last_csn() if upto is None else upto
+        meter.at(self.catalog.high_water(name) - begun, max(end - begun, 0))
 
     def _stop_before(self, lease: Lease, view: View, found: EvaluationError) -> None:
         """Propagates as far as the view can be computed, and says why not further."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from rollview.algebra.expression import to_sql
 from rollview.algebra.view import owner
@@ -31,8 +32,24 @@ from rollview.service.uncaptured import explained
 from rollview.service.view_sql import view_sql
 from rollview.spark import SparkBag
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 _ATTEMPTS = 3
 _ANSWER = "_answer"
+
+
+@dataclass(frozen=True)
+class AnswerRows:
+    """The rows of an answer, in this process."""
+
+    table: pa.Table
+    session: Session = field(repr=False, compare=False)
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The same as a DataFrame."""
+        return self.session.spark.createDataFrame(self.table)
 
 
 @dataclass(frozen=True)
@@ -43,12 +60,22 @@ class Answered:
     was there; if there is none, how long ago somebody looked. `views` were read, or derived from.
     """
 
-    rows: DataFrame
+    found: AnswerRows
     csn: int
     valid_from: str
     valid_until: str
-    staleness: float = 0.0
-    views: tuple[str, ...] = ()
+    staleness: float
+    views: tuple[str, ...]
+
+    @property
+    def rows(self) -> DataFrame:
+        """The rows as a DataFrame."""
+        return self.found.frame
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows as an Arrow table."""
+        return self.found.table
 
 
 @dataclass(frozen=True)
@@ -156,7 +183,7 @@ class QueryDriver:
         valid = self.planner.valid_time(plan)
         until = catalog.commit_time(valid.end) if valid.end is not None else None
         return Answered(
-            self.session.spark.createDataFrame(answer),
+            AnswerRows(answer, self.session),
             plan.csn,
             iso(catalog.commit_time(valid.start)),
             iso(until),

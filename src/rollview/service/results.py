@@ -7,10 +7,12 @@ show. Commit times are ISO text in UTC, empty before the first transaction.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass
@@ -125,6 +127,16 @@ class StoredRows:
     csn: int
     commit_time: str
     rows: pa.Table
+
+
+@dataclass(frozen=True)
+class ViewRows:
+    """The rows of a view where they are, in this process or on Spark, and the csn they are as of."""
+
+    view: str
+    csn: int
+    commit_time: str
+    rows: pa.Table | DataFrame
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,27 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cached_property
-from threading import Lock
-
-from pyspark.sql import SparkSession
+from threading import Lock, local
+from typing import TYPE_CHECKING, TypeVar
 
 from rollview.events import Events, SparkStarted, SparkStarting
 from rollview.extras import require
 from rollview.service.functions import register
 from rollview.service.project_file import FunctionEntry, ProjectFile
-from rollview.spark.session import open_session
+from rollview.spark.session import open_session, session_beside
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Starting = Callable[[Mapping[str, str]], AbstractContextManager[None]]
 """What goes on around the start of Spark, given the project's settings for it."""
+
+
+T = TypeVar("T")
+
+
+class _SparkNeeded(Exception):
+    """Only Spark can tell, and it is not to be used: the work is to be done elsewhere."""
 
 
 class Session:
@@ -32,12 +41,29 @@ class Session:
         self._around_start = starting
         self._spark = spark
         self._owns_spark = spark is None
+        self._beside: Session | None = None
         self._knows_functions = False
         self._starting = Lock()
+        self._refusing = local()
+
+    def without_spark(self, action: Callable[[], T]) -> T | None:
+        """What an action gives that does without Spark in this thread; None if it asks for Spark.
+
+        It makes no difference whether Spark is running.
+        """
+        self._refusing.spark = True
+        try:
+            return action()
+        except _SparkNeeded:
+            return None
+        finally:
+            self._refusing.spark = False
 
     @property
     def spark(self) -> SparkSession:
         """The session itself; threads may ask at once."""
+        if getattr(self._refusing, "spark", False):
+            raise _SparkNeeded
         with self._starting:
             if self._spark is None:
                 self._spark = self._start_spark()
@@ -46,12 +72,25 @@ class Session:
                 self._knows_functions = True
             return self._spark
 
+    def beside(self) -> Session:
+        """Another session in the same Spark, for work that can be interrupted by itself."""
+        other = Session(self._project, self._events, None, self._around_start)
+        other._beside, other._owns_spark = self, False
+        return other
+
+    def interrupt(self) -> None:
+        """Interrupts what is being computed in a session that is beside another one, and nothing else."""
+        if self._beside is not None and self._spark not in (None, self._beside._spark):
+            self.spark.interruptAll()
+
     @property
     def functions(self) -> tuple[FunctionEntry, ...]:
         """The functions that the project declares."""
         return self._project.functions
 
     def _start_spark(self) -> SparkSession:
+        if self._beside is not None:
+            return session_beside(self._beside.spark)
         if "remote" in self._project.spark:
             require("connect", "a Spark Connect server (`spark: {remote: …}`)", "or name a `master`")
         started = time.monotonic()

@@ -15,15 +15,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 from random import Random
-
-from pyspark.sql import functions as f
+from typing import TYPE_CHECKING
 
 from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, Expression, Literal, call, conjunction, to_sql
 from rollview.algebra.node import Node
 from rollview.algebra.view import View
+from rollview.deferred_import import deferred
 from rollview.service.stored_view import StoredView
 from rollview.sources.source import Comparison, Constant
+
+if TYPE_CHECKING:
+    from pyspark.sql import functions as f
+else:
+    f = deferred("pyspark.sql.functions")
 
 _ORDERED = ("tinyint", "smallint", "int", "bigint", "date")
 _TEXT = "string"

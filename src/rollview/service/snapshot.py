@@ -24,11 +24,12 @@ from rollview.errors import HistoryBroken
 from rollview.service.content import block_contents, with_stages
 from rollview.service.lake_rows import read_range
 from rollview.service.lake_tables import LakeTables
+from rollview.service.progress import ProgressMeter, watching_files
 from rollview.service.session import Session
 from rollview.service.site_reader import SiteReader
 from rollview.service.stored_view import StoredViews
 from rollview.service.truncations import check_roll
-from rollview.sources.source import Comparison, Lookup, ReadResult, Source
+from rollview.sources.source import Comparison, EstimatesRows, Lookup, ReadResult, Source
 from rollview.spark import SparkBag
 
 
@@ -100,6 +101,25 @@ class SnapshotReader:
 
         self.reader.side_by_side(read, sites)
         return readings
+
+    @contextmanager
+    def watched(self, meter: ProgressMeter, tables: Sequence[Table], folder: Path) -> Iterator[None]:
+        """Tells inside how far a reading has come: large tables are read into files, piece by piece."""
+
+        def estimate() -> int | None:
+            sources = [self.reader.sites.source_at(table.site) for table in tables if table.source]
+            if not all(isinstance(source, EstimatesRows) for source in sources):
+                return None
+            own = [table for table in tables if table.source]
+            found = [
+                source.estimated_rows(table.name)
+                for source, table in zip(sources, own, strict=True)
+                if isinstance(source, EstimatesRows)
+            ]
+            return sum(found) if all(found) else None
+
+        with watching_files(meter, folder, estimate):
+            yield
 
     def _lookups(
         self, site: str, tables: Sequence[Table], conditions: Mapping[str, tuple[Comparison, ...]]

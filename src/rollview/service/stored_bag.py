@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from rollview.algebra.bag import COUNT
+from rollview.deferred_import import deferred
 from rollview.errors import CorruptView
 from rollview.lake import Commit, FileLayout, LakeFile, LakeTable
 from rollview.lake.file import holding
@@ -24,7 +23,12 @@ from rollview.service.lake_rows import read_files
 from rollview.service.layout import Layout
 from rollview.service.session import Session
 from rollview.spark import SparkBag
-from rollview.spark.bag import DRIVER_ROWS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as f
+else:
+    f = deferred("pyspark.sql.functions")
 
 FEW_FILES = 64
 """Files grow with the table, so that there are not many more than this, within these bounds."""
@@ -57,13 +61,6 @@ class StoredBag:
     def rows(self) -> SparkBag:
         """The whole bag."""
         return self._read(self.files())
-
-    def local(self) -> pa.Table | None:
-        """The rows of the table, read by this process; None if they are too many."""
-        files = self.files()
-        if sum(file.rows for file in files) > DRIVER_ROWS:
-            return None
-        return self.table.load(files, types=self.columns)
 
     def rows_with(self, values: Sequence[Any]) -> SparkBag:
         """At least the rows that have one of these values in the first column of the order."""

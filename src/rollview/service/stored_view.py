@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollview.algebra.bag import keep
@@ -252,17 +251,14 @@ class StoredView:
         near = state.rows_with(_values(wanted, state.order[0])).sharing(wanted, tuple(own))
         return self.layout.presented(near)
 
-    def local_rows(self) -> pa.Table | None:
-        """The same as an Arrow table, without Spark; None if they are too many, or not stored as rows."""
-        rows = self.rows_bag
-        return None if rows is None else rows.local()
-
     def row_delta(self, after: int, upto: int) -> SparkBag:
         """What each transaction did to the rows that a reader sees: the reader's columns and `_csn`."""
         root, delta = self.view.root, self.delta(after, upto)
         if root.is_linear:
             return self._shown(delta)
         delta.collect_if_small()
+        if delta.has_no_rows:
+            return self._shown(delta)
         middle = newest_uncondensed(self.stored.catalog, [self.view.name], (after + upto) // 2)
         if middle > after and _is_long(root, delta, upto - after):
             return self.row_delta(after, middle).plus(self.row_delta(middle, upto))

@@ -8,12 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from contextlib import suppress
-
-from pyspark.errors import AnalysisException
+from typing import TYPE_CHECKING
 
 from rollview.algebra.relation import Table
+from rollview.deferred_import import deferred
 from rollview.errors import RollviewError, ViewError
 from rollview.service.sites import Sites
+
+if TYPE_CHECKING:
+    from pyspark import errors as spark_errors
+else:
+    spark_errors = deferred("pyspark.errors")
 
 _LAST_NAME = re.compile(r"`((?:[^`]|``)+)`$")
 
@@ -33,7 +38,9 @@ def explained(error: ViewError, tables: Iterable[Table], sites: Sites) -> ViewEr
 
 def _unresolved(cause: BaseException | None) -> str:
     """The column that Spark did not find, without what qualifies it; empty if something else is wrong."""
-    if not isinstance(cause, AnalysisException) or "UNRESOLVED_COLUMN" not in (cause.getCondition() or ""):
+    if not isinstance(cause, spark_errors.AnalysisException) or "UNRESOLVED_COLUMN" not in (
+        cause.getCondition() or ""
+    ):
         return ""
     named = (cause.getMessageParameters() or {}).get("objectName", "")
     found = _LAST_NAME.search(named)

@@ -9,20 +9,26 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from random import Random
-
-from pyspark.sql import functions as f
+from typing import TYPE_CHECKING
 
 from rollview.algebra.expression import TRUE, to_sql
 from rollview.catalog import VerifyRecord
+from rollview.deferred_import import deferred
 from rollview.events import Events
 from rollview.service.attached import check_attached
 from rollview.service.comparison import Difference, counted, differences, stored_rows
+from rollview.service.progress import ROWS, ProgressMeter
 from rollview.service.session import Session
 from rollview.service.slices import Slice, draw, sliced_tables
 from rollview.service.snapshot import SnapshotReader
 from rollview.service.step_timer import timed_step
 from rollview.service.stored_view import StoredViews
 from rollview.service.view_sql import view_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import functions as f
+else:
+    f = deferred("pyspark.sql.functions")
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,9 @@ class VerifyDriver:
             part = draw(stored, fraction, chance or Random()) if fraction < 1.0 else None
             sliced = {} if part is None else sliced_tables(stored.view, part.column)
             asked = {table: part.comparisons(own) for table, own in sliced.items() if part}
-            readings = self.snapshots.read(stored.view.named_tables, folder, asked)
+            tables = stored.view.named_tables
+            with self.snapshots.watched(ProgressMeter(self.events, "verify", name, ROWS), tables, folder):
+                readings = self.snapshots.read(tables, folder, asked)
             relations = {}
             for table, reading in readings.items():
                 rows = self.snapshots.at_csn(reading, csn)

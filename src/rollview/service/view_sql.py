@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import DataFrame, SparkSession
-
+from rollview.deferred_import import deferred
 from rollview.errors import ViewError
 from rollview.spark.answered import answered
+
+if TYPE_CHECKING:
+    from pyspark import errors as spark_errors
+    from pyspark.sql import DataFrame, SparkSession
+else:
+    spark_errors = deferred("pyspark.errors")
 
 
 @contextmanager
@@ -25,7 +30,7 @@ def view_sql(spark: SparkSession, sql: str, relations: Mapping[str, DataFrame]) 
     with ExitStack() as stack:
         try:
             frame = stack.enter_context(answered(spark, sql, relations))
-        except (ParseException, AnalysisException) as error:
+        except (spark_errors.ParseException, spark_errors.AnalysisException) as error:
             raise ViewError(f"Spark does not accept it: {_reason(error)}") from error
         yield frame
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from rollview.catalog import Catalog
 from rollview.errors import CatalogError
@@ -23,6 +22,9 @@ from rollview.service.recorded import Recorded
 from rollview.service.session import Session, Starting
 from rollview.service.sites import Sites
 from rollview.service.views import Views
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Warehouse:
@@ -38,14 +40,28 @@ class Warehouse:
         self.events = Events(hide=project.secrets.hide)
         self.session = Session(project, self.events, spark, starting)
         self.sites = Sites(project, self.session)
-        self._borrows_session = False
+        self._opened_catalog = self._catalog_place
 
     def beside(self) -> Warehouse:
-        """Another one of the same project for other threads: connections of its own, the same Spark."""
+        """The same for another thread: it shares Spark, and has a catalog, sources and events of its own."""
         other = Warehouse(self.project)
-        other.session, other._borrows_session = self.session, True
-        other.sites = Sites(self.project, self.session)
+        other.session = self.session.beside()
+        other.sites = Sites(self.project, other.session)
         return other
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another catalog has taken the place of the one that was there when this was made."""
+        return self._catalog_place != self._opened_catalog
+
+    @property
+    def _catalog_place(self) -> tuple[int, int] | None:
+        """Which file the catalog is, whatever it is called; None if it is no file, or not there."""
+        path = self.project.catalog.removeprefix("sqlite:///")
+        if path == self.project.catalog or not Path(path).exists():
+            return None
+        known = Path(path).stat()
+        return known.st_dev, known.st_ino
 
     @property
     def is_new(self) -> bool:
@@ -107,12 +123,10 @@ class Warehouse:
 
     def close(self) -> None:
         """Lets go of everything that was opened here; a session that was given stays."""
-        if not self._borrows_session:
-            self.session.cancel_work()
+        self.session.cancel_work()
         self.sites.close()
         self.close_catalog()
-        if not self._borrows_session:
-            self.session.close()
+        self.session.close()
 
     def close_catalog(self) -> None:
         """Lets go of the catalog and of all that was read from it; it is opened again when it is needed."""

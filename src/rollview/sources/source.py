@@ -160,6 +160,14 @@ class GrantsSchemas(Protocol):
 
 
 @runtime_checkable
+class EstimatesRows(Protocol):
+    """A source that can say quickly about how many rows a table has, so that long work shows what is left."""
+
+    def estimated_rows(self, table: str) -> int:
+        """About how many rows a table has; 0 if that is not known."""
+
+
+@runtime_checkable
 class KnowsPositions(Protocol):
     """A source with positions that its own users know, such as an LSN or a GTID."""
 

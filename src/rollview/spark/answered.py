@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from rollview.sql.splice import query_with
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _numbers = count(1)
 

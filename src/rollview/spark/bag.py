@@ -3,27 +3,36 @@
 A bag is a DataFrame with its columns and `_count`, or an Arrow table with the same at the driver. Nothing
 runs until somebody looks: `settled`, `is_empty`, `table` and `collect` are the only jobs, one each. What
 has been looked at stays at the driver as long as it is small, where the operations that need no expression
-cost no job. Counts need not be net in between. Laws: as in `algebra.bag`, up to net effect.
+cost no job. As long as all of them are done there, no session is asked for, and Spark need not have been
+started. Counts need not be net in between. Laws: as in `algebra.bag`, up to net effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, SparkSession, Window
-from pyspark.sql import functions as f
 
 from rollview.algebra.bag import COUNT, Output, before_it, keep
 from rollview.algebra.expression import Column, Expression, Literal, Row, call, conjunction, to_sql
+from rollview.deferred_import import deferred
 from rollview.rows import Rows
-from rollview.spark import driver_side, driver_sums
+from rollview.spark import driver_outputs, driver_side, driver_sums
 from rollview.spark.answered import answered
 from rollview.spark.driver_condition import evaluate_condition
 from rollview.spark.scan import frame_of
 from rollview.spark.weigh import sums_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as f
+    from pyspark.sql import window as spark_window
+else:
+    f = deferred("pyspark.sql.functions")
+    spark_window = deferred("pyspark.sql.window")
 
 DRIVER_ROWS = 1_000_000
 """Up to this many rows, a bag is kept at the driver; a larger one stays on the executors."""
@@ -41,15 +50,17 @@ class SparkBag:
 
     def __init__(self, frame: DataFrame) -> None:
         """`frame` has the bag's columns and, last, `_count`."""
-        self._spark = frame.sparkSession
+        self._spark: SparkSession | Callable[[], SparkSession] = frame.sparkSession
         self._frame: DataFrame | None = frame
         self._table: pa.Table | None = None
         self.columns = tuple(name for name in frame.columns if name != COUNT)
 
     @classmethod
-    def of_rows(cls, spark: SparkSession, rows: Rows) -> SparkBag:
-        """A bag of rows that are at the driver, or in files."""
-        return cls._at_driver(spark, rows) if isinstance(rows, pa.Table) else cls(frame_of(spark, rows))
+    def of_rows(cls, spark: SparkSession | Callable[[], SparkSession], rows: Rows) -> SparkBag:
+        """A bag of rows that are at the driver, or in files; `spark` may be who has a session if need be."""
+        if isinstance(rows, pa.Table):
+            return cls._at_driver(spark, rows)
+        return cls(frame_of(_session(spark), rows))
 
     @classmethod
     def of(cls, spark: SparkSession, schema: Mapping[str, str], counts: Mapping[Row, int]) -> SparkBag:
@@ -60,7 +71,7 @@ class SparkBag:
         return cls(spark.createDataFrame(rows, fields))
 
     @classmethod
-    def _at_driver(cls, spark: SparkSession, table: pa.Table) -> SparkBag:
+    def _at_driver(cls, spark: SparkSession | Callable[[], SparkSession], table: pa.Table) -> SparkBag:
         bag = cls.__new__(cls)
         bag._spark, bag._frame, bag._table = spark, None, driver_side.normal(table)
         bag.columns = tuple(name for name in table.column_names if name != COUNT)
@@ -71,7 +82,7 @@ class SparkBag:
         """The bag as a DataFrame."""
         if self._frame is None:
             table = self.table()
-            frame = frame_of(self._spark, table)
+            frame = frame_of(_session(self._spark), table)
             # In one partition there is nothing to shuffle: grouping takes one job instead of two.
             self._frame = frame.coalesce(1) if table.num_rows <= _ONE_TASK_ROWS else frame
         return self._frame
@@ -102,7 +113,7 @@ class SparkBag:
     def expanded_frame(self) -> DataFrame:
         """The same as a DataFrame."""
         rows = self.expanded()
-        return frame_of(self._spark, rows) if isinstance(rows, pa.Table) else rows
+        return frame_of(_session(self._spark), rows) if isinstance(rows, pa.Table) else rows
 
     def collect(self) -> dict[Row, int]:
         """The net effect, brought to the driver: for small results, and for tests."""
@@ -117,7 +128,7 @@ class SparkBag:
     def negate(self) -> SparkBag:
         if self._table is not None:
             return self._at_driver(self._spark, driver_side.negate(self._table))
-        return self._with(*_kept(self.columns), count=-f.col(COUNT))
+        return SparkBag(self.frame.select(*_kept(self.columns), (-f.col(COUNT)).alias(COUNT)))
 
     def select(self, condition: Expression) -> SparkBag:
         if self._table is not None and (holds := evaluate_condition(condition, self._table)) is not None:
@@ -126,10 +137,12 @@ class SparkBag:
 
     def project(self, outputs: Sequence[Output]) -> SparkBag:
         if self._table is not None:
-            projected = driver_side.with_constants(self._table, outputs)
+            projected = driver_outputs.projected(self._table, outputs)
             if projected is not None:
                 return self._at_driver(self._spark, projected)
-        return self._with(*(_computed(output) for output in outputs), count=f.col(COUNT))
+        # First the frame: columns can be named only once there is a session.
+        frame = self.frame
+        return SparkBag(frame.select(*(_computed(output) for output in outputs), f.col(COUNT)))
 
     def join(
         self, other: SparkBag, on: Sequence[tuple[str, str]], condition: Expression | None = None
@@ -177,7 +190,8 @@ class SparkBag:
         return self._grouped(keys, measures, widened=True)
 
     def added_up(self, keys: Sequence[str], sums: Sequence[str]) -> SparkBag:
-        if keys and self._table is not None:
+        # Of nothing, too, there is a sum, if there are no keys.
+        if self._table is not None and (keys or self._table.num_rows):
             here = driver_sums.added_up(self._table, keys, sums)
             if here is not None:
                 return self._at_driver(self._spark, here)
@@ -195,8 +209,9 @@ class SparkBag:
             if here is not None:
                 return self._at_driver(self._spark, here)
         parts = self.added_up((*keys, order), sums).frame
-        upto = Window.partitionBy(*_kept(keys) or [f.lit(0)]).orderBy(*_kept([order]))
-        upto = upto.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        window = spark_window.Window
+        upto = window.partitionBy(*_kept(keys) or [f.lit(0)]).orderBy(*_kept([order]))
+        upto = upto.rowsBetween(window.unboundedPreceding, window.currentRow)
         # A sum is wider than what it adds up; all totals have the type of the parts.
         kinds = {name: kind for name, kind in parts.dtypes if name in sums}
         totals = {name: f.sum(own).over(upto) for name, own in zip(sums, _kept(sums), strict=True)}
@@ -219,9 +234,9 @@ class SparkBag:
         return SparkBag(grouped.select(*named, f.lit(1).cast("bigint").alias(COUNT)))
 
     def weighted(self, column: str) -> SparkBag:
-        kept = [name for name in self.columns if name != column]
+        kept, frame = [name for name in self.columns if name != column], self.frame
         count = (f.col(COUNT) * f.expr(to_sql(Column(column)))).cast("bigint")
-        return SparkBag(self.frame.select(*_kept(kept), count.alias(COUNT)).where(f.col(COUNT) != 0))
+        return SparkBag(frame.select(*_kept(kept), count.alias(COUNT)).where(f.col(COUNT) != 0))
 
     def over(self, outputs: Sequence[Output]) -> SparkBag:
         frame = self._in_order(self.expanded_frame(), ())
@@ -230,8 +245,9 @@ class SparkBag:
         )
 
     def generated(self, generator: Expression, names: Sequence[str]) -> SparkBag:
+        frame = self.frame
         made = f.expr(to_sql(generator)).alias(*names)
-        return SparkBag(self.frame.select(*_kept(self.columns), made, f.col(COUNT)))
+        return SparkBag(frame.select(*_kept(self.columns), made, f.col(COUNT)))
 
     def queried(
         self,
@@ -263,7 +279,7 @@ class SparkBag:
             name: rows.select(condition).project(outputs).expanded_frame()
             for name, (condition, outputs) in tables.items()
         }
-        with answered(self._spark, sql, frames) as answer:
+        with answered(_session(self._spark), sql, frames) as answer:
             shown = answer.toDF(*names)
             fixed = [f.lit(value).alias(name) for name, value in point.items()]
             bag = SparkBag(shown.select(*_kept(names), *fixed, f.lit(1).cast("bigint").alias(COUNT)))
@@ -279,7 +295,7 @@ class SparkBag:
     def net_effect(self) -> SparkBag:
         if self.has_no_rows:
             return self
-        if self._table is not None and driver_side.can_group(self._table, self.columns):
+        if self._table is not None and driver_side.can_net(self._table, self.columns):
             return self._at_driver(self._spark, driver_side.net_effect(self._table))
         total = self.frame.groupBy(*_kept(self.columns)).agg(f.sum(COUNT).alias(COUNT))
         return SparkBag(total.where(f.col(COUNT) != 0))
@@ -315,8 +331,9 @@ class SparkBag:
                 self._table = driver_side.normal(table)
                 self._frame = None
 
-    def _with(self, *columns: SparkColumn, count: SparkColumn) -> SparkBag:
-        return SparkBag(self.frame.select(*columns, count.alias(COUNT)))
+
+def _session(spark: SparkSession | Callable[[], SparkSession]) -> SparkSession:
+    return spark() if callable(spark) else spark
 
 
 def _kept(names: Sequence[str]) -> list[SparkColumn]:

@@ -6,14 +6,24 @@ Trying again does not help; another row in its place does.
 
 from __future__ import annotations
 
-from pyspark.errors import PySparkException, QueryContextType
+from typing import TYPE_CHECKING
+
+from rollview.deferred_import import deferred
+
+if TYPE_CHECKING:
+    from pyspark import errors as spark_errors
+else:
+    spark_errors = deferred("pyspark.errors")
+
 
 _DATA_EXCEPTION = "22"
 
 
 def is_data_error(error: BaseException) -> bool:
     """Whether Spark could not compute an expression for a row."""
-    return isinstance(error, PySparkException) and (error.getSqlState() or "").startswith(_DATA_EXCEPTION)
+    if not isinstance(error, spark_errors.PySparkException):
+        return False
+    return (error.getSqlState() or "").startswith(_DATA_EXCEPTION)
 
 
 def told(error: BaseException) -> str:
@@ -25,10 +35,11 @@ def told(error: BaseException) -> str:
 
 def _fragment(error: BaseException) -> str:
     """The part of the SQL that could not be computed."""
-    if not isinstance(error, PySparkException):
+    if not isinstance(error, spark_errors.PySparkException):
         return ""
     try:
-        contexts = [each for each in error.getQueryContext() if each.contextType() == QueryContextType.SQL]
+        written = spark_errors.QueryContextType.SQL
+        contexts = [each for each in error.getQueryContext() if each.contextType() == written]
         return next((each.fragment().strip() for each in contexts if each.fragment().strip()), "")
     except Exception:  # Not every exception of Spark has it, and not in every release.
         return ""

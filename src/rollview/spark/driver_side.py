@@ -1,8 +1,8 @@
 """Bag operations on an Arrow table at the driver, for rows that are few and already there.
 
 A Spark job costs tens of milliseconds however small it is. None of these operations computes a value, so that
-nothing here could disagree with Spark about one; what they do with NULL is what Spark does. Floating-point
-columns are left to Spark, which takes −0.0 for 0.0 and all NaN for one value.
+nothing here could disagree with Spark about one; what they do with NULL is what Spark does. Keys that are
+floating-point numbers are left to Spark, which takes −0.0 for 0.0 and all NaN for one value.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rollview.algebra.bag import COUNT, Output
-from rollview.algebra.expression import Column, Expression, Literal
+from rollview.algebra.bag import COUNT
+from rollview.algebra.expression import Expression
 from rollview.rows import arrow_type, spark_type
 from rollview.spark.driver_condition import evaluate_condition
 
@@ -36,6 +36,20 @@ def can_group(table: pa.Table, names: Sequence[str]) -> bool:
     """Whether grouping by these columns means the same here as on Spark."""
     types = [table.schema.field(name).type for name in names]
     return not any(pa.types.is_floating(kind) or pa.types.is_nested(kind) for kind in types)
+
+
+def can_net(table: pa.Table, names: Sequence[str]) -> bool:
+    """Whether rows with the same values in these columns are the same here as on Spark."""
+    kinds = {name: table.schema.field(name).type for name in names}
+    if any(pa.types.is_nested(kind) for kind in kinds.values()):
+        return False
+    return all(_is_plain(table[name]) for name, kind in kinds.items() if pa.types.is_floating(kind))
+
+
+def _is_plain(column: pa.ChunkedArray) -> bool:
+    """Whether no number is NaN or −0.0, of which Spark makes others."""
+    numbers = column.drop_null().to_numpy()
+    return not (np.isnan(numbers) | (np.signbit(numbers) & (numbers == 0))).any()
 
 
 def net_effect(table: pa.Table) -> pa.Table:
@@ -145,25 +159,6 @@ def _pairs(left: pa.Table, right: pa.Table, on: Sequence[tuple[str, str]]) -> in
     ]
     both = counted[0].join(counted[1], mine, others, "inner", use_threads=False)
     return pc.sum(pc.multiply(both[_LEFT], both[_RIGHT])).as_py() or 0
-
-
-def with_constants(table: pa.Table, outputs: Sequence[Output]) -> pa.Table | None:
-    """The projection to columns and whole numbers; None if anything has to be computed.
-
-    Of no rows there is nothing to compute, so that NULL stands for whatever it is.
-    """
-    columns, names = [], []
-    for name, expression in outputs:
-        if isinstance(expression, Column):
-            columns.append(table[expression.name])
-        elif isinstance(expression, Literal) and type(expression.value) is int:
-            columns.append(pa.repeat(pa.scalar(expression.value, pa.int64()), table.num_rows))
-        elif expression == Literal(None) and not table.num_rows:
-            columns.append(pa.nulls(0))
-        else:
-            return None
-        names.append(name)
-    return pa.Table.from_arrays([*columns, table[COUNT]], names=[*names, COUNT])
 
 
 def _tuples(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:

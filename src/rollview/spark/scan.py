@@ -11,15 +11,20 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
-from typing import Any
-
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
+from typing import TYPE_CHECKING, Any
 
 from rollview.algebra.expression import Column, Expression, Literal, call, conjunction, to_sql
+from rollview.deferred_import import deferred
 from rollview.rows import ColumnRanges, FileScan, Rows, ScanFile, arrow_schema, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as spark_types
+else:
+    f = deferred("pyspark.sql.functions")
+    spark_types = deferred("pyspark.sql.types")
 
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 _Types = Sequence[tuple[str, str]]
@@ -70,7 +75,7 @@ def _literal(value: Any) -> Literal:
 def _read(spark: SparkSession, schema: _Types, files: Sequence[ScanFile]) -> DataFrame:
     constants = files[0].constants
     stored = [(name, kind) for name, kind in schema if name not in constants]
-    reader = spark.read.schema(_ddl(stored) if stored else StructType())
+    reader = spark.read.schema(_ddl(stored) if stored else spark_types.StructType())
     frame = reader.parquet(*(_located(file.path) for file in files))
     return frame.select(*(_column(name, kind, constants) for name, kind in schema))
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
-
+from rollview.deferred_import import deferred
 from rollview.errors import InputError
+
+if TYPE_CHECKING:
+    from pyspark import sql as spark_sql
+    from pyspark.sql import SparkSession
+else:
+    spark_sql = deferred("pyspark.sql")
 
 _DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -42,10 +48,26 @@ def check_session(session: SparkSession) -> None:
             raise InputError(message, subject=key, hint=hint)
 
 
+def session_beside(session: SparkSession) -> SparkSession:
+    """Another session in the same Spark, with the same settings: its jobs can be interrupted by themselves.
+
+    Where Spark has no such thing, the session itself.
+    """
+    try:
+        other = session.newSession()
+    except Exception:  # Spark Connect may not have it.
+        return session
+    for key, value in session.conf.getAll.items():
+        is_other = key.startswith("spark.sql.") and other.conf.get(key, None) != value
+        if is_other and other.conf.isModifiable(key):
+            other.conf.set(key, value)
+    return other
+
+
 def open_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     """A session as the project file describes it: `master` or `remote`, and any `spark.*` setting."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(f"rollview: {name}")
+    builder = spark_sql.SparkSession.builder.appName(f"rollview: {name}")
     remote = settings.get("remote")
     builder = builder.remote(remote) if remote else builder.master(settings.get("master", "local[*]"))
     chosen = {key: value for key, value in settings.items() if key.startswith("spark.")}

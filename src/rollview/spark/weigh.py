@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
+from typing import TYPE_CHECKING
 
 from rollview.algebra.bag import COUNT, Output
 from rollview.algebra.expression import to_sql
+from rollview.deferred_import import deferred
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as SparkColumn
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as f
+else:
+    f = deferred("pyspark.sql.functions")
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _SAFE_DIGITS = 38 - 11

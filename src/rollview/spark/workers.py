@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from rollview.errors import RollviewError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Task = Callable[[], bytes]
 _SCHEMA = "number int, given binary, trouble binary"

@@ -237,6 +237,17 @@ class MariaDBSource:
                 self._check_intact(connection, list(tables), known)
                 return ReadResult(rows, json.dumps(str(point)))
 
+    def estimated_rows(self, table: str) -> int:
+        """What the server's statistics say."""
+        with self._server.session() as connection, connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT table_rows FROM information_schema.tables"
+                " WHERE table_schema = DATABASE() AND table_name = %s",
+                (table,),
+            )
+            found = cursor.fetchone()
+            return int(found[0] or 0) if found else 0
+
     def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
         """All transactions that end at the place of the snapshot or before.
 

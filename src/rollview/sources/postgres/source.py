@@ -48,6 +48,11 @@ from rollview.sources.source import (
 from rollview.sources.workers import Threads, Workers
 
 _ORIGIN_SECONDS = 1.0
+_ESTIMATE = """
+    SELECT sum(greatest(c.reltuples, 0)) FROM pg_class c WHERE c.relkind = 'r' AND c.oid IN (
+        SELECT t.relid::oid FROM pg_partition_tree(to_regclass(%(table)s)) t
+        UNION SELECT to_regclass(%(table)s)::oid)
+"""
 
 
 class PostgresSource:
@@ -229,6 +234,12 @@ class PostgresSource:
         with reading(self._connections, self._workers, self._watch, wanted) as (opened, outcome):
             rows = load(opened, tables, scratch)
         return ReadResult(rows, outcome.read_point)
+
+    def estimated_rows(self, table: str) -> int:
+        """What the server's statistics say of a table and its partitions."""
+        with self._connections.connection() as connection:
+            (rows,) = connection.execute(_ESTIMATE, {"table": table}).fetchone() or (0,)
+            return int(rows or 0)
 
     def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
         """What a snapshot saw, once its marker has been captured."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -231,6 +232,13 @@ class SQLiteSource:
         with self._database.snapshot(self._watch.watching) as snapshot:
             rows = load(self._database, snapshot, tables, scratch)
             return ReadResult(rows, json.dumps(snapshot.state.version))
+
+    def estimated_rows(self, table: str) -> int:
+        """The largest rowid; a table without rowids is not counted."""
+        with closing(self._database.connect()) as connection, suppress(sqlite3.Error):
+            (largest,) = connection.execute(f"SELECT max(rowid) FROM main.{quote(table)}").fetchone()
+            return int(largest or 0)
+        return 0
 
     def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
         """What a counter saw: all transactions up to the one that ended with it."""
