@@ -27,7 +27,7 @@ from rollview.service.definitions import SERVED
 from rollview.simulator.report import LIVE
 from servers.postgres import PostgresServer
 
-PAUSE_SECONDS, REST_SECONDS = 0.1, 8.0
+PAUSE_SECONDS, REST_SECONDS = 0.3, 12.0
 """Between two transactions of a writer, and after a second of work: Strobe shows views when all is quiet."""
 
 
