@@ -27,7 +27,8 @@ from rollview.service.definitions import SERVED
 from rollview.simulator.report import LIVE
 from servers.postgres import PostgresServer
 
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS, REST_SECONDS = 0.1, 8.0
+"""Between two transactions of a writer, and after a second of work: Strobe shows views when all is quiet."""
 
 
 def _measure(seconds: float) -> list[str]:
@@ -43,7 +44,7 @@ def _measure(seconds: float) -> list[str]:
                 before = project.status().last_csn
                 shop.counting(project)
                 began, rounds = time.monotonic(), 0
-                with shop.writing(PAUSE_SECONDS):
+                with shop.writing(PAUSE_SECONDS, REST_SECONDS):
                     while time.monotonic() - began < seconds:
                         project.run(once=True)
                         rounds += 1

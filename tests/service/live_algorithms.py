@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -115,20 +116,29 @@ class LiveShop:
         project.subscribe(count)
 
     @contextmanager
-    def writing(self, pause: float, seed: int = 0) -> Iterator[None]:
-        """Two writers at PostgreSQL and one at SQLite, until this is left."""
+    def writing(self, pause: float, rest: float = 0.0, seed: int = 0) -> Iterator[None]:
+        """Two writers at PostgreSQL and one at SQLite, until this is left.
+
+        All of them rest for so many seconds after each second of work: some algorithms wait for that.
+        """
         over, failed = Event(), list[BaseException]()
+
+        def wait(chance: random.Random) -> bool:
+            is_over = over.wait(chance.uniform(0, 2 * pause))
+            while rest and not is_over and time.monotonic() % (rest + 1.0) > 1.0:
+                is_over = over.wait(0.05)
+            return is_over
 
         def write(seed: int, is_crm: bool) -> None:
             chance = random.Random(seed)
             try:
                 if is_crm:
                     with psycopg.connect(self.dsn) as crm:
-                        while not over.wait(chance.uniform(0, 2 * pause)):
+                        while not wait(chance):
                             _change_crm(crm, chance)
                 else:
                     shop = self.connect()
-                    while not over.wait(chance.uniform(0, 2 * pause)):
+                    while not wait(chance):
                         _change_shop(shop, chance)
                     shop.close()
             except BaseException as error:

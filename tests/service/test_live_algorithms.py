@@ -33,7 +33,7 @@ def test_every_algorithm_reaches_what_it_claims(
     with Project.open(shop.folder, spark) as project:
         project.setup()
         shop.counting(project)
-        with shop.writing(pause=0.5):
+        with shop.writing(pause=0.15, rest=8.0):
             for _ in range(3):
                 project.run(once=True)
         project.run(once=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +39,7 @@ class LiveShop:
 
 
 @contextmanager
-def at_work(folder: Path, spark: Any, wrap: Callable[[Shop], None] = lambda _: None) -> Iterator[LiveShop]:
+def at_work(folder: Path, spark: Any) -> Iterator[LiveShop]:
     """Sets a shop up and maintains it while the context lasts."""
     shop = Shop(folder, SHOWN)
     for connection, rows in (
@@ -51,7 +51,6 @@ def at_work(folder: Path, spark: Any, wrap: Callable[[Shop], None] = lambda _: N
             shop.connections[connection].execute(f"INSERT INTO {table} VALUES ({marks})", row)
     for _ in range(12):
         shop.transact()
-    wrap(shop)
     stop, failed = Stop(), list[BaseException]()
     with Project.open(folder, spark) as project:
         project.setup()

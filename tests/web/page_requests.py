@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode, urlsplit
 
+from rollview.monitoring import Monitor
 from rollview.service.project import Project
 from rollview.web.address import Access, Address
 from rollview.web.server import serving
@@ -69,5 +70,5 @@ def served(project: Project, access: Access | None = None, at_work: Project | No
     if allowed.address == Address():
         allowed = replace(allowed, address=Address("127.0.0.1", 0))
     watch = Watch(project, at_work)
-    with serving(project, watch, allowed) as url:
+    with serving(project, watch, allowed, Monitor(project)) as url:
         yield Page(url.partition("?")[0], allowed, watch)

@@ -210,3 +210,13 @@ def _wait_for(page: Page, text: str) -> None:
     while text not in page.get("/").text:
         assert time.monotonic() < deadline, page.get("/").text
         time.sleep(0.1)
+
+
+def test_addresses_for_machines(page: Page) -> None:
+    """What `rollview run --metrics` serves is at the page, too, for those who have the token."""
+    metrics = page.get("/metrics")
+    assert metrics.status == 200
+    assert metrics.headers["content-type"].startswith("text/plain; version=")
+    assert b"rollview_view_csn" in metrics.body
+    assert page.get("/healthz").status == 200
+    assert b'"ready"' in page.get("/readyz").body

@@ -85,11 +85,11 @@ def test_for_other_addresses_a_token_is_printed_once(path: Path) -> None:
 def test_a_missing_extra_is_named_with_the_way_to_install_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollview.cli.ui.find_spec", lambda name: None if name == "uvicorn" else "there")
+    monkeypatch.setattr("rollview.extras._is_installed", lambda module: module != "uvicorn")
     for arguments in (["ui"], ["run", "--ui", "0"]):
         found = CliRunner().invoke(main, [*arguments, "--project", str(path)])
         assert found.exit_code == 2
-        assert "not installed: uvicorn" in found.output and "pip install 'rollview[ui]'" in found.output
+        assert "there is no uvicorn" in found.output and "pip install 'rollview[ui]'" in found.output
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,10 @@ def _until_shown(live: LiveShop) -> int:
     while True:
         found = live.project.observe.overview()
         is_captured = min(source.looked_at for source in found.sources) > started
-        if is_captured and all(view.materialized == found.last_csn for view in found.views):
+        # What the page knows may be a second old.
+        known = live.page.watch.known().overview
+        views = (*found.views, *(known.views if known is not None else ()))
+        if is_captured and all(view.materialized == found.last_csn for view in views):
             return found.last_csn
         assert time.time() < deadline, found
         time.sleep(0.2)

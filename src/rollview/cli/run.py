@@ -5,24 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import click
 
 from rollview.cli.event_lines import stamped_line
-from rollview.cli.listen_address import ListenAddress, parse_address
+from rollview.cli.listen_address import parse_address
 from rollview.cli.logs import logs_somewhere, logs_to_stderr
 from rollview.cli.project_context import Opened, opened, project_options
 from rollview.cli.terminal import own_stream, results
 from rollview.cli.ui import access_options, page
 from rollview.errors import OptionError
 from rollview.events import Event, Stopped
-
-if TYPE_CHECKING:
-    from rollview.service.retry import Stop
 
 _log = logging.getLogger("rollview.run")
 
@@ -78,13 +74,18 @@ def run(
         own_stream(sys.stdout) as stream,
         opened(project_file, "waiting for changes", spinning=not is_live) as at,
         stopping_on_signals() as stop,
-        nullcontext() if address is None else _monitored(at, stop, address),
         ExitStack() as stack,
     ):
-        if listen is not None:
-            url = stack.enter_context(page(at.project, listen, token_file, allow_actions, beside=True))
-            with at.tell.aside():
-                click.echo(f"the page is at {url}", err=True)
+        if listen is not None or address is not None:
+            # Not at the top, either: most runs need none of it.
+            from rollview.monitoring import Monitor, serving  # noqa: PLC0415
+
+            monitor = stack.enter_context(Monitor(at.project, stop, at.lineage).watching())
+            if address is not None:
+                _tell(at, f"metrics at {stack.enter_context(serving(monitor, *address))}/metrics")
+            if listen is not None:
+                url = stack.enter_context(page(monitor, listen, token_file, allow_actions, beside=True))
+                _tell(at, f"the page is at {url}", secret=True)
         last = [0]
         # The log says the same, and both may end in one place, such as the journal of a service.
         is_logged = logs_to_stderr(click.get_current_context())
@@ -126,18 +127,13 @@ def _live_table(at: Opened, stream: IO[str]) -> AbstractContextManager[None]:
     return live_table(at.project, stream)
 
 
-@contextmanager
-def _monitored(at: Opened, stop: Stop, address: ListenAddress) -> Iterator[None]:
-    """Serves metrics while `run` works, and says where."""
-    from rollview.monitoring import Monitor, serving  # noqa: PLC0415
-
-    with Monitor(at.project, stop, at.lineage).watching() as monitor, serving(monitor, *address) as url:
-        told = f"metrics at {url}/metrics"
+def _tell(at: Opened, told: str, secret: bool = False) -> None:
+    """Says where something is served, also in the log unless a token is a part of it."""
+    if not secret:
         _log.info("%s", told)
-        if not logs_to_stderr(click.get_current_context()):
-            with at.tell.aside():
-                click.echo(told, err=True)
-        yield
+    if secret or not logs_to_stderr(click.get_current_context()):
+        with at.tell.aside():
+            click.echo(told, err=True)
 
 
 def print_event(event: Event, at: Opened, stream: IO[str], as_json: bool) -> None:

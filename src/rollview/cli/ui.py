@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,13 +11,12 @@ import click
 
 from rollview.cli.project_context import opened, project_options
 from rollview.cli.terminal import print_json, results
-from rollview.errors import OptionError
+from rollview.extras import require
 
 if TYPE_CHECKING:
-    from rollview.service.project import Project
+    from rollview.monitoring import Monitor
 
 F = TypeVar("F", bound=Callable[..., Any])
-_NEEDED = ("jinja2", "starlette", "uvicorn")
 
 
 def access_options(function: F) -> F:
@@ -63,13 +61,15 @@ def ui(listen: str, token_file: Path | None, allow_actions: bool, project_file: 
     rollview ui --listen 0.0.0.0:8642 --token-file page.token
     """
     # Not at the top: help and wrong arguments should not wait for Spark.
+    from rollview.monitoring import Monitor  # noqa: PLC0415
     from rollview.service.retry import stopping_on_signals  # noqa: PLC0415
 
-    check_extra()
+    require("ui", "the web page")
     with (
         opened(project_file, "serving the page") as at,
         stopping_on_signals() as stop,
-        page(at.project, listen, token_file, allow_actions) as url,
+        Monitor(at.project, None, at.lineage).watching() as monitor,
+        page(monitor, listen, token_file, allow_actions) as url,
         at.project.answering(warm=False),
     ):
         with at.tell.aside():
@@ -83,32 +83,23 @@ def ui(listen: str, token_file: Path | None, allow_actions: bool, project_file: 
 
 @contextmanager
 def page(
-    project: Project, listen: str, token_file: Path | None, allow_actions: bool, beside: bool = False
+    monitor: Monitor, listen: str, token_file: Path | None, allow_actions: bool, beside: bool = False
 ) -> Iterator[str]:
     """Serves the page while the context lasts; gives its URL. `beside`: the project is at work here."""
-    check_extra()
+    require("ui", "the web page")
     # Not at the top: a bare installation has no web server.
     from rollview.web.address import access, parse_address  # noqa: PLC0415
     from rollview.web.server import serving  # noqa: PLC0415
     from rollview.web.watch import Watch  # noqa: PLC0415
 
     allowed = access(parse_address(listen), token_file, allow_actions)
+    project = monitor.project
     own = project.beside() if beside else project
     try:
         # The views are parsed once, before somebody waits for it.
         _ = own.views
-        with serving(own, Watch(own, project if beside else None), allowed) as url:
+        with serving(own, Watch(own, project if beside else None), allowed, monitor) as url:
             yield url
     finally:
         if beside:
             own.close()
-
-
-def check_extra() -> None:
-    """Refuses to go on without the packages of the extra `ui`."""
-    if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        raise OptionError(
-            f"the web page needs packages that are not installed: {', '.join(missing)}",
-            subject="ui",
-            hint="`pip install 'rollview[ui]'` installs them",
-        )

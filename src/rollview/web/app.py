@@ -18,11 +18,13 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rollview.errors import RollviewError
+from rollview.monitoring import Monitor
 from rollview.service.project import Project
 from rollview.web import live
 from rollview.web.address import Access
 from rollview.web.desk import Desk, fields_of
 from rollview.web.guard import SIGN_IN, Guard, with_pass
+from rollview.web.machines import machine_routes
 from rollview.web.pages import lineage, overview, query, rows, transactions, verify, view
 from rollview.web.rendering import Renderer
 from rollview.web.row_history import RowHistories
@@ -57,17 +59,16 @@ _POST: tuple[tuple[str, Handler], ...] = (
     ("/views/{name}/refresh", partial(verify.act, what="refresh")),
     ("/views/{name}/verify", partial(verify.act, what="verify")),
 )
-_MACHINES: tuple[tuple[str, Handler], ...] = ()
-"""Addresses for machines, such as /metrics, /healthz and /readyz; they need the token as all others do."""
 
 
-def make_app(project: Project, watch: Watch, access: Access) -> Starlette:
+def make_app(project: Project, watch: Watch, access: Access, monitor: Monitor) -> Starlette:
     """The application of a project."""
     renderer = Renderer(project, watch, access)
     desk = Desk(project, watch, access, renderer, Tasks(watch, renderer.told), RowHistories(project))
     routes: list[BaseRoute] = [Mount("/assets", StaticFiles(directory=_ASSETS), name="assets")]
-    routes += [Route(path, _answering(desk, handler), methods=["GET"]) for path, handler in _GET + _MACHINES]
+    routes += [Route(path, _answering(desk, handler), methods=["GET"]) for path, handler in _GET]
     routes += [Route(path, _answering(desk, handler), methods=["POST"]) for path, handler in _POST]
+    routes += machine_routes(monitor)
     routes.append(Route(SIGN_IN, partial(_sign_in, desk), methods=["GET", "POST"]))
     return Starlette(
         routes=routes,

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from rollview.errors import OptionError
+from rollview.monitoring import Monitor
 from rollview.service.project import Project
 from rollview.web.address import Access
 from rollview.web.app import make_app
@@ -21,12 +22,12 @@ _START_SECONDS = 20.0
 
 
 @contextmanager
-def serving(project: Project, watch: Watch, access: Access) -> Iterator[str]:
+def serving(project: Project, watch: Watch, access: Access, monitor: Monitor) -> Iterator[str]:
     """Serves while the context lasts; gives the URL to open."""
     listener = _listen(access)
     port = int(listener.getsockname()[1])
     config = uvicorn.Config(
-        make_app(project, watch, access),
+        make_app(project, watch, access, monitor),
         log_level="critical",
         access_log=False,
         server_header=False,

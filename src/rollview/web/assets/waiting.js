@@ -55,7 +55,7 @@ export async function read(place) {
 }
 
 export function unfold(details) {
-  details.addEventListener("toggle", async () => {
+  const look = async () => {
     if (!details.open || details.dataset.read) return;
     details.dataset.read = "yes";
     const place = details.appendChild(document.createElement("div"));
@@ -70,5 +70,8 @@ export function unfold(details) {
       delete details.dataset.read;
       place.remove();
     }
-  });
+  };
+  details.addEventListener("toggle", look);
+  // It may have been opened before this was loaded.
+  look();
 }
