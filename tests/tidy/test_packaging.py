@@ -34,10 +34,11 @@ IMPORTED_FROM = {
     "uvicorn": ("web/",),
     "jinja2": ("web/",),
     "openlineage": ("monitoring/",),
+    "matplotlib": ("service/figures_of_views.py", "service/project.py"),
 }
 """What only an extra brings, and the only places that may import it: a bare install never gets there."""
 
-INSIDE_OF_FUNCTIONS = ("demo/starter_project.py",)
+INSIDE_OF_FUNCTIONS = ("demo/starter_project.py", "service/figures_of_views.py", "service/project.py")
 """Of these places, those that a bare install does reach: they import when they are called."""
 
 PRIVATE_PARTS = {

@@ -23,6 +23,7 @@ from rollview.service.definitions import (
     refusal_of,
 )
 from rollview.service.explain_parts import Part, Size, parts_of
+from rollview.service.notebook import explanation_html
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,10 @@ class Explanation:
     full_code: str
     notices: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return explanation_html(self)
+
     """The view, and the stages that it is cut into, each with how it is maintained and what it costs."""
 
 

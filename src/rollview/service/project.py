@@ -21,10 +21,12 @@ from rollview.service.event_log import log_event
 from rollview.service.explain import Explanation, explain
 from rollview.service.explain_parts import Size
 from rollview.service.figures import Figures
+from rollview.service.figures_of_views import lag_figure, rolling_figure
 from rollview.service.home import check_home, check_own_capture
 from rollview.service.lake_fit import check_new_catalog
 from rollview.service.meaning import check_all_by_invention
 from rollview.service.mistakes import Mistakes
+from rollview.service.notebook import project_html
 from rollview.service.observer import Observer
 from rollview.service.plan_setup import plan_setup
 from rollview.service.points_in_time import Covered, check_covered
@@ -53,6 +55,7 @@ from rollview.sources.source import GrantsSchemas
 from rollview.spark.session import check_session
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from pyspark.sql import SparkSession
 
 
@@ -105,6 +108,19 @@ class Project(ProjectReading):
     def observe(self) -> Observer:
         """What a page shows of the project; needs no Spark and changes nothing."""
         return self._drivers.observer
+
+    def _repr_html_(self) -> str:
+        if self.is_new:
+            return "<p>This project is not set up yet: <code>rollview setup</code></p>"
+        return project_html(self.name, self.observe.overview())
+
+    def plot_lag(self, *views: str) -> Figure:
+        """How far views (all, if none is named) were behind in the last hour, as a figure of matplotlib."""
+        return lag_figure(self.observe.lags(self._chosen(views)))
+
+    def plot_rolling(self, view: str) -> Figure:
+        """What of each relation has been propagated to a view, as a figure (salem2000 Figure 9)."""
+        return rolling_figure(self.observe.rolling(view))
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Gives every event to a callable (see `rollview.events`); returns a function that ends this."""

@@ -22,6 +22,7 @@ from rollview.algebra.expression import to_sql
 from rollview.algebra.view import owner
 from rollview.errors import LeaseHeld, RollviewError, ViewError
 from rollview.service.content import block_contents
+from rollview.service.notebook import answer_html, plan_html
 from rollview.service.points_in_time import iso
 from rollview.service.query_plan import QueryPlan, QueryPlanner, Question
 from rollview.service.refresh import RefreshDriver
@@ -77,6 +78,9 @@ class Answered:
         """The rows as an Arrow table."""
         return self.found.table
 
+    def _repr_html_(self) -> str:
+        return answer_html(self)
+
 
 @dataclass(frozen=True)
 class AnswerInput:
@@ -94,6 +98,9 @@ class AnswerPlan:
     valid_from: str
     valid_until: str
     inputs: tuple[AnswerInput, ...]
+
+    def _repr_html_(self) -> str:
+        return plan_html(self)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from rollview.service.definitions import policy_of, read_view_files
 from rollview.service.faults import Faults
 from rollview.service.mistakes import Mistakes
 from rollview.service.new_columns import new_columns
+from rollview.service.notebook import status_html
 from rollview.service.points_in_time import iso
 from rollview.service.project_file import ProjectFile
 from rollview.service.refresh_choice import RECOMPUTED
@@ -150,6 +151,9 @@ class Status:
     waiting: tuple[WaitingStatus, ...] = ()
     missing: tuple[str, ...] = ()
     """Views that have a file and are not set up."""
+
+    def _repr_html_(self) -> str:
+        return status_html(self)
 
 
 def status(project: ProjectFile, valid: ValidTimes, faults: Faults, sites: Sites) -> Status:
