@@ -17,7 +17,12 @@ source_suffix = {".md": "markdown"}
 exclude_patterns = ["_static"]
 
 # Classes of other packages have their documentation elsewhere; `A` is any class.
-nitpick_ignore_regex = [("py:class", r"pyspark\..*|collections\.abc\..*|.*\.A")]
+nitpick_ignore_regex = [
+    (
+        "py:class",
+        r"pyspark\..*|collections\.abc\..*|.*\.A|pyarrow\..*|pathlib\.Path|DataFrame|SparkSession|Figure",
+    )
+]
 
 # Links are those of the files in the repository, anchors included, so that both can be read.
 myst_heading_anchors = 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from rollview.events import Events, SparkStarted, SparkStarting
 from rollview.extras import require
 from rollview.service.functions import register
 from rollview.service.project_file import FunctionEntry, ProjectFile
-from rollview.spark.session import open_session, session_beside
+from rollview.spark.session import forget_process, java_process, open_session, session_beside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +43,8 @@ class Session:
         self._spark = spark
         self._owns_spark = spark is None
         self._beside: Session | None = None
+        self._origin: SparkSession | None = None
+        self._java: subprocess.Popen[bytes] | None = None
         self._knows_functions = False
         self._starting = Lock()
         self._refusing = local()
@@ -65,12 +68,23 @@ class Session:
         if getattr(self._refusing, "spark", False):
             raise _SparkNeeded
         with self._starting:
+            if self._is_lost():
+                self._spark, self._knows_functions = None, False
             if self._spark is None:
                 self._spark = self._start_spark()
             if not self._knows_functions:
                 register(self._spark, self.functions)
                 self._knows_functions = True
             return self._spark
+
+    def _is_lost(self) -> bool:
+        """Whether the Java process of our own Spark has ended, for want of memory for example."""
+        if self._beside is not None:
+            return self._origin is not None and self._beside.spark is not self._origin
+        if self._java is None or self._java.poll() is None:
+            return False
+        forget_process()
+        return True
 
     def beside(self) -> Session:
         """Another session in the same Spark, for work that can be interrupted by itself."""
@@ -90,13 +104,15 @@ class Session:
 
     def _start_spark(self) -> SparkSession:
         if self._beside is not None:
-            return session_beside(self._beside.spark)
+            self._origin = self._beside.spark
+            return session_beside(self._origin)
         if "remote" in self._project.spark:
             require("connect", "a Spark Connect server (`spark: {remote: …}`)", "or name a `master`")
         started = time.monotonic()
         self._events.emit(SparkStarting())
         with self._around_start(self._project.spark):
             session = open_session(self._project.name, self._project.spark)
+        self._java = java_process() if "remote" not in self._project.spark else None
         self._events.emit(SparkStarted(time.monotonic() - started))
         return session
 
@@ -112,5 +128,5 @@ class Session:
 
     def close(self) -> None:
         """Stops Spark, if it was started here; a session that was given stays."""
-        if self._spark is not None and self._owns_spark:
+        if self._spark is not None and self._owns_spark and not self._is_lost():
             self._spark.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -11,10 +12,11 @@ from rollview.deferred_import import deferred
 from rollview.errors import InputError
 
 if TYPE_CHECKING:
+    import pyspark as spark_core
     from pyspark import sql as spark_sql
     from pyspark.sql import SparkSession
 else:
-    spark_sql = deferred("pyspark.sql")
+    spark_core, spark_sql = deferred("pyspark"), deferred("pyspark.sql")
 
 _DEFAULTS = {
     "spark.ui.enabled": "false",
@@ -79,3 +81,18 @@ def open_session(name: str, settings: Mapping[str, str]) -> SparkSession:
             if key.startswith("spark.sql."):
                 session.conf.set(key, value)
     return session
+
+
+def java_process() -> subprocess.Popen[bytes] | None:
+    """The Java process that PySpark has started; None if Spark is elsewhere."""
+    gateway = spark_core.SparkContext._gateway
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    return process
+
+
+def forget_process() -> None:
+    """Lets PySpark forget a Java process that has ended: the next session starts another one."""
+    spark_core.SparkContext._gateway = None
+    spark_core.SparkContext._jvm = None
+    spark_core.SparkContext._active_spark_context = None
+    spark_sql.SparkSession._instantiatedSession = None

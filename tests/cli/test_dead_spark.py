@@ -1,0 +1,76 @@
+"""Spark's own process is killed while `run` works: another one is started, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "service"))
+
+from shop import Shop, transact  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+ROLLVIEW = [sys.executable, "-c", "from rollview.cli import main; main()"]
+
+
+def _java_of(parent: int) -> list[int]:
+    """The Java processes that a process has started."""
+    found, waiting = [], [parent]
+    while waiting:
+        for task in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
+            for child in map(int, task.read_text().split()):
+                waiting.append(child)
+                if Path(f"/proc/{child}/comm").read_text().strip() == "java":
+                    found.append(child)
+    return found
+
+
+def _until(what: Callable[[], bool], seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def test_run_starts_another_spark(tmp_path: Path) -> None:
+    shop = Shop(tmp_path / "shop")
+    transact(shop, 10)
+    subprocess.run([*ROLLVIEW, "setup"], cwd=shop.folder, check=True, capture_output=True)
+    out = tmp_path / "out"
+    with out.open("w") as stream:
+        run = subprocess.Popen([*ROLLVIEW, "run", "--json"], cwd=shop.folder, stdout=stream, stderr=stream)
+    try:
+
+        def events(name: str) -> list[dict[str, Any]]:
+            lines = [json.loads(line) for line in out.read_text().splitlines() if line.startswith("{")]
+            return [each for each in lines if each["event"] == name]
+
+        transact(shop, 3)
+        _until(lambda: bool(events("applied")) and bool(_java_of(run.pid)))
+        (java,) = _java_of(run.pid)
+        os.kill(java, signal.SIGKILL)
+        shown = len(events("applied"))
+        transact(shop, 3)
+        _until(lambda: len(events("applied")) > shown and len(events("spark_started")) == 2)
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(60) == 0, out.read_text()[-2000:]
+    finally:
+        if run.poll() is None:
+            run.kill()
+            run.wait()
+    verified = subprocess.run(
+        [*ROLLVIEW, "verify"], cwd=shop.folder, check=False, capture_output=True, text=True
+    )
+    assert verified.returncode == 0, verified.stdout
+    shop.close()
