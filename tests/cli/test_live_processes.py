@@ -22,7 +22,9 @@ sys.path.insert(0, str(ROOT / "tests" / "service"))
 
 from shop import Shop, transact  # noqa: E402
 
+from rollview.service.local_socket import socket_folder  # noqa: E402
 from rollview.service.project import Project  # noqa: E402
+from rollview.service.project_file import read_project_file  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -100,15 +102,15 @@ def test_a_live_table_and_answers_beside_it(folder: tuple[Path, Shop]) -> None:
         os.kill(terminal.process.pid, signal.SIGINT)
         terminal.read_until("stopped at csn")
         assert terminal.process.wait(60) == 0
-    assert list((place / "lake" / ".answers").iterdir()) == []
+    assert list(socket_folder(read_project_file(place)).iterdir()) == []
     # Where it was killed, its socket is of no use to anybody, and goes.
     with _at_a_terminal(place, "run") as terminal:
         terminal.read_until("high-water mark")
-        while not list((place / "lake" / ".answers").iterdir()):
+        while not list(socket_folder(read_project_file(place)).iterdir()):
             time.sleep(0.1)
-    assert len(list((place / "lake" / ".answers").iterdir())) == 1
+    assert len(list(socket_folder(read_project_file(place)).iterdir())) == 1
     assert "rows" in _typed(place, "read", "sold")
-    assert list((place / "lake" / ".answers").iterdir()) == []
+    assert list(socket_folder(read_project_file(place)).iterdir()) == []
 
 
 def test_status_is_watched_until_q(folder: tuple[Path, Shop]) -> None:

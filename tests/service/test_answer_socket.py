@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -250,8 +252,9 @@ def test_without_a_process_there_is_no_answer(tmp_path: Path, spark: SparkSessio
 
 
 def test_a_long_path_leads_to_the_runtime_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = Path(mkdtemp(prefix="rv-", dir="/tmp"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", "")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(short))
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
     (folder / "rollview.yml").write_text(
@@ -260,7 +263,7 @@ def test_a_long_path_leads_to_the_runtime_directory(tmp_path: Path, monkeypatch:
     project = read_project_file(folder)
     listener, path = local_socket.listen(project)
     with listener:
-        assert path.is_relative_to(tmp_path / f"rollview-{os.getuid()}")
+        assert path.is_relative_to(short / f"rollview-{os.getuid()}")
         assert len([each.close() for each in connections(project)]) == 1
     # A folder that somebody else has made there is not used.
     path.unlink()
@@ -268,3 +271,4 @@ def test_a_long_path_leads_to_the_runtime_directory(tmp_path: Path, monkeypatch:
     path.parent.symlink_to(tmp_path)
     with pytest.raises(PermissionError):
         local_socket.listen(project)
+    rmtree(short)

@@ -104,6 +104,7 @@ def negate(table: pa.Table) -> pa.Table:
 def expanded(table: pa.Table) -> pa.Table:
     """Each row as often as it counts, without the count."""
     counts = table[COUNT].to_numpy()
+    assert (counts >= 0).all(), "no row is there less than never"
     rows = table.drop_columns([COUNT])
     return rows if (counts == 1).all() else rows.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
 
