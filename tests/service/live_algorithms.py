@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat, takewhile
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -109,36 +110,43 @@ class LiveShop:
         """From now on the costs of every view are added up."""
         names = {view_of(algorithm): algorithm for algorithm in SERVED}
 
-        def count(event: object) -> None:
+        def add(event: object) -> None:
             if isinstance(event, StepFinished) and event.kind == "propagate":
                 self.costs[names[event.subject]].add(event)
 
-        project.subscribe(count)
+        project.subscribe(add)
 
     @contextmanager
-    def writing(self, pause: float, rest: float = 0.0, seed: int = 0) -> Iterator[None]:
-        """Two writers at PostgreSQL and one at SQLite, until this is left.
+    def writing(
+        self, pause: float, rest: float = 0.0, seed: int = 0, most: int | None = None
+    ) -> Iterator[None]:
+        """Two writers at PostgreSQL and one at SQLite, until this is left or each has written so often.
 
-        All of them rest for so many seconds after each second of work: some algorithms wait for that.
+        All of them work for a second first, and rest for so many seconds after each second of work: some
+        algorithms wait for that, and answers that never end make a step that never ends.
         """
-        over, failed = Event(), list[BaseException]()
+        over, failed, began = Event(), list[BaseException](), time.monotonic()
 
         def wait(chance: random.Random) -> bool:
             is_over = over.wait(chance.uniform(0, 2 * pause))
-            while rest and not is_over and time.monotonic() % (rest + 1.0) > 1.0:
+            while rest and not is_over and (time.monotonic() - began) % (rest + 1.0) > 1.0:
                 is_over = over.wait(0.05)
             return is_over
+
+        def turns(chance: random.Random) -> Iterator[int]:
+            numbers = repeat(0) if most is None else repeat(0, most)
+            return takewhile(lambda _: not wait(chance), numbers)
 
         def write(seed: int, is_crm: bool) -> None:
             chance = random.Random(seed)
             try:
                 if is_crm:
                     with psycopg.connect(self.dsn) as crm:
-                        while not wait(chance):
+                        for _ in turns(chance):
                             _change_crm(crm, chance)
                 else:
                     shop = self.connect()
-                    while not wait(chance):
+                    for _ in turns(chance):
                         _change_shop(shop, chance)
                     shop.close()
             except BaseException as error:
