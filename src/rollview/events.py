@@ -70,6 +70,16 @@ class SparkStarted(Event):
 
 
 @dataclass(frozen=True)
+class SparkLost(Event):
+    """Spark's own process has ended by itself, with this exit code; another one is started when needed.
+
+    A negative code is the signal that ended it: -9 is often a machine without memory.
+    """
+
+    exit_code: int
+
+
+@dataclass(frozen=True)
 class StepBegun(Event):
     """A piece of work has begun: setup of a source, capture, load, propagate, apply, verify.
 
@@ -195,6 +205,24 @@ class Maintained(Event):
     table: str
     what: str
     number: int
+
+
+@dataclass(frozen=True)
+class FileNoted(Event):
+    """The file of a view is no longer what is set up: it has changed, is gone, or cannot be used.
+
+    The view goes on as it was set up. `note` is empty once they agree again.
+    """
+
+    view: str
+    note: str
+
+
+@dataclass(frozen=True)
+class ClockJumped(Event):
+    """The clock of this machine was set by so many seconds, forward if positive; or the machine slept."""
+
+    seconds: float
 
 
 @dataclass(frozen=True)

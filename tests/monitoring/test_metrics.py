@@ -154,6 +154,7 @@ def test_a_catalog_that_cannot_be_read_is_told(watched: Project) -> None:
         (events.Verified("v", 5, 10, 0), "verify_runs_total", ("v",), 1),
         (events.Maintained("t", "rows pruned", 9), "lake_maintenance_total", ("rows_pruned",), 9),
         (events.SparkStarted(2.0), "spark_starts_total", (), 1),
+        (events.ClockJumped(3600.0), "clock_jumps_total", (), 1),
     ],
     ids=lambda value: value.name if isinstance(value, Event) else "",
 )
@@ -191,13 +192,16 @@ def test_what_is_sampled(watched: Project) -> None:
     monitor = Monitor(watched, Stop())
     assert monitor.stop is not None
     monitor.sampler.last = type(monitor.sampler.last)(
-        (TableSize("rows", "sold", 10, 2000, 2), TableSize("changes", "shop", 5, 700, 1)), {"crm": 123}
+        (TableSize("rows", "sold", 10, 2000, 2), TableSize("changes", "shop", 5, 700, 1)),
+        {"crm": 123},
+        {"sold": True},
     )
     monitor.stop.turn()
     found = _scrape(monitor)
     assert found["rollview_view_rows", ("sold",)] == 10
     assert found["rollview_view_stored_bytes", ("sold", "rows")] == 2000
     assert found["rollview_view_stored_files", ("sold", "rows")] == 2
+    assert found["rollview_view_file_differs", ("sold",)] == 1
     assert found["rollview_change_log_bytes", ("shop",)] == 700
     assert found["rollview_source_log_kept_bytes", ("crm",)] == 123
     assert found["rollview_run_last_turn_timestamp_seconds", ()] == pytest.approx(time.time(), abs=5)

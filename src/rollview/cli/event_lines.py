@@ -10,8 +10,10 @@ from rollview.cli.failures import plain_text
 from rollview.events import (
     Applied,
     Captured,
+    ClockJumped,
     Event,
     Failed,
+    FileNoted,
     Halted,
     Maintained,
     Progress,
@@ -19,6 +21,7 @@ from rollview.events import (
     Refreshed,
     Resumed,
     Retry,
+    SparkLost,
     SparkStarted,
     SparkStarting,
     StepBegun,
@@ -39,6 +42,11 @@ def stamped_line(event: Event) -> str:
 
 def sentence(event: Event) -> str:
     """The line for an event; empty if it is not worth one, as those of stages are not."""
+    return _work(event) or _matter(event)
+
+
+def _work(event: Event) -> str:
+    """What was done."""
     match event:
         case Captured(transactions=number, csn=csn, merged=merged):
             several = f" ({merged:,} may stand for several)" if merged else ""
@@ -62,6 +70,19 @@ def sentence(event: Event) -> str:
             )
         case Maintained(table=table, what=what, number=number):
             return f"maintained {table}: {number:,} {what}"
+    return ""
+
+
+def _matter(event: Event) -> str:
+    """What somebody may have to do something about."""
+    match event:
+        case FileNoted(view=view, note=note):
+            return f"{view}: {note}" if note else f"{view}: its file and what is set up agree again"
+        case SparkLost(exit_code=code):
+            return f"Spark's process has ended (exit code {code}); another one is started"
+        case ClockJumped(seconds=seconds):
+            way = "forward" if seconds > 0 else "back"
+            return f"the clock was set {way} by {duration_words(abs(seconds))}; no csn depends on it, lags do"
         case Waiting(global_id=name, present=present, missing=missing):
             return (
                 f"waiting for {', '.join(missing)}: global transaction {name} holds up {', '.join(present)}; "

@@ -36,6 +36,8 @@ def print_status(console: Console, found: Status) -> None:
             told = f"{view.name}: `SELECT *` does not show what came after setup: "
             take = f"; `rollview setup --reload {quote(view.name)}` takes it in"
             console.print(Text.assemble(("note: ", "yellow"), told, ", ".join(view.new_columns), take))
+    for name, note in found.broken.items():
+        console.print(Text.assemble(("note: ", "yellow"), f"{name}: {note}"))
     for name in found.missing:
         told = f"{name} has a file, but is not set up: `rollview setup` loads it"
         console.print(Text.assemble(("note: ", "yellow"), told))

@@ -48,6 +48,8 @@ class ProjectCollector(Collector):
             yield from _views(found.views)
             yield from _consumers(found.consumers)
         yield from _sampled(self._sample())
+        if (jobs := self._project.figures.spark_jobs()) is not None:
+            yield CounterMetricFamily(metrics.SPARK_JOBS.name, metrics.SPARK_JOBS.help, jobs)
         if self._lineage is not None:
             yield _lineage(self._lineage)
 
@@ -114,6 +116,9 @@ def _sampled(sample: Sample) -> Iterator[Family]:
     yield _family(metrics.VIEW_BYTES, [((each.owner, each.kind), each.size_bytes) for each in views])
     yield _family(metrics.VIEW_FILES, [((each.owner, each.kind), each.files) for each in views])
     yield _family(metrics.CHANGE_LOG_BYTES, changes)
+    yield _family(
+        metrics.VIEW_FILE_DIFFERS, [((view,), differs) for view, differs in sample.file_differs.items()]
+    )
     yield _family(metrics.SOURCE_LOG, [((name,), size) for name, size in sample.kept_log_bytes.items()])
 
 

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from rollview.algebra.view import is_stage
 from rollview.events import (
     Captured,
+    ClockJumped,
     Event,
     Failed,
     Halted,
@@ -56,6 +57,7 @@ class EventCounters:
         self._verified = made(metrics.VERIFIED)
         self._different = made(metrics.DIFFERENT)
         self._maintained = made(metrics.MAINTAINED)
+        self._clock_jumps = made(metrics.CLOCK_JUMPS)
         self._spark_starts = made(metrics.SPARK_STARTS)
 
     def __call__(self, event: Event) -> None:
@@ -81,6 +83,8 @@ class EventCounters:
                 self._different.labels(view).inc(different)
             case Maintained(what=what, number=number):
                 self._maintained.labels(what.replace(" ", "_")).inc(number)
+            case ClockJumped():
+                self._clock_jumps.inc()
             case SparkStarted():
                 self._spark_starts.inc()
 

@@ -107,6 +107,12 @@ VIEW_STALE = _gauge(
 VIEW_HALTED = _gauge(
     "view_halted", "1 if the view cannot go on, because of itself or of what it reads.", "view"
 )
+VIEW_FILE_DIFFERS = _gauge(
+    "view_file_differs",
+    "1 if the file of a view is not what is set up: it has changed, is gone, or cannot be used."
+    " Looked at every 30 s.",
+    "view",
+)
 VIEW_ROWS = _gauge("view_rows", "Rows of the stored view. Looked at every 30 s.", "view")
 VIEW_BYTES = _gauge(
     "view_stored_bytes", "Size of the view's tables in the lake: rows, state, deltas.", "view", "table"
@@ -160,6 +166,8 @@ DIFFERENT = _counter("verify_different_rows", "Rows that these found to be wrong
 MAINTAINED = _counter(
     "lake_maintenance", "What maintenance took away: rows pruned or condensed, files compacted.", "what"
 )
+CLOCK_JUMPS = _counter("clock_jumps", "How often the clock of the machine was set, or the machine slept.")
+SPARK_JOBS = _counter("spark_jobs", "Jobs that Spark has begun since it was started here.")
 SPARK_STARTS = _counter("spark_starts", "Spark sessions that were started.")
 LINEAGE = _counter(
     "lineage_events", "OpenLineage events, by what became of them: sent, failed, dropped.", "outcome"

@@ -1,4 +1,4 @@
-"""What is too slow for a scrape: sizes in the lake, logs at the sources. A thread looks from time to time."""
+"""What is too slow for a scrape: sizes in the lake, logs at sources, view files. A thread looks at times."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Sample:
 
     sizes: tuple[TableSize, ...] = ()
     kept_log_bytes: dict[str, int] = field(default_factory=dict)
+    file_differs: dict[str, bool] = field(default_factory=dict)
 
 
 class Sampler:
@@ -41,7 +42,8 @@ class Sampler:
         """Takes a look now. What fails is left out: why it does, the events tell."""
         try:
             figures = self._project.figures
-            self.last = Sample(figures.lake_sizes(), figures.kept_log_bytes())
+            files = figures.file_differs()
+            self.last = Sample(figures.lake_sizes(), figures.kept_log_bytes(), files)
         except (RollviewError, OSError) as error:
             _log.debug("sizes and logs are not known: %s", self._project.hide(str(error)))
             self.last = Sample()

@@ -15,6 +15,7 @@ from rollview.service.consumers import ConsumerDriver
 from rollview.service.drop import DropDriver
 from rollview.service.exclusive_access import ExclusiveAccess
 from rollview.service.faults import Faults
+from rollview.service.file_notes import FileWatch
 from rollview.service.interval_sizing import IntervalSizing
 from rollview.service.load import LoadDriver
 from rollview.service.maintenance import MaintainDriver
@@ -158,7 +159,8 @@ class Drivers:
         columns = ColumnWatch(parts.catalog, parts.sites)
         upkeep = Upkeep(self.maintain, columns, self.condense, parts.events)
         verify = BackgroundVerify(parts.views, self.verify, parts.events)
-        return RunDriver(parts.catalog, each, upkeep, verify, parts.events)
+        files = FileWatch(parts.project, parts.catalog, parts.events)
+        return RunDriver(parts.catalog, each, upkeep, verify, files, parts.events)
 
     @cached_property
     def query(self) -> QueryDriver:

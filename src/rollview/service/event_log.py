@@ -14,11 +14,14 @@ import traceback
 from collections.abc import Callable
 
 from rollview.events import (
+    ClockJumped,
     Event,
     Failed,
+    FileNoted,
     Halted,
     Progress,
     Retry,
+    SparkLost,
     StepBegun,
     StepFinished,
     Verified,
@@ -31,6 +34,9 @@ _LEVELS: dict[type[Event], int] = {
     StepFinished: logging.DEBUG,
     Progress: logging.DEBUG,
     Retry: logging.WARNING,
+    ClockJumped: logging.WARNING,
+    FileNoted: logging.WARNING,
+    SparkLost: logging.WARNING,
     Waiting: logging.WARNING,
     Halted: logging.ERROR,
     Failed: logging.ERROR,
@@ -42,6 +48,8 @@ def log_event(event: Event) -> None:
     level = _LEVELS.get(type(event), logging.INFO)
     if isinstance(event, Verified) and event.different:
         level = logging.ERROR
+    if isinstance(event, FileNoted) and not event.note:
+        level = logging.INFO
     if not _log.isEnabledFor(level):
         return
     known = {name: value for name, value in event.fields().items() if value not in ("", None)}

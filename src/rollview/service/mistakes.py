@@ -20,6 +20,7 @@ class Mistakes:
         """Files below the folder are named as seen from there."""
         self._folder = folder
         self._unusable: set[str] = set()
+        self._own: dict[str, RollviewError] = {}
         self.found: list[RollviewError] = []
 
     @contextmanager
@@ -33,11 +34,16 @@ class Mistakes:
             if isinstance(error, InputError) and (file := error.file or path):
                 error.file = self._shown(Path(file))
             self.found.append(error)
+            self._own |= {name.lower(): error for name in names}
             self.skip(*names)
 
     def skip(self, *names: str) -> None:
         """What has these names cannot be judged."""
         self._unusable |= {name.lower() for name in names}
+
+    def of(self, name: str) -> RollviewError | None:
+        """The mistake that was found in what has this name itself."""
+        return self._own.get(name.lower())
 
     def concern(self, reads: Iterable[str]) -> bool:
         """Whether one of these tables and views is not usable."""

@@ -72,6 +72,7 @@ def status_html(found: Status) -> str:
         if each is not None
     ]
     notes = [f"{each.name}: {each.note}" for each in found.views if each.note]
+    notes += [f"{name}: {note}" for name, note in found.broken.items()]
     waiting = [f"{each.global_id} waits for {', '.join(each.missing)}" for each in found.waiting]
     unfinished = [each.problem or f"unfinished: {each.step}" for each in found.unfinished]
     told = _list((*halted, *notes, *waiting, *unfinished))

@@ -15,12 +15,12 @@ from rollview.algebra.valid_time import Readable
 from rollview.algebra.view import View
 from rollview.catalog import Catalog, Unit, VerifyRecord
 from rollview.catalog.observations import RefreshEntry
+from rollview.service.file_notes import FileNotes, file_notes
 from rollview.service.lags import LagSeries, lag_series
 from rollview.service.lineage import Lineage, lineage
 from rollview.service.overview import Overview, base_tables, overview
 from rollview.service.rolling_picture import RollingPicture, rolling_picture
 from rollview.service.sites import Sites
-from rollview.service.status import FileNotes, file_notes
 from rollview.service.transactions import TransactionDetail, Transactions
 from rollview.service.valid_times import ValidTimes
 

@@ -325,7 +325,7 @@ class Project(ProjectReading):
     def figures(self) -> Figures:
         """Numbers and lineage for those who watch: metrics, health, OpenLineage."""
         parts = self._warehouse
-        return Figures(parts.project, parts.catalog, parts.tables, parts.views, parts.sites)
+        return Figures(parts.project, parts.catalog, parts.tables, parts.views, parts.sites, parts.session)
 
     def consumer(self, view: str, name: str, start: str | int | None = None) -> Subscription:
         """The consumer of this name: an iterator over what happened to the view that it has not acknowledged.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from math import inf
 
@@ -16,8 +16,10 @@ from rollview.service.apply import ApplyDriver
 from rollview.service.attached import check_attached, detached
 from rollview.service.background_verify import BackgroundVerify
 from rollview.service.capture import CaptureDriver
+from rollview.service.clock_watch import ClockWatch
 from rollview.service.definitions import is_full
 from rollview.service.faults import Faults, concerns_all, report_retry
+from rollview.service.file_notes import FileWatch
 from rollview.service.points_in_time import newest_uncondensed
 from rollview.service.propagate import PropagateDriver, Propagations
 from rollview.service.reload import ReloadDriver
@@ -220,6 +222,7 @@ class RunDriver:
     round: Round
     upkeep: Upkeep
     verify: BackgroundVerify
+    files: FileWatch
     events: Events
 
     def run(self, once: bool = False, stop: Stop | None = None) -> None:
@@ -228,7 +231,9 @@ class RunDriver:
         if not views:
             raise InputError("no view is set up", hint="run `rollview setup` first")
         # Whoever else runs now is done soon, or does the same work; one round can wait for its turn.
-        with self.catalog.lease("run", ONCE_PATIENCE_SECONDS if once else 0.0):
+        with ExitStack() as stack:
+            with reporting_failure("run", self.events):
+                stack.enter_context(self.catalog.lease("run", ONCE_PATIENCE_SECONDS if once else 0.0))
             self.events.emit(Started(views))
             # Whoever starts it may have mended something.
             self.round.due.only(())
@@ -258,9 +263,12 @@ class _Rounds:
         self._maintained = time.monotonic()
         self._is_first = True
         self._told = ""
+        self._clock = ClockWatch(driver.events)
 
     def __call__(self) -> bool:
+        self._clock.look()
         self._tell_of_detached()
+        self._driver.files.look()
         if time.monotonic() - self._maintained > MAINTAIN_SECONDS:
             # Also if it fails, it is not due again at once: the views go first.
             self._maintained = time.monotonic()

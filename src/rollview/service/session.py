@@ -11,11 +11,17 @@ from functools import cached_property
 from threading import Lock, local
 from typing import TYPE_CHECKING, TypeVar
 
-from rollview.events import Events, SparkStarted, SparkStarting
+from rollview.events import Events, SparkLost, SparkStarted, SparkStarting
 from rollview.extras import require
 from rollview.service.functions import register
 from rollview.service.project_file import FunctionEntry, ProjectFile
-from rollview.spark.session import forget_process, java_process, open_session, session_beside
+from rollview.spark.session import (
+    forget_process,
+    java_process,
+    jobs_begun,
+    open_session,
+    session_beside,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,9 +87,11 @@ class Session:
         """Whether the Java process of our own Spark has ended, for want of memory for example."""
         if self._beside is not None:
             return self._origin is not None and self._beside.spark is not self._origin
-        if self._java is None or self._java.poll() is None:
+        if self._java is None or (code := self._java.poll()) is None:
             return False
+        self._java = None
         forget_process()
+        self._events.emit(SparkLost(code))
         return True
 
     def beside(self) -> Session:
@@ -120,6 +128,12 @@ class Session:
     def work_pool(self) -> ThreadPoolExecutor:
         """For waiting on several sources and Spark jobs at once."""
         return ThreadPoolExecutor(max_workers=8, thread_name_prefix="rollview")
+
+    @property
+    def jobs(self) -> int | None:
+        """How many jobs Spark has begun; None if it is not running here, and it is not started for that."""
+        spark = self._spark
+        return None if spark is None else jobs_begun(spark)
 
     def cancel_work(self) -> None:
         """Cancels whatever has not begun yet; does not wait for the rest."""

@@ -23,9 +23,9 @@ from rollview.catalog import (
     Work,
 )
 from rollview.service.attached import detached
-from rollview.service.definitions import policy_of, read_view_files
+from rollview.service.definitions import policy_of
 from rollview.service.faults import Faults
-from rollview.service.mistakes import Mistakes
+from rollview.service.file_notes import file_notes
 from rollview.service.new_columns import new_columns
 from rollview.service.notebook import status_html
 from rollview.service.points_in_time import iso
@@ -151,6 +151,8 @@ class Status:
     waiting: tuple[WaitingStatus, ...] = ()
     missing: tuple[str, ...] = ()
     """Views that have a file and are not set up."""
+    broken: Mapping[str, str] = field(default_factory=dict)
+    """Files of no view that is set up, and why they cannot be used."""
 
     def _repr_html_(self) -> str:
         return status_html(self)
@@ -177,6 +179,7 @@ def status(project: ProjectFile, valid: ValidTimes, faults: Faults, sites: Sites
         ),
         unfinished=tuple(unfinished_steps(catalog)),
         missing=notes.missing,
+        broken=notes.broken,
         waiting=tuple(
             WaitingStatus(each.global_id, each.present, each.missing, iso(each.since))
             for each in catalog.global_transactions.waiting()
@@ -273,28 +276,3 @@ def _view(
         consumers=tuple(catalog.consumers.of(view.name)),
         new_columns=new_columns(record, catalog.present_columns()),
     )
-
-
-@dataclass(frozen=True)
-class FileNotes:
-    """What the view files say that setup has not seen: by view, and views that are not set up."""
-
-    of_views: Mapping[str, str]
-    missing: tuple[str, ...] = ()
-
-
-def file_notes(project: ProjectFile, records: Mapping[str, ViewRecord]) -> FileNotes:
-    """Reads the view files; where one is broken, every view says so."""
-    mistakes = Mistakes(project.folder)
-    try:
-        texts = read_view_files(project.view_files(), mistakes)
-        mistakes.check()
-    except Exception as error:  # A broken view file must not hide how the other views stand.
-        return FileNotes(dict.fromkeys(records, str(error).splitlines()[0]))
-    notes = {}
-    for name, record in records.items():
-        if name not in texts:
-            notes[name] = "its file is gone: `rollview setup` drops it"
-        elif texts[name].sql.strip() != record.sql.strip():
-            notes[name] = "its file has changed: `rollview setup` reloads it"
-    return FileNotes(notes, tuple(name for name in texts if name not in records))

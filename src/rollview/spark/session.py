@@ -83,6 +83,15 @@ def open_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     return session
 
 
+def jobs_begun(session: SparkSession) -> int | None:
+    """How many jobs a Spark that runs here has begun; None if it is elsewhere, or does not say."""
+    context = getattr(session, "_sc", None)
+    try:
+        return None if context is None else int(context._jsc.sc().dagScheduler().numTotalJobs())
+    except Exception:  # It has ended, or is a release that does not have it.
+        return None
+
+
 def java_process() -> subprocess.Popen[bytes] | None:
     """The Java process that PySpark has started; None if Spark is elsewhere."""
     gateway = spark_core.SparkContext._gateway

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from shlex import quote
 
+from rollview.events import ClockJumped, SparkLost
 from rollview.service.overview import Overview
+from rollview.service.points_in_time import iso
 from rollview.service.status import HaltStatus
 from rollview.web.watch import Known
 from rollview.web.words import duration
@@ -42,6 +44,7 @@ def matters(
         hint = f"`rollview release {quote(waiting.global_id)}` ends the wait"
         found.append(Matter("warning", "waiting", f"{text} and {held}", hint, waiting.since))
     found += [Matter("error", each.step, each.problem, each.hint) for each in overview.unfinished]
+    found += _of_happenings(known)
     if overview.run is None:
         hint = "`rollview run` maintains them"
         found.append(Matter("warning", "run", "no process keeps the views up to date", hint))
@@ -84,10 +87,26 @@ def _of_views(known: Known, overview: Overview) -> Iterator[Matter]:
     for note, names in notes.items():
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         yield Matter("note", f"{', '.join(names[:3])}{more}", note, view=names[0])
+    for name, note in known.notes.broken.items():
+        yield Matter("note", name, note)
     if known.notes.missing:
         names = list(known.notes.missing)
         text = "has a file and is not set up" if len(names) == 1 else "have files and are not set up"
         yield Matter("note", ", ".join(names[:5]), text, "`rollview setup` adds them")
+
+
+def _of_happenings(known: Known) -> Iterator[Matter]:
+    for event in known.recent:
+        match event:
+            case ClockJumped(seconds=seconds):
+                way = "forward" if seconds > 0 else "back"
+                text = f"was set {way} by {duration(abs(seconds))}, or the machine slept"
+                hint = "no csn depends on it; lags, schedules, retention do: is time in step (NTP)?"
+                yield Matter("note", "clock", text, hint, iso(event.time))
+            case SparkLost(exit_code=code):
+                text = f"its process has ended (exit code {code}), and another one was started"
+                hint = "if that repeats, give it more memory: `spark.driver.memory` in the project file"
+                yield Matter("note", "Spark", text, hint, iso(event.time))
 
 
 def _stopped(subject: str, halted: HaltStatus, view: str = "") -> Matter:

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from rollview.events import (
     Applied,
     Captured,
+    ClockJumped,
     Event,
     Failed,
     Halted,
     Resumed,
     Retry,
+    SparkLost,
     SparkStarted,
     SparkStarting,
     StepBegun,
@@ -27,11 +29,11 @@ from rollview.events import (
     Stopped,
     Verified,
 )
+from rollview.service.file_notes import FileNotes
 from rollview.service.lags import LagSeries
 from rollview.service.observer import SourceAnswer
 from rollview.service.overview import Overview
 from rollview.service.project import Project
-from rollview.service.status import FileNotes
 
 LOOK_SECONDS = 1.0
 ASK_SECONDS = 5.0
@@ -42,7 +44,7 @@ LAG_SECONDS = 15.0
 IDLE_SECONDS = 30.0
 """Without a request for so long, nobody watches, and nothing is looked at."""
 _PATIENCE_SECONDS = 3.0
-_RETRY_SECONDS, _FAILED_SECONDS = 30.0, 3600.0
+_RETRY_SECONDS, _FAILED_SECONDS, _RECENT_SECONDS = 30.0, 3600.0, 3600.0
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Known:
     problem: Exception | None
     sources: dict[str, SourceAnswer]
     notes: FileNotes
+    recent: tuple[Event, ...] = ()
+    """What somebody should know that happened to `run` in this process within the last hour."""
 
 
 class Watch:
@@ -74,6 +78,7 @@ class Watch:
         self._lags: dict[str, tuple[float, LagSeries]] = {}
         self._running: dict[tuple[str, str], str] = {}
         self._retries: dict[str, Retry | Failed] = {}
+        self._recent: dict[str, tuple[float, Event]] = {}
         self._wanted = threading.Event()
         self._closed = threading.Event()
         self._last_request = 0.0
@@ -104,7 +109,9 @@ class Watch:
                 looks = self._looks
                 self._wanted.set()
                 self._looked.wait_for(lambda: self._looks > looks, _PATIENCE_SECONDS)
-            return Known(self._overview, self._problem, dict(self._sources), self._notes)
+            now = time.monotonic()
+            recent = tuple(each for at, each in self._recent.values() if now - at < _RECENT_SECONDS)
+            return Known(self._overview, self._problem, dict(self._sources), self._notes, recent)
 
     def lags(self, names: list[str]) -> dict[str, LagSeries]:
         """The lag of views over the last hour; kept for some seconds."""
@@ -167,6 +174,8 @@ class Watch:
                 case Resumed(subject=subject):
                     for what in (subject, f"capture {subject}"):
                         self._retries.pop(what, None)
+                case ClockJumped() | SparkLost():
+                    self._recent[event.name] = time.monotonic(), event
                 case Halted() | Verified():
                     pass
                 case _:

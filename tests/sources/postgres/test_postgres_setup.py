@@ -14,7 +14,15 @@ import pytest
 from postgres_history import Database, History, bag, read
 
 from rollview.algebra.relation import ForeignKey
-from rollview.errors import CaptureRefused, InputError, LogLost, NotSetUp, OptionError, SourceUnavailable
+from rollview.errors import (
+    AccessDenied,
+    CaptureRefused,
+    InputError,
+    LogLost,
+    NotSetUp,
+    OptionError,
+    SourceUnavailable,
+)
 from rollview.sources.postgres import PostgresSource
 from servers.postgres import PostgresServer
 
@@ -275,6 +283,36 @@ def test_secrets_are_in_no_error_and_no_description(database: Database, stranger
     with pytest.raises(InputError) as refused:
         PostgresSource("s", f"postgresql://u:{quote(PASSWORD)}@host/db?{quote(PASSWORD)}=1", {})
     assert "s3cr3t" not in repr(refused.value)
+
+
+def test_a_server_that_does_not_let_us_in_is_not_away() -> None:
+    """A wrong password, an unknown user or database: another way out than for a server that is down."""
+    server = PostgresServer()
+    server.start()
+    try:
+        rules = server.folder / "data" / "pg_hba.conf"
+        asked = "host all reader 127.0.0.1/32 scram-sha-256\nhost all nobody 127.0.0.1/32 reject\n"
+        rules.write_text(asked + rules.read_text())
+        server.execute("CREATE ROLE reader SUPERUSER LOGIN PASSWORD 'right'")
+        server.execute("CREATE ROLE guest")
+        server.execute("SELECT pg_reload_conf()")
+        for dsn in (
+            server.dsn("postgres", "reader", "wrong"),
+            server.dsn("postgres", "reader"),
+            server.dsn("postgres", "stranger"),
+            server.dsn("postgres", "nobody"),
+            server.dsn("postgres", "guest"),
+            server.dsn("nowhere"),
+        ):
+            source = PostgresSource("s", dsn, {"timeout": "2"})
+            with pytest.raises(AccessDenied) as caught:
+                source.tables()
+            assert "password" in caught.value.hint and caught.value.retryable
+        source = PostgresSource("s", server.dsn("postgres", "reader", "right"), {})
+        assert source.tables() == ()
+        source.close()
+    finally:
+        server.remove()
 
 
 @pytest.mark.parametrize(

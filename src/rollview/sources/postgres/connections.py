@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,13 +10,21 @@ from typing import Any
 
 import psycopg
 
-from rollview.errors import RollviewError, SourceFailed, SourceUnavailable
+from rollview.errors import AccessDenied, RollviewError, SourceFailed, SourceUnavailable
 from rollview.sources.postgres.address import Address
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 _MOST_IDLE = 4
 _AWAY = ("08", "57P", "53300", "25P03")
+_NOT_LET_IN = re.compile(
+    r"FATAL:\s+(?:password authentication failed|(?:role|database) .* does not exist"
+    r"|no pg_hba\.conf entry|pg_hba\.conf rejects"
+    r"|.* authentication failed for user|role .* is not permitted to log in|permission denied for database)"
+    r"|no password supplied"
+)
+"""What a server says that refuses us. libpq keeps the code of such an error to itself, so a server that
+speaks another language counts as away; it is retried in the same way."""
 
 
 class Connections:
@@ -83,6 +92,9 @@ def explain(address: Address, error: psycopg.Error) -> RollviewError:
     reason = address.secrets.hide(str(error).strip())
     state = error.sqlstate or ""
     lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not state
+    if lost and _NOT_LET_IN.search(reason):
+        hint = "check user, password and database in the source's `dsn`"
+        return AccessDenied(f"source {address.source}: {reason}", subject=address.source, hint=hint)
     if lost or state.startswith(_AWAY):
         return SourceUnavailable(
             f"source {address.source} cannot be reached: {reason}",

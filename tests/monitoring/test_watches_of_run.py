@@ -1,0 +1,118 @@
+"""What `run` looks at besides sources: the view files, and the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from watched_project import add_views, catalog_of, view_text, write_project
+
+from rollview.events import ClockJumped, Event, FileNoted
+from rollview.monitoring import Monitor
+from rollview.service import clock_watch, file_notes
+from rollview.service.clock_watch import ClockWatch
+from rollview.service.file_notes import FileWatch
+from rollview.service.project import Project
+
+
+@pytest.fixture
+def filed(tmp_path: Path) -> Iterator[Project]:
+    """Two views that are set up as their files say."""
+    folder = write_project(tmp_path / "filed")
+    texts = {name: view_text(name) for name in ("sold", "kept")}
+    views = folder / "views"
+    views.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (views / f"{name}.sql").write_text(text)
+    with Project.open(folder) as project:
+        add_views(catalog_of(project), texts)
+        yield project
+
+
+def _watch(project: Project, monkeypatch: pytest.MonkeyPatch) -> tuple[FileWatch, list[Event]]:
+    monkeypatch.setattr(file_notes, "LOOK_SECONDS", 0.0)
+    parts, heard = project._warehouse, list[Event]()
+    project.subscribe(heard.append)
+    return FileWatch(parts.project, parts.catalog, parts.events), heard
+
+
+def _told(heard: list[Event]) -> dict[str, str]:
+    found = {each.view: each.note for each in heard if isinstance(each, FileNoted)}
+    heard.clear()
+    return found
+
+
+def test_files_are_told_of_once_for_each_change(filed: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch, heard = _watch(filed, monkeypatch)
+    watch.look()
+    assert heard == []
+    file = filed._warehouse.project.folder / "views" / "sold.sql"
+    text = file.read_text()
+    file.write_text("SELEC nothing")
+    watch.look()
+    told = _told(heard)
+    assert told.keys() == {"sold"}, "the other view has nothing to do with it"
+    assert "cannot be used" in told["sold"] and "sold.sql" in told["sold"]
+    watch.look()
+    assert heard == []
+    file.write_text(text + "\n-- and more")
+    watch.look()
+    assert "has changed" in _told(heard)["sold"]
+    file.unlink()
+    watch.look()
+    assert "is gone" in _told(heard)["sold"]
+    file.write_text(text)
+    watch.look()
+    assert _told(heard) == {"sold": ""}
+
+
+def test_a_broken_file_of_no_view_is_told(filed: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch, heard = _watch(filed, monkeypatch)
+    (filed._warehouse.project.folder / "views" / "new.sql").write_text("SELEC nothing")
+    watch.look()
+    told = _told(heard)
+    assert len(told) == 1 and "new.sql" in "".join(told.values())
+    status = filed.status()
+    assert "new.sql" in "".join(status.broken.values())
+    assert [view.note for view in status.views] == ["", ""]
+
+
+def test_a_metric_says_which_files_differ(filed: Project) -> None:
+    monitor = Monitor(filed)
+    monitor.sampler.look()
+    assert monitor.sampler.last.file_differs == {"sold": False, "kept": False}
+    (filed._warehouse.project.folder / "views" / "kept.sql").unlink()
+    monitor.sampler.look()
+    assert monitor.sampler.last.file_differs == {"sold": False, "kept": True}
+
+
+@pytest.mark.parametrize("jump", [7200.0, -7200.0, 11.0])
+def test_a_clock_that_is_set_is_told_once(
+    watched: Project, monkeypatch: pytest.MonkeyPatch, jump: float
+) -> None:
+    heard: list[Event] = []
+    watched.subscribe(heard.append)
+    watch = ClockWatch(watched._warehouse.events)
+    watch.look()
+    assert heard == []
+    ahead = time.time() - time.monotonic() + jump
+    monkeypatch.setattr(clock_watch, "_ahead", lambda: ahead)
+    watch.look()
+    watch.look()
+    (event,) = heard
+    assert isinstance(event, ClockJumped)
+    assert event.seconds == pytest.approx(jump, abs=1.0)
+
+
+def test_a_clock_that_is_corrected_a_little_is_not_told(
+    watched: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Event] = []
+    watched.subscribe(heard.append)
+    watch = ClockWatch(watched._warehouse.events)
+    ahead = time.time() - time.monotonic() + 2.0
+    monkeypatch.setattr(clock_watch, "_ahead", lambda: ahead)
+    watch.look()
+    assert heard == []
