@@ -46,7 +46,7 @@ fast: $(READY)
 servers: ## Install the database servers and the browser that the tests start
 	scripts/servers
 
-soak: $(READY) servers $(ARCHIVE) ## 100,000 fault-injection runs of the sweep, 200 real kills, ten minutes each of damage and of owners' acts, twenty of random queries, twelve of stress on real servers
+soak: $(READY) servers $(ARCHIVE) ## 100,000 fault-injection runs of the sweep, 200 real kills, ten minutes each of damage and of owners' acts, twenty of random queries, twelve of stress on real servers, an hour with the page open
 	$(BIN)/python -m rollview.simulator.soak
 	$(BIN)/pytest -m "soak or campaign"
 	$(BIN)/python benchmarks/kills.py --kills 200
@@ -58,6 +58,7 @@ soak: $(READY) servers $(ARCHIVE) ## 100,000 fault-injection runs of the sweep, 
 	$(BIN)/python benchmarks/stress.py --seconds 300 --kills 10 --restarts 5
 	$(BIN)/python benchmarks/stress.py --seconds 300 --kills 10 --restarts 5 --bank
 	$(BIN)/python benchmarks/policies.py --seconds 60 --kills 5
+	$(BIN)/python benchmarks/page_soak.py --minutes 60
 
 bench: $(READY) servers ## TPC-H at scale 1 and 10 against recomputation; servers under load; simulated runs per second
 	$(BIN)/python benchmarks/tpch.py --scale 1 --scale 10
