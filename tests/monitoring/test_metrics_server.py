@@ -185,7 +185,7 @@ def test_addresses(text: str, host: str, port: int) -> None:
     assert parse_address(text, "--metrics") == (host, port)
 
 
-@pytest.mark.parametrize("text", ["", "x", "70000", "::1:9464", "host:", "a:b:1", "-1"])
+@pytest.mark.parametrize("text", ["", "x", "70000", "::1:9464", "host:", ":80", "a:b:1", "1:2:x", "-1"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match="is not an address to listen on"):
         parse_address(text, "--metrics")

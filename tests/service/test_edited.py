@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 from shop import Shop, shown, states_of, transact
 
 from rollview.algebra.relation import Table
+from rollview.algebra.view import View
 from rollview.service.load import LoadDriver
 from rollview.service.project import Project
 from rollview.service.snapshot import SnapshotReader
@@ -157,3 +160,57 @@ def test_other_words_and_properties_load_nothing(
             assert shown(project, view.name) == edited.expected(project, view.name, at)
             assert not project._warehouse.catalog.spans(view.name)
         assert project.setup().unchanged and all(each.is_right for each in project.verify())
+
+
+SWITCHED = {
+    "sold": BEFORE["sold"],
+    "wholes": "SELECT DISTINCT cust_id, product_id FROM shop.sales",
+    "numbers": "SELECT cust_id, count(*) AS n FROM shop.sales GROUP BY cust_id",
+    "totals": BEFORE["totals"],
+}
+
+
+def _with_policy(policy: str) -> dict[str, str]:
+    said = f"TBLPROPERTIES ('rollview.policy' = '{policy}')"
+    return {name: f"CREATE MATERIALIZED VIEW {name} {said} AS {text}" for name, text in SWITCHED.items()}
+
+
+def test_oracle_policies_are_switched_without_reading_tables(
+    shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """snapshot to deferred and back, several times; where the rows do not tell the state, it is loaded."""
+    shop.views = _with_policy("snapshot")
+    shop.write_project()
+    transact(shop, 30)
+    shop.begin()
+    loaded: list[str] = []
+    run = LoadDriver.run
+
+    def noted(driver: LoadDriver, view: View, *rest: Any, **named: Any) -> object:
+        loaded.append(view.name)
+        return run(driver, view, *rest, **named)
+
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        for policy in ("deferred", "snapshot", "deferred"):
+            transact(shop)
+            project.refresh()
+            transact(shop)
+            project.capture()
+            transact(shop)
+            shop.views = _with_policy(policy)
+            shop.write_project()
+            with monkeypatch.context() as watching:
+                watching.setattr(LoadDriver, "run", noted)
+                report = project.setup()
+            expected = ["numbers", "sold"] if policy == "deferred" else sorted(SWITCHED)
+            assert sorted(report.from_stored) == expected
+            assert not set(report.from_stored) & {name.partition("$")[0] for name in loaded}
+            loaded.clear()
+            transact(shop)
+            project.run(once=True)
+            if policy == "deferred":
+                check_all_it_covers(shop, project)
+            project.refresh()
+            for name in SWITCHED:
+                assert shown(project, name) == shop.expected_now(name), (policy, name)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rollview.cli.listen_address import parse_address
 from rollview.cli.project_context import opened, project_options
 from rollview.cli.terminal import print_json, results
 from rollview.extras import require
@@ -88,11 +89,12 @@ def page(
     """Serves the page while the context lasts; gives its URL. `beside`: the project is at work here."""
     require("ui", "the web page")
     # Not at the top: a bare installation has no web server.
-    from rollview.web.address import access, parse_address  # noqa: PLC0415
+    from rollview.web.address import Address, access  # noqa: PLC0415
     from rollview.web.server import serving  # noqa: PLC0415
     from rollview.web.watch import Watch  # noqa: PLC0415
 
-    allowed = access(parse_address(listen), token_file, allow_actions)
+    where = parse_address(listen, "--ui" if beside else "--listen")
+    allowed = access(Address(*where), token_file, allow_actions)
     project = monitor.project
     own = project.beside() if beside else project
     try:

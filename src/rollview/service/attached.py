@@ -59,6 +59,12 @@ def detached(catalog: KnowsViews, view: View) -> str:
     )
     if not is_known:
         return f"another algorithm than {algorithm_of(view).name} has brought it here"
+    return begun_again(catalog, view)
+
+
+def begun_again(catalog: KnowsViews, view: View) -> str:
+    """Which history of what a view reads does not reach back to where the view stands; empty if all do."""
+    known = catalog.views()[view.name].histories
     # Before each table had a history of its own, it had that of its site.
     sites = {table.qualified: table.site for table in view.tables if table.source}
     for name, history in histories_of(view, catalog).items():

@@ -34,7 +34,7 @@ from rollview.errors import EvaluationError, LakeDamaged
 from rollview.events import Events
 from rollview.lake import Commit
 from rollview.service.apply import LEASE as APPLY
-from rollview.service.attached import detached, histories_of
+from rollview.service.attached import begun_again, detached, histories_of
 from rollview.service.definitions import algorithm_of, digest, is_full, policy_of
 from rollview.service.interrupted_load import is_damaged, take_back
 from rollview.service.lake_tables import LakeTables
@@ -130,9 +130,10 @@ class LoadDriver:
             if stored != view.name:
                 # While it stands still, nobody takes away the changes behind it, which are needed now.
                 held.enter_context(catalog.lease(f"propagate:{stored}", wait_seconds))
-            if derivation is None or detached(catalog, old):
+            gone = begun_again(catalog, old) if is_full(old) else detached(catalog, old)
+            if derivation is None or gone:
                 return False
-            csn = catalog.high_water(stored)
+            csn = catalog.views()[stored].materialized_csn if is_full(old) else catalog.high_water(stored)
             try:
                 with loading.timer.phase("compute"):
                     former = StoredViews(catalog, self.tables, self.views, self.session).open(stored)

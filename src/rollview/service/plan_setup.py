@@ -305,11 +305,12 @@ class _Planning:
     def _stored_before(self, view: View, reason: str, loaded: Set[str]) -> str:
         """The part of the view as it was until now from which the new one follows; empty if there is none."""
         is_edited = reason == _EDITED or (is_stage(view.name) and reason == _NEW)
-        if not is_edited or is_full(view) or any(table.name in loaded for table in view.tables):
+        if not is_edited or any(table.name in loaded for table in view.tables):
             return ""
         unfit = self.recorded.detached.keys() | self.lost.keys() | self.reloading
         for name, old in self.recorded.views.items():
-            is_former = owner(name) == owner(view.name) and name not in unfit and not is_full(old)
+            is_told = not is_full(old) or name in self.recorded.recomputed
+            is_former = owner(name) == owner(view.name) and name not in unfit and is_told
             if is_former and derive(view.root.form, old.root.form) is not None:
                 return name
         return ""

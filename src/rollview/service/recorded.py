@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.catalog import CaptureStep, Catalog, Fault, UnreadableStep, ViewRecord
-from rollview.service.attached import detached
+from rollview.service.attached import begun_again, detached
 from rollview.service.definitions import algorithm_of, digest, is_full
 from rollview.service.views import Views
 
@@ -17,7 +17,8 @@ from rollview.service.views import Views
 class Recorded:
     """Views with their records, captured tables, sites; steps that cannot be read, captures that died.
 
-    `detached` are views that cannot go on, `lost` tables of which changes are missing, and why.
+    `detached` are views that cannot go on, `lost` tables of which changes are missing, and why. `recomputed`
+    are views without a delta whose rows tell all that is needed to go on by deltas from what they show.
     """
 
     views: Mapping[str, View] = field(default_factory=dict)
@@ -28,6 +29,7 @@ class Recorded:
     lost: Mapping[str, Fault] = field(default_factory=dict)
     unreadable: tuple[UnreadableStep, ...] = ()
     interrupted: tuple[frozenset[str], ...] = ()
+    recomputed: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, catalog: Catalog, views: Views) -> Recorded:
@@ -47,6 +49,11 @@ class Recorded:
                 frozenset(step.bounds.sites)
                 for step in unfinished
                 if not isinstance(step, UnreadableStep) and isinstance(step.bounds, CaptureStep)
+            ),
+            recomputed=frozenset(
+                name
+                for name, view in views.all().items()
+                if is_full(view) and views.layout(name).is_told_by_rows and not begun_again(catalog, view)
             ),
         )
 

@@ -15,7 +15,6 @@ from rollview.errors import OptionError
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8642
 TOKEN_VARIABLE = "ROLLVIEW_UI_TOKEN"
 _SHORTEST_TOKEN = 16
-_HIGHEST_PORT = 65535
 
 
 @dataclass(frozen=True)
@@ -39,16 +38,6 @@ class Address:
     def shown(self) -> str:
         """As it stands in a URL."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_address(text: str) -> Address:
-    """`[HOST:]PORT`; an IPv6 address stands in brackets."""
-    host, colon, port = text.strip().rpartition(":")
-    host = host.removeprefix("[").removesuffix("]") if colon else DEFAULT_HOST
-    if not port.isdecimal() or int(port) > _HIGHEST_PORT or not host:
-        hint = "such as 8642, or 0.0.0.0:8642 for all addresses of this machine"
-        raise OptionError(f"`{text}` is not [HOST:]PORT", subject=text, hint=hint)
-    return Address(host, int(port))
 
 
 @dataclass(frozen=True)
