@@ -62,12 +62,12 @@ def test_the_moment_and_its_fingerprint(catalog: Catalog, lease: Lease) -> None:
     assert captured != before
     _do(catalog, lease, Moved("v", tuple((query, 2) for query in ALL)))
     assert catalog.observations.fingerprint() != captured
-    moment = catalog.observations.moment()
+    moment = catalog.standing()
     assert (moment.last_csn, moment.first_csn, moment.high_water("v")) == (3, 1, 2)
     assert moment.positions("v") == catalog.positions("v") and moment.views() == catalog.views()
     assert moment.histories() == catalog.histories() and moment.run is None
     with catalog.lease("run"):
-        held = catalog.observations.moment().run
+        held = catalog.standing().run
         assert held is not None and held.pid > 0
     assert catalog.observations.since("x", ["x.r", "x.s"], 1) == (2, 5)
 

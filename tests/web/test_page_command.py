@@ -95,7 +95,7 @@ def test_a_missing_extra_is_named_with_the_way_to_install_it(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["ui", "--listen", "nonsense"], "is not [HOST:]PORT"),
+        (["ui", "--listen", "nonsense"], "is not an address to listen on"),
         (["ui", "--token-file", "/no/such/file"], "cannot be read"),
         (["run", "--allow-actions"], "add --ui PORT"),
     ],

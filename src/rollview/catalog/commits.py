@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import func, select
@@ -28,21 +28,6 @@ class Commits:
                 found[table] = frozenset(
                     connection.scalars(own.where(_touch.csn > after, _touch.csn <= upto))
                 )
-        return found
-
-    def first_after(self, asked: Collection[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, float]]:
-        """Of tables, each with a csn: the first csn behind it at which the table changed, and when that was.
-
-        A table that did not change since is left out.
-        """
-        found: dict[tuple[str, int], tuple[int, float]] = {}
-        with self.database.reading() as connection:
-            for table, after in set(asked):
-                own = select(_touch.csn).where(_touch.table_name == table, _touch.csn > after)
-                csn = connection.scalar(own.order_by(_touch.csn).limit(1))
-                if csn is not None:
-                    when = connection.scalar(select(_unit.commit_time).where(_unit.csn == csn))
-                    found[table, after] = int(csn), float(when or 0.0)
         return found
 
     def of_site(self, site: str, source_txid: int, upto: int) -> list[tuple[int, int]]:

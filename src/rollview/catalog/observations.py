@@ -1,84 +1,32 @@
 """What somebody who watches wants to know, in few questions that never read the whole history.
 
-A page asks for all views at once, and again every second. So everything that is small is read in one
-transaction; what is large is found by an index, a row or a page of rows at a time.
+A page asks for all views at once, and again every second. What is small is read at one moment
+(`catalog/standing.py`); what is large is found here, by an index, a row or a page of rows at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Select, column, func, select, values
 
-from rollview.algorithms.effects import ForwardQuery
-from rollview.catalog import captured, faults, history, schema, views
+from rollview.catalog import captured, history, schema, views
 from rollview.catalog.database import Database
 from rollview.catalog.records import (
-    Fault,
     Part,
     PropagatedInterval,
     Refresh,
-    Site,
-    TableHistory,
     Unit,
-    ViewRecord,
 )
+from rollview.catalog.standing import holder_of_run
 
 _unit, _part, _touch = schema.unit_of_work.c, schema.part.c, schema.touch.c
-_refresh, _interval, _lease = schema.refresh.c, schema.interval.c, schema.lease.c
+_refresh, _interval = schema.refresh.c, schema.interval.c
 
 _AT_ONCE = 500
 """Numbers in one IN list; databases limit the parameters of a statement."""
-
-
-@dataclass(frozen=True)
-class Holder:
-    """The process that holds a lease, and since when."""
-
-    host: str
-    pid: int
-    since: float
-    expires_at: float
-
-
-@dataclass(frozen=True)
-class Moment:
-    """The small control tables as they were at one moment."""
-
-    last_csn: int
-    last_commit_time: float | None
-    first_csn: int
-    """The first one that is kept."""
-    sites: Mapping[str, Site]
-    site_of: Mapping[str, str]
-    """The site of each captured table."""
-    table_histories: Mapping[str, TableHistory]
-    records: Mapping[str, ViewRecord]
-    forward: Mapping[str, Mapping[ForwardQuery, int]]
-    known_faults: Mapping[str, Mapping[str, Fault]]
-    run: Holder | None
-
-    def views(self) -> Mapping[str, ViewRecord]:
-        """The loaded views by name."""
-        return self.records
-
-    def histories(self) -> Mapping[str, TableHistory]:
-        """The history that each captured table has now."""
-        return self.table_histories
-
-    def positions(self, view: str) -> Mapping[ForwardQuery, int]:
-        """How far each forward query of a view has come."""
-        return self.forward.get(view, {})
-
-    def faults(self, scope: str) -> Mapping[str, Fault]:
-        """What keeps sites, tables or views from going on, by name."""
-        return self.known_faults[scope]
-
-    def high_water(self, view: str) -> int:
-        """The csn up to which a view's delta is complete; without positions, what is materialized."""
-        return min(self.positions(view).values(), default=self.records[view].materialized_csn)
 
 
 @dataclass(frozen=True)
@@ -106,7 +54,7 @@ class Observations:
     database: Database
 
     def fingerprint(self) -> tuple[Any, ...]:
-        """Something that changes whenever what `moment` tells has changed, apart from times."""
+        """Something that changes whenever what `Catalog.standing` tells has changed, apart from times."""
         catalog, step, fault = schema.catalog.c, schema.step.c, schema.fault.c
         waiting, site = schema.waiting.c, schema.site.c
         with self.database.reading() as connection:
@@ -117,30 +65,7 @@ class Observations:
                 *connection.execute(select(func.count(), func.max(fault.since))).one(),
                 *connection.execute(select(func.count(), func.max(waiting.since))).one(),
                 *connection.execute(select(func.count(), func.max(site.captured_at))).one(),
-                _holder(connection) is not None,
-            )
-
-    def moment(self) -> Moment:
-        """The small control tables, all as of one moment."""
-        with self.database.reading() as connection:
-            last = history.last_csn(connection)
-            tables = schema.captured_table.c
-            forward: dict[str, dict[ForwardQuery, int]] = {}
-            for query, csn in views.all_positions(connection):
-                forward.setdefault(query.view, {})[query] = csn
-            return Moment(
-                last_csn=last,
-                last_commit_time=history.commit_time(connection, last),
-                first_csn=connection.scalar(select(func.min(_unit.csn))) or 0,
-                sites=captured.read_sites(connection),
-                site_of={row.name: row.site for row in connection.execute(select(tables.name, tables.site))},
-                table_histories=captured.read_histories(connection),
-                records=views.read_views(connection),
-                forward=forward,
-                known_faults={
-                    scope: faults.read_faults(connection, scope) for scope in ("site", "table", "view")
-                },
-                run=_holder(connection),
+                holder_of_run(connection) is not None,
             )
 
     def next_touches(self, wanted: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
@@ -302,11 +227,3 @@ def _units(connection: Connection, rows: Sequence[Any]) -> list[Unit]:
         Unit(row.csn, row.commit_time, tuple(parts.get(row.csn, ())), touched.get(row.csn, {}))
         for row in rows
     ]
-
-
-def _holder(connection: Connection) -> Holder | None:
-    """Who holds the lease of `run`."""
-    row = connection.execute(select(schema.lease).where(_lease.name == "run")).first()
-    if row is None or row.pid is None:
-        return None
-    return Holder(row.host, row.pid, row.acquired_at, row.expires_at)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
 from rollview.algorithms.effects import ForwardQuery
-from rollview.catalog import captured, faults, global_transactions, history, views
+from rollview.catalog import captured, faults, global_transactions, history, schema, views
 from rollview.catalog.consumers import read_consumers
 from rollview.catalog.records import Consumer, Fault, Site, TableHistory, ViewRecord, Waiting
 
@@ -20,11 +20,27 @@ SCOPES = ("site", "table", "view")
 
 
 @dataclass(frozen=True)
+class Holder:
+    """The process that holds a lease, and since when."""
+
+    host: str
+    pid: int
+    since: float
+    expires_at: float
+
+
+@dataclass(frozen=True)
 class Standing:
     """What the catalog knew at one moment."""
 
     last_csn: int
-    commit_time: float | None
+    last_commit_time: float | None
+    first_csn: int
+    """The first one that is kept."""
+    site_of: Mapping[str, str]
+    """The site of each captured table."""
+    run: Holder | None
+    """Who maintains the project."""
     waiting: tuple[Waiting, ...]
     consumers: tuple[Consumer, ...]
     _sites: dict[str, Site] = field(repr=False)
@@ -60,10 +76,13 @@ class Standing:
 
 def read_standing(connection: Connection) -> Standing:
     """All of it, as one transaction sees it."""
-    last = history.last_csn(connection)
+    last, tables = history.last_csn(connection), schema.captured_table.c
     return Standing(
         last_csn=last,
-        commit_time=history.commit_time(connection, last),
+        last_commit_time=history.commit_time(connection, last),
+        first_csn=connection.scalar(select(func.min(schema.unit_of_work.c.csn))) or 0,
+        site_of={row.name: row.site for row in connection.execute(select(tables.name, tables.site))},
+        run=holder_of_run(connection),
         waiting=tuple(global_transactions.read_waiting(connection)),
         consumers=tuple(read_consumers(connection)),
         _sites=captured.read_sites(connection),
@@ -72,3 +91,11 @@ def read_standing(connection: Connection) -> Standing:
         _histories=captured.read_histories(connection),
         _faults={scope: faults.read_faults(connection, scope) for scope in SCOPES},
     )
+
+
+def holder_of_run(connection: Connection) -> Holder | None:
+    """Who holds the lease of `run`."""
+    row = connection.execute(select(schema.lease).where(schema.lease.c.name == "run")).first()
+    if row is None or row.pid is None:
+        return None
+    return Holder(row.host, row.pid, row.acquired_at, row.expires_at)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import lru_cache
 from math import inf
 from typing import Any
@@ -96,13 +96,6 @@ def read_all_positions(connection: Connection) -> dict[str, dict[ForwardQuery, i
     for row in connection.execute(ordered):
         found.setdefault(row.view_name, {})[_query(row)] = row.csn
     return found
-
-
-def all_positions(connection: Connection) -> Iterator[tuple[ForwardQuery, int]]:
-    """How far the forward queries of all views have come."""
-    ordered = select(schema.position).order_by(_position.view_name, _position.block, _position.relation)
-    for row in connection.execute(ordered):
-        yield _query(row), row.csn
 
 
 def _query(row: Row[Any]) -> ForwardQuery:

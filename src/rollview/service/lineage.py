@@ -8,7 +8,7 @@ from typing import Literal
 
 from rollview.algebra.view import View, is_stage
 from rollview.algorithms.effects import ForwardQuery
-from rollview.catalog.observations import Moment
+from rollview.catalog import Standing
 
 Kind = Literal["source", "relation", "view"]
 
@@ -41,9 +41,9 @@ class Lineage:
     edges: tuple[LineageEdge, ...]
 
 
-def lineage(moment: Moment, views: Mapping[str, View]) -> Lineage:
+def lineage(moment: Standing, views: Mapping[str, View]) -> Lineage:
     """The whole project."""
-    last, known = moment.last_csn, {name: v for name, v in views.items() if name in moment.records}
+    last, known = moment.last_csn, {name: v for name, v in views.items() if name in moment.views()}
     nodes: dict[tuple[Kind, str], LineageNode] = {}
     edges: dict[tuple[tuple[Kind, str], tuple[Kind, str]], int] = {}
     for table, site in moment.site_of.items():
@@ -59,7 +59,7 @@ def lineage(moment: Moment, views: Mapping[str, View]) -> Lineage:
             edges[origin, target] = min(csn, edges.get((origin, target), csn))
         below = [nodes[origin].layer for origin, to in edges if to == target and origin in nodes]
         nodes[target] = LineageNode(
-            "view", name, max(below, default=1) + 1, moment.records[name].materialized_csn
+            "view", name, max(below, default=1) + 1, moment.views()[name].materialized_csn
         )
     return Lineage(
         last,
@@ -68,9 +68,9 @@ def lineage(moment: Moment, views: Mapping[str, View]) -> Lineage:
     )
 
 
-def _read(view: View, moment: Moment) -> Iterator[tuple[tuple[Kind, str], int]]:
+def _read(view: View, moment: Standing) -> Iterator[tuple[tuple[Kind, str], int]]:
     """What a view reads, its stages included, and how far the changes of that have been propagated."""
-    shown = moment.records[view.name].materialized_csn
+    shown = moment.views()[view.name].materialized_csn
     for part in view.stored_parts:
         positions = moment.positions(part.name)
         for number, block in enumerate(part.blocks):

@@ -14,6 +14,7 @@ from rollview.catalog import Catalog, Fault, Site, Standing, Waiting
 from rollview.errors import AccessDenied, SourceMissing, SourceUnavailable
 from rollview.service.definitions import algorithm_of, is_full, policy_of
 from rollview.service.faults import stopped_views
+from rollview.service.overview import base_tables
 from rollview.service.schedules import Schedule, schedule_of
 
 _NOT_REACHED = (SourceUnavailable.__name__, SourceMissing.__name__, AccessDenied.__name__)
@@ -87,7 +88,7 @@ def measure(catalog: Catalog, views: Mapping[str, View], now: float) -> Measures
     known = {name: view for name, view in views.items() if name in at.views()}
     return Measures(
         last_csn=at.last_csn,
-        last_commit_time=at.commit_time,
+        last_commit_time=at.last_commit_time,
         sources=tuple(_source(site, at) for site in at.sites().values()),
         views=tuple(_ViewReading(catalog, at, known, now).all()),
         consumers=tuple(
@@ -126,7 +127,7 @@ class _ViewReading:
     def __init__(self, catalog: Catalog, at: Standing, views: Mapping[str, View], now: float) -> None:
         self._at, self._views, self._now = at, views, now
         self._stopped: dict[str, Fault] = stopped_views(at, views)
-        self._tables: dict[str, frozenset[str]] = {}
+        self._tables = base_tables(views)
         self._named = {name: view for name, view in views.items() if not is_stage(name)}
         self._schedules = {name: schedule_of(view) for name, view in self._named.items()}
         self._due = {
@@ -136,10 +137,12 @@ class _ViewReading:
         asked = {
             (table, records[name].materialized_csn)
             for name in self._named
-            for table in self._base_tables(name)
+            for table in self._tables[name]
             if records[name].materialized_csn < at.last_csn
         }
-        self._changes = catalog.commits.first_after(asked)
+        later = catalog.observations.next_touches(asked)
+        times = catalog.observations.commit_times(later.values())
+        self._changes = {each: (csn, times.get(csn, 0.0)) for each, csn in later.items()}
 
     def all(self) -> list[ViewMeasures]:
         """The views that users named."""
@@ -148,9 +151,7 @@ class _ViewReading:
     def _measured(self, name: str, view: View, schedule: Schedule | None) -> ViewMeasures:
         record = self._at.views()[name]
         shown = record.materialized_csn
-        missing = [
-            change for table in self._base_tables(name) if (change := self._changes.get((table, shown)))
-        ]
+        missing = [change for table in self._tables[name] if (change := self._changes.get((table, shown)))]
         first = min(missing, default=None)
         is_due = first is not None and (schedule is None or first[0] <= self._due[schedule])
         return ViewMeasures(
@@ -178,17 +179,5 @@ class _ViewReading:
     def _sites_of(self, name: str) -> set[str]:
         """A table is a site, or belongs to the one of its source."""
         sites = self._at.sites()
-        tables = self._base_tables(name)
+        tables = self._tables[name]
         return {table if table in sites else table.partition(".")[0] for table in tables}
-
-    def _base_tables(self, name: str) -> frozenset[str]:
-        """The base tables that a view is made of, through stages and other views as well."""
-        if name not in self._tables:
-            found: set[str] = set()
-            for table in self._views[name].tables:
-                if table.source:
-                    found.add(table.qualified)
-                elif table.name in self._views:
-                    found |= self._base_tables(table.name)
-            self._tables[name] = frozenset(found)
-        return self._tables[name]

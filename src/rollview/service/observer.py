@@ -78,7 +78,7 @@ class Observer:
 
     def lineage(self) -> Lineage:
         """What is made of what."""
-        return lineage(self.catalog.observations.moment(), self._views())
+        return lineage(self.catalog.standing(), self._views())
 
     def rolling(self, view: str) -> RollingPicture:
         """The intervals that were propagated, relation by relation."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollview.algebra.view import View, is_stage
-from rollview.catalog import Catalog, Fault, Refresh, ViewRecord
-from rollview.catalog.observations import Holder, Moment
+from rollview.catalog import Catalog, Fault, Refresh, Standing, ViewRecord
+from rollview.catalog.standing import Holder
 from rollview.service.definitions import is_full, policy_of
 from rollview.service.faults import stopped_views
 from rollview.service.points_in_time import iso
@@ -83,8 +83,8 @@ class Overview:
 
 def overview(catalog: Catalog, views: Mapping[str, View]) -> Overview:
     """Reads the catalog; asks nobody else."""
-    now, moment = time.time(), catalog.observations.moment()
-    known = {name: view for name, view in views.items() if name in moment.records}
+    now, moment = time.time(), catalog.standing()
+    known = {name: view for name, view in views.items() if name in moment.views()}
     return Overview(
         at=now,
         last_csn=moment.last_csn,
@@ -111,14 +111,14 @@ def base_tables(views: Mapping[str, View]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(tables)) for name, tables in found.items()}
 
 
-def _sources(catalog: Catalog, moment: Moment, now: float) -> tuple[SourceLine, ...]:
+def _sources(catalog: Catalog, moment: Standing, now: float) -> tuple[SourceLine, ...]:
     # Where the history was pruned within the hour, only what is left can be counted.
     before = catalog.csn_at(now - HOUR_SECONDS) or (moment.first_csn if moment.first_csn > 1 else 0)
     lines = []
-    for name, site in moment.sites.items():
+    for name, site in moment.sites().items():
         tables = tuple(table for table, its in moment.site_of.items() if its == name)
         parts, rows = catalog.observations.since(name, tables, before)
-        fault = moment.known_faults["site"].get(name)
+        fault = moment.faults("site").get(name)
         lines.append(
             SourceLine(
                 site=name,
@@ -135,16 +135,16 @@ def _sources(catalog: Catalog, moment: Moment, now: float) -> tuple[SourceLine, 
     return tuple(lines)
 
 
-def _views(catalog: Catalog, moment: Moment, views: Mapping[str, View], now: float) -> tuple[ViewLine, ...]:
+def _views(catalog: Catalog, moment: Standing, views: Mapping[str, View], now: float) -> tuple[ViewLine, ...]:
     stopped, tables = stopped_views(moment, views), base_tables(views)
     named = [name for name in views if not is_stage(name)]
-    shown = {name: moment.records[name].materialized_csn for name in named}
+    shown = {name: moment.views()[name].materialized_csn for name in named}
     ends = _ends(catalog, moment, {name: tables[name] for name in named}, shown)
     times = catalog.observations.commit_times([*shown.values(), *ends.values()])
     refreshes = catalog.observations.last_refreshes(named)
     lines = []
     for name in named:
-        view, record = views[name], moment.records[name]
+        view, record = views[name], moment.views()[name]
         keeps = [stopped[part.name] for part in view.stored_parts if part.name in stopped]
         end = times.get(ends.get(name, 0))
         lines.append(
@@ -179,7 +179,7 @@ class _Found:
     now: float
 
 
-def _line(view: View, record: ViewRecord, moment: Moment, found: _Found) -> ViewLine:
+def _line(view: View, record: ViewRecord, moment: Standing, found: _Found) -> ViewLine:
     shown, schedule = record.materialized_csn, schedule_of(view)
     is_due = found.due_csn is None or found.due_csn > shown
     state = "catching up" if found.end is not None and is_due else "running"
@@ -207,12 +207,12 @@ def _line(view: View, record: ViewRecord, moment: Moment, found: _Found) -> View
 
 
 def _ends(
-    catalog: Catalog, moment: Moment, tables: Mapping[str, tuple[str, ...]], shown: Mapping[str, int]
+    catalog: Catalog, moment: Standing, tables: Mapping[str, tuple[str, ...]], shown: Mapping[str, int]
 ) -> dict[str, int]:
     """For each view the first change of its base tables that it does not show, if there is one."""
     wanted = {(table, shown[name]) for name, own in tables.items() for table in own}
     later = catalog.observations.next_touches(wanted)
-    lost = moment.known_faults["table"]
+    lost = moment.faults("table")
     found = {}
     for name, own in tables.items():
         ends = [later[table, shown[name]] for table in own if (table, shown[name]) in later]

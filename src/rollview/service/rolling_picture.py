@@ -54,7 +54,7 @@ class RollingPicture:
 
 def rolling_picture(catalog: Catalog, view: View) -> RollingPicture:
     """From the catalog: positions, the last intervals, and steps that are under way."""
-    moment, names = catalog.observations.moment(), [part.name for part in view.stored_parts]
+    moment, names = catalog.standing(), [part.name for part in view.stored_parts]
     done: dict[tuple[str, int, int], list[LaneInterval]] = {}
     for each in catalog.observations.intervals(names):
         own = done.setdefault((each.view, each.block, each.relation), [])
@@ -66,7 +66,7 @@ def rolling_picture(catalog: Catalog, view: View) -> RollingPicture:
         for query, position in moment.positions(part.name).items():
             intervals = tuple(done.get((part.name, query.block, _number(query)), ()))
             lanes.append(Lane(*_label(part, query), part.name, position, intervals))
-    record = moment.records[view.name]
+    record = moment.views()[view.name]
     return RollingPicture(
         view=view.name,
         lanes=tuple(lanes),

@@ -80,12 +80,12 @@ class Transactions:
         return ChangedRows(table, number, kept)
 
     def _effects(self, unit: Unit, views: Mapping[str, View]) -> tuple[Effect, ...]:
-        moment, tables = self.catalog.observations.moment(), base_tables(views)
+        moment, tables = self.catalog.standing(), base_tables(views)
         found = []
         for name in views:
-            if is_stage(name) or name not in moment.records or not unit.rows.keys() & set(tables[name]):
+            if is_stage(name) or name not in moment.views() or not unit.rows.keys() & set(tables[name]):
                 continue
-            record, state, shown_at = moment.records[name], "waiting", None
+            record, state, shown_at = moment.views()[name], "waiting", None
             if unit.csn <= record.loaded_csn:
                 state = "loaded"
             elif unit.csn <= record.materialized_csn:
