@@ -124,6 +124,7 @@ def test_a_token_is_asked_for_once(paper: Project) -> None:
             assert page.post("/sign-in", {"token": wrong}).status == 401
         answer = page.get(f"/lineage?view=view_003&token={TOKEN}")
         assert (answer.status, answer.headers["location"]) == (303, "/lineage?view=view_003")
+        assert page.get(f"//elsewhere.example/x?token={TOKEN}").headers["location"] == "/elsewhere.example/x"
         cookie = answer.headers["set-cookie"]
         assert "HttpOnly" in cookie and "SameSite=strict" in cookie and TOKEN not in cookie
         kept = cookie.partition(";")[0]

@@ -80,7 +80,8 @@ class Guard:
             if not self._access.knows(given):
                 return self._renderer.sign_in(401, is_wrong=True)
             # The address bar and the history should not keep it.
-            place = scope["path"] + (f"?{urlencode(asked)}" if asked else "")
+            # Two slashes at the front would lead to another machine.
+            place = "/" + scope["path"].lstrip("/") + (f"?{urlencode(asked)}" if asked else "")
             return with_pass(RedirectResponse(place, 303), self._access)
         kind, _, bearer = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and self._access.knows(bearer.strip()):
