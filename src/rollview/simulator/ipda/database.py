@@ -74,9 +74,9 @@ class Database:
     def __init__(self, views: Iterable[View], initial: Mapping[str, Iterable[Row]], clock: Callable[[], int]):
         self.views = {view.name: view for view in views}
         self._clock = clock
-        self._base: Tables = {}
-        for name, rows in initial.items():
-            self._base[name] = dict(MemoryBag.of((), rows).counts)
+        self._initial: Tables = {name: dict(MemoryBag.of((), rows).counts) for name, rows in initial.items()}
+        self._base = {name: dict(rows) for name, rows in self._initial.items()}
+        self._committed: list[tuple[int, list[Change]]] = []
         self._blocks = {
             name: tuple(evaluate_blocks(view.root, self._base)) for name, view in self.views.items()
         }
@@ -112,13 +112,7 @@ class Database:
         return self._change(changes)
 
     def _change(self, changes: Iterable[Change]) -> Deltas:
-        changed = set()
-        for change in changes:
-            rows = self._base[change.table]
-            rows[change.row] = rows.get(change.row, 0) + change.count
-            if not rows[change.row]:
-                del rows[change.row]
-            changed.add(change.table)
+        changed = _changed(self._base, changes)
         deltas = []
         for name, view in self.views.items():
             if changed.isdisjoint(table.qualified for table in view.tables):
@@ -162,6 +156,7 @@ class Database:
     def commit(self, xid: str, commit_time: int | None) -> None:
         """Everything of the transaction becomes visible; all its locks go."""
         transaction = self._open[xid]
+        self._committed.append((self._clock(), transaction.changes))
         written: dict[str, MemoryBag] = {}
         for view, records in self._records.items():
             own = [record for record in records if record[0] == xid]
@@ -254,14 +249,27 @@ class Database:
         for piece in effect.pieces:
             state = view.root.roll(state, piece)
             check_integrity(view, state)
+        self._show(view, state, effect.records, effect.upto)
+
+    def recompute(self, name: str, records: MemoryBag, upto: int) -> None:
+        """Computes a view from its base tables as they were at a time."""
+        tables = {table: dict(rows) for table, rows in self._initial.items()}
+        for time, changes in self._committed:
+            if time <= upto:
+                _changed(tables, changes)
+        view = self.views[name]
+        self._show(view, view.root.state_of(evaluate_blocks(view.root, tables)), records, upto)
+
+    def _show(self, view: View, state: MemoryBag, records: MemoryBag, upto: int) -> None:
+        """Readers see a state of the view from now on, which is the one of this time."""
         self._states[view.name] = state
-        self.refresh_times[view.name] = effect.upto
+        self.refresh_times[view.name] = upto
         later = (fate.commit_time for fate in self.fates.values() if view.name in fate.written)
-        valid = of_refreshed(effect.upto, [time for time in later if time is not None])
+        valid = of_refreshed(upto, [time for time in later if time is not None])
         contents = self._presented(view.name)
-        self._end_valid_time(view.name, effect.upto)
+        self._end_valid_time(view.name, upto)
         self.shown[view.name].append((valid, contents))
-        self.refreshed.append(Refreshed(view.name, effect.upto, effect.records, contents))
+        self.refreshed.append(Refreshed(view.name, upto, records, contents))
 
     def _end_valid_time(self, view: str, time: int) -> None:
         valid, contents = self.shown[view][-1]
@@ -274,6 +282,18 @@ class Database:
         columns = (*self.views[view].root.state_columns, XID, TIMESTAMP)
         pairs = [((*row, xid, time), n) for xid, time, rows in records for row, n in rows.counts.items()]
         return MemoryBag.of_pairs(columns, pairs)
+
+
+def _changed(tables: Tables, changes: Iterable[Change]) -> set[str]:
+    """Changes rows of tables; the tables that were changed."""
+    changed = set()
+    for change in changes:
+        rows = tables[change.table]
+        rows[change.row] = rows.get(change.row, 0) + change.count
+        if not rows[change.row]:
+            del rows[change.row]
+        changed.add(change.table)
+    return changed
 
 
 def _within(read: ReadDelta | ReadCommitRecords, time: int | None) -> bool:

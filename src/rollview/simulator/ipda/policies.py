@@ -7,8 +7,7 @@
 | ipda | the view delta is stored, with a commit record (Algorithm 2) | it is found and applied |
 | dpda | nothing; the log tells what was changed | the view delta is made from the log, and applied |
 
-What is tried out is storing and finding, and who waits for whom. Propagation is tried elsewhere: here, to
-compute a view anew as of a time is to apply all that was committed by then.
+What is tried out is storing and finding, and who waits for whom. Propagation is tried elsewhere.
 """
 
 from __future__ import annotations
@@ -22,7 +21,14 @@ from rollview.algebra.net_effect import in_order
 from rollview.algebra.view import View
 from rollview.algorithms.beyer2000 import ipda
 from rollview.algorithms.beyer2000.ipda_effects import Apply, AwaitClock, RefreshTime
-from rollview.simulator.ipda.process import CommitTransaction, LockRows, PresentTime, ReadLog, Update
+from rollview.simulator.ipda.process import (
+    CommitTransaction,
+    LockRows,
+    PresentTime,
+    ReadLog,
+    Recompute,
+    Update,
+)
 from rollview.simulator.ipda.world import UpdateTransaction
 
 Steps = Generator[Any, Any, None]
@@ -70,6 +76,9 @@ def refresh_steps(policy: Policy, variant: ipda.Variant, view: View, upto: int) 
         # It can only be computed as of now.
         upto = yield PresentTime(view.name)
     records: MemoryBag = yield ReadLog(view.name, after, upto)
+    if policy is Policy.SNAPSHOT:
+        yield Recompute(view.name, records, upto)
+        return
     yield Apply(view.name, in_order(view.root, view.root.net_effect(records)), records, upto)
 
 

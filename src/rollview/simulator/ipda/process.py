@@ -57,6 +57,18 @@ class PresentTime:
     view: str
 
 
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """Computes a view from its base tables as of a time, in place of what is stored.
+
+    `records` is what transactions have done to it since, for whoever judges: nothing of it is used.
+    """
+
+    view: str
+    records: MemoryBag
+    upto: int
+
+
 VERBS: Mapping[type, str] = {
     Update: "update",
     LockRows: "lock rows",
@@ -73,6 +85,7 @@ VERBS: Mapping[type, str] = {
     ReadCommitRecords: "read",
     RecordsOf: "retrieve",
     Apply: "apply",
+    Recompute: "recompute",
 }
 """What a step is called in schedules and stories."""
 
@@ -115,7 +128,7 @@ def describe(effect: Any, result: Any) -> str:
             return f"{timestamp} into {table}"
         case AcquireWrite(tables) | ReleaseWrite(tables):
             return ", ".join(tables)
-        case PassLock(_, upto) | Apply(upto=upto):
+        case PassLock(_, upto) | Apply(upto=upto) | Recompute(upto=upto):
             return f"upto {upto}"
         case LockRows(items):
             return ", ".join(items)

@@ -36,6 +36,7 @@ from rollview.simulator.ipda.process import (
     PresentTime,
     Process,
     ReadLog,
+    Recompute,
     Update,
     describe,
 )
@@ -285,6 +286,8 @@ class _Simulation:
                 return self._now - 1
             case Apply():
                 return database.apply(effect)
+            case Recompute(view, records, upto):
+                return database.recompute(view, records, upto)
         return None
 
     def _clock_at(self, node: int) -> int:
