@@ -80,6 +80,10 @@ def test_a_key_changes_once_in_a_step(tmp_path: Path, spark: SparkSession) -> No
         project.run(once=True)
         assert len(project.deltas("sold").collect()) == 1
         assert shown(project, "sold") == shown(project, "sold_all") == {(1, "a", "b", 8): 1}
+        # Seven changes and their net effect, one row; then two and none.
+        strong, complete = project.explain("sold").work, project.explain("sold_all").work
+        assert (strong.spared, complete.spared) == (6 + 2, 0)
+        assert strong.lookups < complete.lookups and strong.rows_found < complete.rows_found
 
 
 def test_another_level_loads_the_view(tmp_path: Path, spark: SparkSession) -> None:

@@ -282,6 +282,14 @@ class Spared(Generic[B]):
 
 
 @dataclass(frozen=True, slots=True)
+class Netted(Generic[B]):
+    """Tells that of these changes only their net effect, `after`, is looked up. Only counted."""
+
+    before: B
+    after: B
+
+
+@dataclass(frozen=True, slots=True)
 class Doubted:
     """Tells that so many transactions' deltas are not taken as their writers made them. Only counted."""
 
@@ -308,6 +316,7 @@ Effect = (
     | SendAgain
     | SourceDelta
     | Spared[Any]
+    | Netted[Any]
     | Doubted
     | Values[Any]
     | Receive

@@ -43,6 +43,7 @@ from rollview.algorithms.effects import (
     Execute,
     ForwardQuery,
     Interval,
+    Netted,
     NextInterval,
     Process,
     Publish,
@@ -97,7 +98,8 @@ def evaluate_forward(query: Forward) -> Steps:
         rows = rows.select(committed_by(query.only))
     if query.as_one:
         at_its_end = (*keep(block.needed[query.start]), (CSN, Literal(interval.upto)))
-        rows = rows.project(at_its_end).net_effect()
+        changes, rows = rows, rows.project(at_its_end).net_effect().materialized()
+        yield Netted(changes, rows)
     rows = rows.materialized()
     rows = yield from without_unreferenced(block, query.start, interval, query.as_one, rows)
     if not rows.is_empty():

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rollview.cli.project_context import opened, project_options
+from rollview.cli.status_tables import worked
 from rollview.cli.terminal import plain, print_json, results
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ def _print(console: Console, found: Explanation) -> None:
             line(f"  none for rows that come or go in a transaction that leaves {other} alone (foreign key)")
     section("algorithm")
     line(f"{found.algorithm}: {found.why}")
+    if found.work.steps:
+        line(f"here, since it was loaded: {worked(found.work)}")
     verdicts = dict.fromkeys(verdict for name, verdict in found.others if name != found.algorithm)
     for verdict in verdicts:
         names = [name for name, each in found.others if each == verdict and name != found.algorithm]

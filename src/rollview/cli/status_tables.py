@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from rollview.catalog import Work
     from rollview.service.status import HaltStatus, Status, ViewStatus
 
 _STYLES = {"running": "green", "stopped": "red"}
@@ -105,12 +106,11 @@ def _print_views(console: Console, views: tuple[ViewStatus, ...]) -> None:
     console.print(table, "")
 
 
-def _worked(view: ViewStatus) -> str:
+def worked(work: Work) -> str:
     """What propagation has cost, in words."""
-    work = view.work
     told = f"{work.steps:,} steps, {work.lookups:,} look-ups, {work.rows_found:,} rows found"
     if work.spared:
-        told += f"; {work.spared:,} changes were not looked up, as foreign keys tell that they join nothing"
+        told += f"; {work.spared:,} changes were not looked up: they join nothing, or came and went in a step"
     if work.in_doubt:
         told += f"; {work.in_doubt:,} transactions were in doubt, and computed anew"
     return told
@@ -127,7 +127,7 @@ def _print_times(console: Console, views: tuple[ViewStatus, ...]) -> None:
             what = f"{last.kind}, csn {last.from_csn} → {last.to_csn}{rows}, {last.seconds:.1f} s"
             console.print(Text(f"  last refresh: {what}; {last.reason}", style="dim"))
         if view.work.steps:
-            console.print(Text(f"  propagated: {_worked(view)}", style="dim"))
+            console.print(Text(f"  propagated: {worked(view.work)}", style="dim"))
         if view.schedule:
             console.print(Text(f"  schedule: {view.schedule}, next due {view.next_due}", style="dim"))
         for number, each in enumerate(view.consumers):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rollview.algebra.block import Block
 from rollview.algebra.costs import FULL_BY_CHOICE, FULL_BY_POLICY, Cost
@@ -13,6 +13,7 @@ from rollview.algebra.node import Node
 from rollview.algebra.view import View
 from rollview.algorithms.referenced import referring
 from rollview.algorithms.registry import ALGORITHMS
+from rollview.catalog import Work
 from rollview.planning import render
 from rollview.service.definitions import (
     AT_SOURCE,
@@ -62,15 +63,16 @@ class Explanation:
     full_code: str
     notices: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
+    """The view, and the stages that it is cut into, each with how it is maintained and what it costs."""
+    work: Work = field(default_factory=Work)
+    """What the algorithm has done on this project since the view was loaded."""
 
     def _repr_html_(self) -> str:
         return explanation_html(self)
 
-    """The view, and the stages that it is cut into, each with how it is maintained and what it costs."""
 
-
-def explain(view: View, sizes: Mapping[str, Size] | None = None) -> Explanation:
-    """The plan of a view. `sizes` is what is stored of its parts, if anything is."""
+def explain(view: View, sizes: Mapping[str, Size] | None = None, work: Work | None = None) -> Explanation:
+    """The plan of a view. `sizes` is what is stored of its parts, if anything is, `work` what it has cost."""
     algorithm = algorithm_of(view)
     policy = policy_of(view)
     blocks = [block for part in reversed(view.parts) for block in part.blocks]
@@ -91,6 +93,7 @@ def explain(view: View, sizes: Mapping[str, Size] | None = None) -> Explanation:
         full_code="" if full is None else full.code,
         notices=tuple(notices(view)),
         parts=parts_of(view, full is not None, sizes or {}),
+        work=work or Work(),
     )
 
 

@@ -24,6 +24,7 @@ from rollview.algorithms.effects import (
     Doubted,
     Execute,
     Interval,
+    Netted,
     Newest,
     NextInterval,
     Process,
@@ -210,6 +211,6 @@ class _Running:
             case Values(rows=rows, columns=columns):
                 found = rows.distinct(columns).table()
                 return frozenset(zip(*(found.column(name).to_pylist() for name in columns), strict=True))
-            case Spared() | Doubted() | Compensated():
+            case Spared() | Netted() | Doubted() | Compensated():
                 return self.timer.count(effect)
         raise RollviewError(f"{algorithm_of(self.view).name} asks for {type(effect).__name__}")

@@ -47,7 +47,7 @@ from rollview.service.retry import Stop, follow
 from rollview.service.session import Starting
 from rollview.service.setup import keeping_columns, to_reload
 from rollview.service.setup_plan import PrepareSource, SetupPlan
-from rollview.service.status import Status, status
+from rollview.service.status import Status, status, work_of
 from rollview.service.verify import Verification
 from rollview.service.views import unknown_view
 from rollview.service.warehouse import Warehouse
@@ -346,7 +346,8 @@ class Project(ProjectReading):
         """Normal form, join graph, algorithm and why, sub-queries per update, what would be full."""
         parts = self._warehouse
         if not self.is_new and view in self.views:
-            return explain(parts.views.named(view), self._sizes(parts.views.named(view)))
+            known = parts.views.named(view)
+            return explain(known, self._sizes(known), work_of(parts.catalog, known))
         defined = define(parts.project, parts.sites, parts.session, {})
         if view not in defined:
             raise unknown_view(view, (name for name in defined if not is_stage(name)))

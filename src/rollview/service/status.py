@@ -187,7 +187,7 @@ def status(project: ProjectFile, valid: ValidTimes, faults: Faults, sites: Sites
     )
 
 
-def _work(catalog: Catalog, view: View) -> Work:
+def work_of(catalog: Catalog, view: View) -> Work:
     """What the propagation of a view and of its stages has cost."""
     works = [catalog.works.of_view(part.name) for part in view.stored_parts]
     return Work(*(sum(each) for each in zip(*map(astuple, works), strict=True)))
@@ -264,7 +264,7 @@ def _view(
         valid_until=iso(changed_at),
         relations=relations,
         last_refresh=refreshes[0] if refreshes else None,
-        work=_work(catalog, view),
+        work=work_of(catalog, view),
         last_recomputed=max(whole, key=lambda each: each.finished_at, default=None),
         note=note,
         spans=tuple(

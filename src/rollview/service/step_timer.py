@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from threading import Lock
 
-from rollview.algorithms.effects import Answer, Compensated, Doubted, Spared
+from rollview.algorithms.effects import Answer, Compensated, Doubted, Netted, Spared
 from rollview.catalog import Work
 from rollview.events import Events, StepBegun, StepFinished
 from rollview.spark import SparkBag
@@ -43,10 +43,13 @@ class StepTimer:
         found = sum(bag.table().num_rows for each in answers for bag in each.rows if bag.is_at_driver)
         self._add(lookups=len(answers), rows_found=found)
 
-    def count(self, told: Spared[SparkBag] | Doubted | Compensated[SparkBag]) -> None:
+    def count(self, told: Spared[SparkBag] | Netted[SparkBag] | Doubted | Compensated[SparkBag]) -> None:
         """Counts what an algorithm tells of its work."""
         if isinstance(told, Spared):
             self._add(spared=told.rows.table().num_rows if told.rows.is_at_driver else 0)
+        elif isinstance(told, Netted):
+            if told.before.is_at_driver and told.after.is_at_driver:
+                self._add(spared=told.before.table().num_rows - told.after.table().num_rows)
         elif isinstance(told, Doubted):
             self._add(in_doubt=told.transactions)
 
