@@ -9,16 +9,17 @@ import sqlite3
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat, takewhile
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import psycopg
-from shop import states_of
+from shop import is_told, states_of
+from threads import at_work
 
 from rollview.algebra.levels import Level
 from rollview.algorithms.registry import ALGORITHMS
@@ -125,44 +126,32 @@ class LiveShop:
         All of them work for a second first, and rest for so many seconds after each second of work: some
         algorithms wait for that, and answers that never end make a step that never ends.
         """
-        over, failed, began = Event(), list[BaseException](), time.monotonic()
+        began = time.monotonic()
 
-        def wait(chance: random.Random) -> bool:
+        def turns(over: Event, chance: random.Random) -> Iterator[int]:
+            numbers = repeat(0) if most is None else repeat(0, most)
+            return takewhile(lambda _: not wait(over, chance), numbers)
+
+        def wait(over: Event, chance: random.Random) -> bool:
             is_over = over.wait(chance.uniform(0, 2 * pause))
             while rest and not is_over and (time.monotonic() - began) % (rest + 1.0) > 1.0:
                 is_over = over.wait(0.05)
             return is_over
 
-        def turns(chance: random.Random) -> Iterator[int]:
-            numbers = repeat(0) if most is None else repeat(0, most)
-            return takewhile(lambda _: not wait(chance), numbers)
+        def write_crm(number: int, over: Event) -> None:
+            chance = random.Random(seed * 10 + number)
+            with psycopg.connect(self.dsn) as crm:
+                for _ in turns(over, chance):
+                    _change_crm(crm, chance)
 
-        def write(seed: int, is_crm: bool) -> None:
-            chance = random.Random(seed)
-            try:
-                if is_crm:
-                    with psycopg.connect(self.dsn) as crm:
-                        for _ in turns(chance):
-                            _change_crm(crm, chance)
-                else:
-                    shop = self.connect()
-                    for _ in turns(chance):
-                        _change_shop(shop, chance)
-                    shop.close()
-            except BaseException as error:
-                failed.append(error)
+        def write_shop(over: Event) -> None:
+            chance = random.Random(seed * 10 + 2)
+            with closing(self.connect()) as shop:
+                for _ in turns(over, chance):
+                    _change_shop(shop, chance)
 
-        kinds = enumerate((True, True, False))
-        threads = [Thread(target=partial(write, seed * 10 + number, kind)) for number, kind in kinds]
-        for thread in threads:
-            thread.start()
-        try:
+        with at_work([partial(write_crm, 0), partial(write_crm, 1), write_shop]):
             yield
-        finally:
-            over.set()
-            for thread in threads:
-                thread.join()
-        assert not failed, failed[0]
 
     def judge(self, project: Project) -> dict[str, Level]:
         """The level that each algorithm has reached; that a state which is told is wrong is an error."""
@@ -175,7 +164,7 @@ class LiveShop:
             states = states_of(project, view)
             assert view.high_water == status.last_csn
             for csn in range(view.oldest, status.last_csn + 1):
-                if any(each.after < csn < each.upto for each in condensed):
+                if not is_told(csn, condensed):
                     refused += 1
                 else:
                     assert states[csn] == expected[csn], (algorithm, csn)

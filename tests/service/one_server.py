@@ -10,8 +10,9 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import duckdb
@@ -19,6 +20,7 @@ import psycopg
 import sqlglot
 from shop import frozen, states_of
 from sqlglot import exp
+from threads import at_work
 
 from rollview.service.project import Project
 
@@ -251,24 +253,12 @@ def writing(
     pause: float = 0.0,
 ) -> Iterator[None]:
     """Lets writers work at the same time, until this is left; each pauses for so many seconds in between."""
-    over, failed = Event(), list[BaseException]()
 
-    def write(number: int) -> None:
+    def write(number: int, over: Event) -> None:
         chance = random.Random(seed * 100 + number)
-        try:
-            with psycopg.connect(dsn) as connection:
-                while not over.wait(pause):
-                    work(connection, chance)
-        except BaseException as error:
-            failed.append(error)
+        with psycopg.connect(dsn) as connection:
+            while not over.wait(pause):
+                work(connection, chance)
 
-    threads = [Thread(target=write, args=(number,)) for number in range(writers)]
-    for thread in threads:
-        thread.start()
-    try:
+    with at_work([partial(write, number) for number in range(writers)]):
         yield
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-    assert not failed, failed[0]

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 import sqlglot
 from sqlglot import exp
 
+from rollview.algebra.net_effect import Range
+from rollview.errors import PointError
 from rollview.service.project import Project
 from rollview.service.status import ViewStatus
 from rollview.sql.place import DIALECT
@@ -276,6 +279,30 @@ def states_of(project: Project, view: ViewStatus) -> dict[int, Counter[tuple[Any
         )
     assert change is None, change
     return states
+
+
+def is_told(csn: int, condensed: Iterable[Range]) -> bool:
+    """Whether a csn is none of those that were given up when a stretch of the delta became one step."""
+    return not any(each.after < csn < each.upto for each in condensed)
+
+
+def check_told(shop: Shop, project: Project) -> tuple[int, int]:
+    """Every view is right at every csn that it tells, and refuses the others; how many there are of each."""
+    status, told, refused = project.status(), 0, 0
+    for view in status.views:
+        states, condensed = states_of(project, view), project._warehouse.catalog.condensed(view.name)
+        for csn in range(status.last_csn + 1):
+            if is_told(csn, condensed):
+                told += 1
+                assert states[csn] == shop.expected(project, view.name, csn), (view.name, csn)
+            else:
+                refused += 1
+                with pytest.raises(PointError, match="condensed or recomputed"):
+                    project.read(view.name, csn)
+    assert all(verdict.is_right for verdict in project.verify())
+    for name in shop.views:
+        assert shown(project, name) == shop.expected_now(name), name
+    return told, refused
 
 
 def check_every_csn(shop: Shop, project: Project) -> None:
