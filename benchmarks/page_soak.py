@@ -162,7 +162,10 @@ class PageSoak(Stress):
         size = max(1, len(self.memory) // 5)
         values = [megabytes for _, megabytes in self.memory]
         first, last = statistics.median(values[:size]), statistics.median(values[-size:])
-        tell(f"memory of run: {first:.0f} MB, then {last:.0f} MB ({last / first - 1:+.1%})")
+        told = ", ".join(
+            f"{statistics.median(values[at : at + size]):.0f}" for at in range(0, len(values), size)
+        )
+        tell(f"memory of run: {told} MB, a fifth of the time each ({last / first - 1:+.1%})")
         if self.java_memory:
             tell(f"memory of Spark: {self.java_memory[0]:.0f} to {max(self.java_memory):.0f} MB")
         if last > first * MEMORY_GROWTH:

@@ -1,7 +1,8 @@
-"""What `run` looks at besides sources: the view files, and the clock."""
+"""What `run` looks at besides sources: the view files, the clock, its memory."""
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from rollview.monitoring import Monitor
 from rollview.service import clock_watch, file_notes
 from rollview.service.clock_watch import ClockWatch
 from rollview.service.file_notes import FileWatch
+from rollview.service.memory import give_back
 from rollview.service.project import Project
 
 
@@ -116,3 +118,19 @@ def test_a_clock_that_is_corrected_a_little_is_not_told(
     monkeypatch.setattr(clock_watch, "_ahead", lambda: ahead)
     watch.look()
     assert heard == []
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="only glibc gives memory back")
+def test_memory_that_nothing_uses_is_given_back() -> None:
+    pieces = [bytearray(1000) for _ in range(100_000)]
+    kept = pieces[::100]
+    before = _resident_megabytes()
+    del pieces
+    give_back()
+    assert len(kept) == 1000
+    assert before - _resident_megabytes() > 60, "what is kept stands in the way of the rest"
+
+
+def _resident_megabytes() -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024

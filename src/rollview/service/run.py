@@ -20,6 +20,7 @@ from rollview.service.clock_watch import ClockWatch
 from rollview.service.definitions import is_full
 from rollview.service.faults import Faults, concerns_all, report_retry
 from rollview.service.file_notes import FileWatch
+from rollview.service.memory import give_back
 from rollview.service.points_in_time import newest_uncondensed
 from rollview.service.propagate import PropagateDriver, Propagations
 from rollview.service.reload import ReloadDriver
@@ -282,6 +283,7 @@ class _Rounds:
 
     def _maintain(self) -> None:
         """Maintenance that fails for one thing is no reason to stop."""
+        give_back()
         try:
             self._driver.maintain_lake()
         except RollviewError as error:
