@@ -33,6 +33,8 @@ from playwright.sync_api import Page, sync_playwright
 from stress import Stress, tell
 from stress_world import Writers
 
+from servers.processes import java_of
+
 LOOK_SECONDS = 5.0
 MEMORY_GROWTH = 1.10
 PAGES = ("/", "/views/sold/rolling", "/views/sold/rows")
@@ -133,7 +135,7 @@ class PageSoak(Stress):
             what = disturbances[left - 1]
             tell(f"  {what}")
             if what == "spark":
-                os.kill(_java_of(daemon.pid), signal.SIGKILL)
+                os.kill(java_of(daemon.pid), signal.SIGKILL)
             else:
                 server = self.servers.postgres if what == "postgres" else self.servers.mariadb
                 server.stop()
@@ -145,7 +147,7 @@ class PageSoak(Stress):
             self._check_alive(daemon)
             self.memory.append((time.monotonic(), _resident_megabytes(daemon.pid)))
             with suppress(OSError, AssertionError):
-                self.java_memory.append(_resident_megabytes(_java_of(daemon.pid)))
+                self.java_memory.append(_resident_megabytes(java_of(daemon.pid)))
             time.sleep(LOOK_SECONDS)
 
     def _judge_browser(self, browser: Browser) -> None:
@@ -189,17 +191,6 @@ def _resident_megabytes(pid: int) -> float:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
     raise OSError(f"process {pid} has no memory")
-
-
-def _java_of(parent: int) -> int:
-    waiting = [parent]
-    while waiting:
-        for task in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
-            for child in map(int, task.read_text().split()):
-                if Path(f"/proc/{child}/comm").read_text().strip() == "java":
-                    return child
-                waiting.append(child)
-    raise AssertionError("run has no Java process")
 
 
 def main() -> int:

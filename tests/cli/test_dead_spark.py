@@ -19,21 +19,11 @@ sys.path.insert(0, str(ROOT / "tests" / "service"))
 
 from shop import Shop, transact  # noqa: E402
 
+from servers.processes import java_of  # noqa: E402
+
 pytestmark = pytest.mark.slow
 
 ROLLVIEW = [sys.executable, "-c", "from rollview.cli import main; main()"]
-
-
-def _java_of(parent: int) -> list[int]:
-    """The Java processes that a process has started."""
-    found, waiting = [], [parent]
-    while waiting:
-        for task in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
-            for child in map(int, task.read_text().split()):
-                waiting.append(child)
-                if Path(f"/proc/{child}/comm").read_text().strip() == "java":
-                    found.append(child)
-    return found
 
 
 def _until(what: Callable[[], bool], seconds: float = 120.0) -> None:
@@ -57,9 +47,8 @@ def test_run_starts_another_spark(tmp_path: Path) -> None:
             return [each for each in lines if each["event"] == name]
 
         transact(shop, 3)
-        _until(lambda: bool(events("applied")) and bool(_java_of(run.pid)))
-        (java,) = _java_of(run.pid)
-        os.kill(java, signal.SIGKILL)
+        _until(lambda: bool(events("applied")) and bool(events("spark_started")))
+        os.kill(java_of(run.pid), signal.SIGKILL)
         shown = len(events("applied"))
         transact(shop, 3)
         _until(lambda: len(events("applied")) > shown and len(events("spark_started")) == 2)

@@ -81,6 +81,22 @@ def test_a_broken_file_of_no_view_is_told(filed: Project, monkeypatch: pytest.Mo
     assert [view.note for view in status.views] == ["", ""]
 
 
+def test_no_file_stops_the_watch(filed: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not text, nothing at all, a folder, a link that leads nowhere, more brackets than a parser can take."""
+    watch, heard = _watch(filed, monkeypatch)
+    views = filed._warehouse.project.folder / "views"
+    (views / "bytes.sql").write_bytes(bytes(range(256)))
+    (views / "empty.sql").touch()
+    (views / "folder.sql").mkdir()
+    (views / "nowhere.sql").symlink_to(views / "gone")
+    watch.look()
+    assert _told(heard).keys().isdisjoint({"sold", "kept"})
+    (views / "deep.sql").write_text("SELECT " + "(" * 20_000 + "1" + ")" * 20_000)
+    watch.look()
+    assert "" not in _told(heard).values()
+    assert filed.status().broken
+
+
 def test_a_metric_says_which_files_differ(filed: Project) -> None:
     monitor = Monitor(filed)
     monitor.sampler.look()

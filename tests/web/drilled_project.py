@@ -208,18 +208,6 @@ class DrilledProject:
             found[name] = sorted(tuple(row.values()) if isinstance(row, dict) else tuple(row) for row in rows)
         return found
 
-    def java(self) -> int:
-        """The Java process of `run`."""
-        assert self.process is not None
-        waiting = [self.process.pid]
-        while waiting:
-            for task in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
-                for child in map(int, task.read_text().split()):
-                    if Path(f"/proc/{child}/comm").read_text().strip() == "java":
-                        return child
-                    waiting.append(child)
-        raise AssertionError("run has no Java process")
-
 
 def _environment() -> dict[str, str]:
     return {**os.environ, "CRM_PASSWORD": PASSWORD}

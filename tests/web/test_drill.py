@@ -21,6 +21,7 @@ import pytest
 from drilled_project import DATABASE, PASSWORD, PATIENCE_SECONDS, VIEWS, DrilledProject, small_disk
 
 from servers.postgres import PostgresServer
+from servers.processes import java_of
 
 pytestmark = pytest.mark.slow
 
@@ -122,7 +123,8 @@ def clock_jump(at: DrilledProject) -> Iterator[Told]:
 
 @contextmanager
 def spark_killed(at: DrilledProject) -> Iterator[Told]:
-    os.kill(at.java(), signal.SIGKILL)
+    assert at.process is not None
+    os.kill(java_of(at.process.pid), signal.SIGKILL)
     at.write()
     at.server.execute("UPDATE customer SET state = 'killed'", DATABASE)
     metric = ("rollview_spark_starts_total", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rollview.algebra.view import is_stage
 from rollview.catalog import Catalog, ViewRecord
@@ -34,8 +35,8 @@ def file_notes(project: ProjectFile, records: Mapping[str, ViewRecord]) -> FileN
     mistakes = Mistakes(project.folder)
     try:
         texts = read_view_files(project.view_files(), mistakes)
-    except (RollviewError, OSError) as error:
-        return FileNotes(dict.fromkeys(records, str(error).splitlines()[0]))
+    except Exception as error:  # Whatever a file has in it, views go on, and the others are told of.
+        return FileNotes({}, broken={"view files": (str(error).splitlines() or [type(error).__name__])[0]})
     notes = {}
     for name, record in records.items():
         if is_stage(name):
@@ -55,6 +56,19 @@ def _line(mistake: RollviewError) -> str:
     return str(mistake).splitlines()[0]
 
 
+def written_files(project: ProjectFile) -> tuple[tuple[str, int], ...]:
+    """The view files and when each was last written: `file_notes` is worth another look if it differs."""
+    return tuple((str(path), _written(path)) for path in project.view_files())
+
+
+def _written(path: Path) -> int:
+    """When a file was written; 0 if it is not there, as behind a link that leads nowhere."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 class FileWatch:
     """Tells of view files that no longer are what is set up, once for each change."""
 
@@ -70,12 +84,7 @@ class FileWatch:
             return
         self._looked = time.monotonic()
         records = self._catalog.views()
-        try:
-            files = [(path, path.stat().st_mtime_ns) for path in self._project.view_files()]
-        except OSError:
-            # One that went away this very moment is missing the next time.
-            return
-        seen = files, [(name, record.sql) for name, record in records.items()]
+        seen = written_files(self._project), [(name, record.sql) for name, record in records.items()]
         if seen == self._files:
             return
         self._files = seen

@@ -15,7 +15,7 @@ from rollview.algebra.valid_time import Readable
 from rollview.algebra.view import View
 from rollview.catalog import Catalog, Unit, VerifyRecord
 from rollview.catalog.observations import RefreshEntry
-from rollview.service.file_notes import FileNotes, file_notes
+from rollview.service.file_notes import FileNotes, file_notes, written_files
 from rollview.service.lags import LagSeries, lag_series
 from rollview.service.lineage import Lineage, lineage
 from rollview.service.overview import Overview, base_tables, overview
@@ -55,9 +55,9 @@ class Observer:
         """What the view files say that `setup` has not seen."""
         return file_notes(self.sites.project, self.catalog.views())
 
-    def view_files(self) -> tuple[tuple[str, float], ...]:
-        """The view files and when each was last written: `file_notes` is worth another look if it differs."""
-        return tuple((str(path), path.stat().st_mtime) for path in self.sites.project.view_files())
+    def view_files(self) -> tuple[tuple[str, int], ...]:
+        """The view files and when each was last written."""
+        return written_files(self.sites.project)
 
     def describe(self, site: str) -> SourceAnswer:
         """Asks a source; may take as long as the source does."""
