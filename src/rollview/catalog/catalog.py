@@ -352,6 +352,16 @@ class Catalog(CatalogParts):
         with self._database.reading() as connection:
             return views.read_views(connection)
 
+    def view(self, name: str) -> ViewRecord:
+        """A loaded view by name."""
+        with self._database.reading() as connection:
+            return views.read_view(connection, name)
+
+    def digests(self) -> dict[str, str]:
+        """The digests of the definitions of the loaded views, by name."""
+        with self._database.reading() as connection:
+            return views.read_digests(connection)
+
     def redefine(self, lease: Lease, view: str, sql: str, digest: str, policy: str) -> None:
         """The definition of a view is written in other words, or with other properties."""
         with self._database.writing() as connection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from math import inf
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Update, delete, func, insert, select, update
 
 from rollview.algebra.net_effect import Range
+from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import schema
 from rollview.catalog.captured import decode_table, encode_table
@@ -44,6 +45,19 @@ def read_views(connection: Connection) -> dict[str, ViewRecord]:
     return {row.name: _record(row) for row in connection.execute(select(schema.view).order_by(_view.name))}
 
 
+def read_view(connection: Connection, view: str) -> ViewRecord:
+    """A view by name."""
+    row = connection.execute(select(schema.view).where(_view.name == view)).one_or_none()
+    if row is None:
+        raise _unknown(view)
+    return _record(row)
+
+
+def read_digests(connection: Connection) -> dict[str, str]:
+    """The digest of each view's definition: little to read for whoever only asks whether one has changed."""
+    return {row.name: row.digest for row in connection.execute(select(_view.name, _view.digest))}
+
+
 def read_spans(connection: Connection, view: str) -> list[Span]:
     """What a view was before it was loaded anew, the newest first."""
     own = select(schema.span).where(schema.span.c.name == view).order_by(schema.span.c.generation.desc())
@@ -59,9 +73,8 @@ def forget_spans(connection: Connection, view: str, before: float) -> None:
     connection.execute(old if slowest is None else old.where(schema.span.c.generation < slowest))
 
 
-@lru_cache(maxsize=4096)
 def _record(row: Row[Any]) -> ViewRecord:
-    """Of a row with the columns of the view table. Most rows are the same as the last time they were read."""
+    """Of a row with the columns of the view table. What every step moves is not worth remembering."""
     return ViewRecord(
         name=row.name,
         sql=row.sql_text,
@@ -75,10 +88,10 @@ def _record(row: Row[Any]) -> ViewRecord:
         state_version=row.state_version,
         generation=row.generation,
         delta_version=row.delta_version,
-        tables=tuple(map(decode_table, json.loads(row.read_tables))),
+        tables=_tables(row.read_tables),
         histories=json.loads(row.histories),
         policy=row.policy,
-        types=json.loads(row.expression_types),
+        types=_types(row.expression_types),
     )
 
 
@@ -336,8 +349,20 @@ def _key(query: ForwardQuery) -> dict[str, str | int]:
     return {"view_name": query.view, "block": query.block, "relation": relation}
 
 
+@lru_cache(maxsize=4096)
 def _columns(text: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, kind) for name, kind in json.loads(text))
+
+
+@lru_cache(maxsize=4096)
+def _tables(text: str) -> tuple[Table, ...]:
+    return tuple(map(decode_table, json.loads(text)))
+
+
+@lru_cache(maxsize=4096)
+def _types(text: str) -> Mapping[str, Mapping[str, str]]:
+    types: Mapping[str, Mapping[str, str]] = json.loads(text)
+    return types
 
 
 def _unknown(view: str) -> NotRegistered:

@@ -125,7 +125,7 @@ class ApplyDriver:
 
     def _undo(self, name: str, step: Step[ApplyStep]) -> None:
         """A view that fails half way shows what it showed, as far as its tables let that happen."""
-        record = self.catalog.views()[name]
+        record = self.catalog.view(name)
         tables, csn = self.tables.of_view(name, record.generation), record.materialized_csn
         for table, version in ((tables.rows, record.lake_version), (tables.state, record.state_version)):
             with suppress(LakeError):

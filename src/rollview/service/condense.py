@@ -39,7 +39,7 @@ class CondenseDriver:
             raise InputError(message, subject=name, hint="--from comes before --to")
         with self.access.to_view(name) as lease:
             self._check_free(name, after, upto)
-            table = self.tables.of_view(name, catalog.views()[name].generation).deltas
+            table = self.tables.of_view(name, catalog.view(name).generation).deltas
             files = table.files(csn=(after, upto))
             before = sum(file.rows for file in files)
             if not files:
@@ -60,7 +60,7 @@ class CondenseDriver:
     def _check_free(self, name: str, after: int, upto: int) -> None:
         """The view may not stand strictly inside the range, and views that read it must have passed it."""
         catalog = self.catalog
-        shown = catalog.views()[name].materialized_csn
+        shown = catalog.view(name).materialized_csn
         if after < shown < upto:
             hint = f"condense up to csn:{shown}, or from there on"
             raise InputError(f"the stored view is at csn {shown}, inside the range", subject=name, hint=hint)
@@ -73,7 +73,7 @@ class CondenseDriver:
             if not any(table.qualified == name for table in reader.tables):
                 continue
             # Its delta inside the range is made, and it is recomputed there by `verify`, from this one.
-            passed = min([*catalog.positions(other).values(), catalog.views()[other].materialized_csn])
+            passed = min([*catalog.positions(other).values(), catalog.view(other).materialized_csn])
             if passed < upto:
                 message = f"view {other}, which reads {name}, is at csn {passed}, before the end of the range"
                 hint = f"refresh {other}, or condense up to csn:{passed}"

@@ -133,7 +133,7 @@ class LoadDriver:
             gone = begun_again(catalog, old) if is_full(old) else detached(catalog, old)
             if derivation is None or gone:
                 return False
-            csn = catalog.views()[stored].materialized_csn if is_full(old) else catalog.high_water(stored)
+            csn = catalog.view(stored).materialized_csn if is_full(old) else catalog.high_water(stored)
             try:
                 with loading.timer.phase("compute"):
                     former = StoredViews(catalog, self.tables, self.views, self.session).open(stored)

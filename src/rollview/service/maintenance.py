@@ -84,7 +84,7 @@ class MaintainDriver:
                 catalog.abandon(lease, unfinished)
             for interrupted in catalog.pending(CondenseStep, name):
                 catalog.abandon(lease, interrupted)
-            record = catalog.views()[name]
+            record = catalog.view(name)
             kept_since = catalog.csn_at(now - self.retention.deltas)
             passed = [_passed(catalog, each) for each in (name, *self._readers(name))]
             for each in catalog.consumers.of(name):
@@ -146,4 +146,4 @@ def needed_by_views(catalog: Catalog, views: Views) -> int:
 
 def _passed(catalog: Catalog, name: str) -> int:
     """What a view has behind it: neither its propagation nor a recomputation of what it shows reads it."""
-    return min([*catalog.positions(name).values(), catalog.views()[name].materialized_csn])
+    return min([*catalog.positions(name).values(), catalog.view(name).materialized_csn])

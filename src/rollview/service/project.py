@@ -302,10 +302,10 @@ class Project(ProjectReading):
         catalog = self._warehouse.catalog
         parts = self._warehouse.views.named(view).stored_parts
         name = parts[-1].name
-        before = catalog.views()[name].materialized_csn
+        before = catalog.view(name).materialized_csn
         csn = self._drivers.points.resolve(to, catalog.high_water(name))
         check_covered(catalog, name, csn, Covered(before, catalog.high_water(name)), "rolled to")
-        shown = {part.name: catalog.views()[part.name].materialized_csn for part in parts}
+        shown = {part.name: catalog.view(part.name).materialized_csn for part in parts}
         targets = {part: csn for part, materialized in shown.items() if materialized <= csn}
         self._drivers.apply.run(targets, f"apply to csn {csn}", 5.0)
         return ApplyResult(name, before, csn, self._commit_time(csn))
@@ -362,7 +362,7 @@ class Project(ProjectReading):
         """What is stored of a view's parts."""
         found = {}
         for name in [part.name for part in view.stored_parts]:
-            tables = self._warehouse.tables.of_view(name, self._warehouse.catalog.views()[name].generation)
+            tables = self._warehouse.tables.of_view(name, self._warehouse.catalog.view(name).generation)
             table = tables.state if tables.state.exists() else tables.rows
             files = table.files() if table.exists() else ()
             found[name] = Size(sum(each.rows for each in files), sum(each.size for each in files))

@@ -51,7 +51,7 @@ class RefreshDriver:
             hint = "omit --to: it can only be recomputed as of now"
             raise InputError(f"view {full[0]} has no view delta to roll along", subject=full[0], hint=hint)
         for name in rolled:
-            covered = Covered(catalog.views()[name].materialized_csn, catalog.last_csn())
+            covered = Covered(catalog.view(name).materialized_csn, catalog.last_csn())
             check_covered(catalog, name, csn, covered, "rolled to")
         propagated = [each for each in with_dependencies(views, chosen) if not is_full(views.named(each))]
         if propagated:

@@ -161,7 +161,7 @@ class Round:
         for name in names:
             if (due := self._due_csn(name)) is not None:
                 is_reached = due <= catalog.high_water(name)
-                shown = catalog.views()[name].materialized_csn
+                shown = catalog.view(name).materialized_csn
                 found[name] = max(shown, newest_uncondensed(catalog, [name], due)) if is_reached else shown
         return found
 
@@ -172,7 +172,7 @@ class Round:
             if not is_full(view) or not self.due.is_due(("view", name)):
                 continue
             due = self._due_csn(name)
-            if due is None or due <= self.catalog.views()[name].materialized_csn:
+            if due is None or due <= self.catalog.view(name).materialized_csn:
                 continue
             try:
                 self.reload.load.refresh(name, due, 1.0)

@@ -80,7 +80,7 @@ class SetupDriver:
 
     def _take_over(self, view: View) -> None:
         """Notes how the definition of a view that stays is written now: its properties may be others."""
-        if self.catalog.views()[view.name].digest != digest(view):
+        if self.catalog.view(view.name).digest != digest(view):
             with self.catalog.lease(f"propagate:{view.name}", PATIENCE_SECONDS) as lease:
                 self.catalog.redefine(lease, view.name, view.sql, digest(view), policy_of(view))
 

@@ -42,7 +42,7 @@ class Views:
     def record(self, name: str) -> ViewRecord:
         """What the catalog knows of a view."""
         self.named(name)
-        return self._catalog.views()[name]
+        return self._catalog.view(name)
 
     def base_tables(self, name: str) -> tuple[str, ...]:
         """The base tables that a view is made of, through other views as well."""
@@ -70,11 +70,11 @@ class Views:
         return parse_definition(record.sql, known | base, record.name, types)
 
     def _definitions(self) -> tuple[dict[str, ViewRecord], dict[str, View]]:
-        records = self._catalog.views()
-        definitions = {name: record.digest for name, record in records.items()}
-        if self._parsed is None or {n: r.digest for n, r in self._parsed[0].items()} != definitions:
-            self._parsed = (records, self._parser.parse(records, self._catalog.tables()))
-        return self._parsed
+        parsed = self._parsed
+        if parsed is None or {n: r.digest for n, r in parsed[0].items()} != self._catalog.digests():
+            records = self._catalog.views()
+            parsed = self._parsed = (records, self._parser.parse(records, self._catalog.tables()))
+        return parsed
 
 
 class _Recorded:

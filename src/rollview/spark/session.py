@@ -34,6 +34,14 @@ _DEFAULTS = {
     "spark.sql.autoBroadcastJoinThreshold": str(64 * 1024 * 1024),
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
+_AT_START = {
+    # A view has some ten pieces of generated code, the same in every step. Spark would keep a hundred: those
+    # of ten views, which push each other out.
+    "spark.sql.codegen.cache.maxEntries": "2000",
+    # Or every column that is named costs eight calls to say where in our code that was.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
+"""What can only be chosen when Spark is started."""
 
 
 _REQUIRED = {"spark.sql.session.timeZone": ("UTC", "Etc/UTC"), "spark.sql.ansi.enabled": ("true",)}
@@ -73,7 +81,7 @@ def open_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     remote = settings.get("remote")
     builder = builder.remote(remote) if remote else builder.master(settings.get("master", "local[*]"))
     chosen = {key: value for key, value in settings.items() if key.startswith("spark.")}
-    for key, value in ({} if remote else _DEFAULTS | chosen).items():
+    for key, value in ({} if remote else _DEFAULTS | _AT_START | chosen).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     if remote:
