@@ -86,7 +86,7 @@ def test_what_spark_takes_for_another_number_is_left_to_it(spark: SparkSession, 
         call("/", Column("sum"), Column("n")),
         call("/", Column("d"), Literal(2)),
         call("/", Column("price"), Literal(2)),
-        call("+", Column("n"), Literal(1)),
+        call("+", Column("d"), Literal(1)),
         call("IF", call(">", Column("d"), Literal(1)), Column("n"), Column("sum")),
         call("IF", call("=", Column("n"), Literal(0)), Column("k"), Column("sum")),
         Literal(None),
@@ -94,5 +94,5 @@ def test_what_spark_takes_for_another_number_is_left_to_it(spark: SparkSession, 
     ],
 )
 def test_what_only_spark_can_tell(expression: Expression) -> None:
-    """Divisions by zero, floating-point numbers, decimals by the plain sign, arithmetic, mixed types."""
+    """Divisions by zero, floating-point numbers, decimals by the plain sign, mixed types."""
     assert computed(expression, _table(50)) is None

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from rollview.algebra.bag import COUNT, keep
-from rollview.algebra.expression import Column, to_sql
+from rollview.algebra.expression import Column
 from rollview.algebra.history import CSN
 from rollview.algebra.node import Node
 from rollview.algebra.relation import Table
@@ -149,16 +149,12 @@ class Layout:
 
     def _taken_apart(self, state: SparkBag) -> Stored:
         """The state and the reader's columns of each of its rows, in one pass."""
-        typed = self.typed(state).frame
-        kinds = dict(self.columns)
-        shown = [
-            f.expr(to_sql(output)).cast(kinds[name]).alias(_shown(name))
-            for name, output in self.root.shown or ()
-        ]
-        own = [named(name) for name, _ in self.state]
-        both = SparkBag(typed.select(*own, *shown, COUNT)).computed()
+        own = [name for name, _ in self.state]
+        outputs = (*keep(own), *((_shown(name), output) for name, output in self.root.shown or ()))
+        columns = (*self.state, *((_shown(name), kind) for name, kind in self.columns))
+        both = _cast(self.typed(state).project(outputs), columns).computed()
         rows = both.project([(name, Column(_shown(name))) for name, _ in self.columns])
-        return self._kept(rows, both.project([(name, Column(name)) for name, _ in self.state]))
+        return self._kept(rows, both.project(keep(own)))
 
     def _kept(self, rows: SparkBag, state: SparkBag) -> Stored:
         return Stored(rows if self.has_rows else None, state if self.has_state else None)

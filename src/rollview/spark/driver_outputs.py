@@ -1,8 +1,9 @@
 """Projections at the driver: columns, whole numbers, and what COUNT, SUM and AVG show of a group.
 
 Only what Arrow, Python and Spark cannot disagree about is computed here: IF over a condition that can be
-tested at the driver, a quotient of two whole numbers, which is one of two doubles, and an average of decimals
-from its sum and number, which `averages` defines. All else is left to Spark.
+tested at the driver, sums, differences and products of whole numbers and decimals, a quotient of two whole
+numbers, which is one of two doubles, and an average of decimals from its sum and number, which `averages`
+defines. All else is left to Spark.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from rollview.algebra.bag import COUNT, Output
 from rollview.algebra.expression import Call, Column, Expression, Literal
 from rollview.algebra.functions.averages import average_function, average_type
 from rollview.rows import arrow_type
+from rollview.spark.driver_arithmetic import arithmetic
 from rollview.spark.driver_condition import evaluate_condition
+from rollview.spark.weigh import MOST_DIGITS
 
 _MOST_AVERAGES = 200_000
 """These are computed one by one."""
+_INT_DIGITS = 10
+"""Digits of an int that becomes a decimal."""
 
 
 def projected(table: pa.Table, outputs: Sequence[Output]) -> pa.Table | None:
@@ -51,6 +56,8 @@ def computed(expression: Expression, table: pa.Table) -> Any:
             return _either(condition, one, other, table)
         case Call("/", (one, other)):
             return _quotient(computed(one, table), computed(other, table))
+        case Call("+" | "-" | "*"):
+            return arithmetic(expression, table)
         case Call(function, (total, number)) if (kind := average_type(function)) is not None:
             return _average(kind, computed(total, table), computed(number, table))
     return None
@@ -68,14 +75,40 @@ def _either(condition: Expression, one: Expression, other: Expression, table: pa
         parts.append(pa.nulls(rows.num_rows) if branch == Literal(None) else computed(branch, rows))
     if any(part is None for part in parts):
         return None
-    kinds = {part.type for part in parts if not pa.types.is_null(part.type)}
-    if len(kinds) != 1:
+    kind = _common([part.type for part in parts], [_is_small(branch) for branch in (one, other)])
+    if kind is None:
         return None
-    kind = kinds.pop()
-    both = pa.concat_arrays([_whole(part).cast(kind) for part in parts])
+    both = pa.concat_arrays([_converted(_whole(part), kind) for part in parts])
     chosen = holds.to_numpy(zero_copy_only=False).astype(bool)
     places = np.where(chosen, np.cumsum(chosen) - 1, chosen.sum() + np.cumsum(~chosen) - 1)
     return both.take(pa.array(places, pa.int64()))
+
+
+def _is_small(branch: Expression) -> bool:
+    """Whether it is a constant that Spark takes for an int."""
+    return isinstance(branch, Literal) and type(branch.value) is int and abs(branch.value) < 2**31
+
+
+def _common(kinds: Sequence[pa.DataType], are_small: Sequence[bool]) -> pa.DataType | None:
+    """The type of what is of one of two types: only beside a decimal, a small constant becomes one."""
+    known = [
+        pa.decimal128(_INT_DIGITS, 0) if is_small and any(map(pa.types.is_decimal, kinds)) else kind
+        for kind, is_small in zip(kinds, are_small, strict=True)
+        if not pa.types.is_null(kind)
+    ]
+    if len(set(known)) == 1:
+        return known[0]
+    if not known or not any(are_small) or not all(map(pa.types.is_decimal, known)):
+        return None
+    scale = max(kind.scale for kind in known)
+    precision = max(kind.precision - kind.scale for kind in known) + scale
+    return pa.decimal128(precision, scale) if precision <= MOST_DIGITS else None
+
+
+def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A small constant that becomes a decimal has the digits of an int, not those of a bigint."""
+    is_small = pa.types.is_integer(values.type) and pa.types.is_decimal(kind)
+    return (values.cast(pa.int32()) if is_small else values).cast(kind)
 
 
 def _quotient(one: Any, other: Any) -> Any:
