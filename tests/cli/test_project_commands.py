@@ -23,6 +23,7 @@ from commands_page import examples
 from rollview.cli import main
 from rollview.cli.main import COMMANDS
 from rollview.demo.starter_project import NEXT_COMMANDS
+from rollview.service.project import Project
 from rollview.sources.postgres import EmbeddedPostgres
 from rollview.sources.source import SetupResult, Table
 from rollview.sources.sqlite import SQLiteSource
@@ -185,6 +186,14 @@ def test_verify_names_the_rows_that_differ(shop: Path, typed: Typed) -> None:
     assert (verdict["right"], verdict["different"]) == (False, 2)
     typed("rollview setup --reload sales_by_state")
     typed("rollview verify")
+
+
+def test_a_second_run_is_refused_before_it_begins_anything(
+    shop: Path, typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Project, "answering", lambda _: pytest.fail("it was about to answer"))
+    with Project.open(shop) as project, project._warehouse.catalog.lease("run", 0.0):
+        assert "run is held by process" in typed("rollview run", code=1).stderr
 
 
 def test_a_dry_run_prints_the_plan_and_changes_nothing(typed: Typed) -> None:

@@ -18,7 +18,7 @@ from rollview.cli.project_context import Opened, opened, project_options
 from rollview.cli.terminal import own_stream, results
 from rollview.cli.ui import access_options, page
 from rollview.errors import OptionError
-from rollview.events import Event, Stopped
+from rollview.events import Event, Started, Stopped
 
 _log = logging.getLogger("rollview.run")
 
@@ -91,6 +91,9 @@ def run(
         is_logged = logs_to_stderr(click.get_current_context())
 
         def tell(event: Event) -> None:
+            if isinstance(event, Started) and not once:
+                # Not before: one that is refused because another runs has no answers to give.
+                stack.enter_context(at.project.answering())
             if isinstance(event, Stopped):
                 last[0] = event.csn
             if is_logged and not as_json:
@@ -106,8 +109,6 @@ def run(
         at.project.subscribe(tell)
         if is_live:
             stack.enter_context(_live_table(at, stream))
-        if not once:
-            stack.enter_context(at.project.answering())
         at.project.run(once, stop)
     if not as_json:
         results().print("nothing is left to do" if once else "stopped", f"at csn {last[0]}", style="dim")
