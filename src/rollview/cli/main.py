@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
@@ -146,3 +147,5 @@ def main() -> None:
     `rollview COMMAND --help` explains a command. Exit codes: 0 success, 1 a check or an operation failed,
     2 bad input (nothing was changed).
     """
+    # Before anybody imports Arrow, whose own allocator keeps what threads have used that ended long ago.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
