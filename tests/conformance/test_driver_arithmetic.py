@@ -15,6 +15,7 @@ from rollview.algebra.bag import COUNT
 from rollview.algebra.expression import Column, Expression, Literal, call
 from rollview.spark import SparkBag
 from rollview.spark.driver_arithmetic import arithmetic
+from rollview.spark.driver_condition import evaluate_condition
 from rollview.spark.driver_outputs import projected
 
 pytestmark = pytest.mark.slow
@@ -72,6 +73,20 @@ def test_differential_with_spark(spark: SparkSession, seed: int) -> None:
     theirs = SparkBag(SparkBag.of_rows(spark, table).frame).project(outputs)
     assert mine.is_at_driver
     assert mine.frame.dtypes == theirs.frame.dtypes
+    assert mine.collect() == theirs.collect()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_comparisons(spark: SparkSession, seed: int) -> None:
+    random = Random(seed)
+    table = _table(random, 12, KINDS)
+    pairs = [(_expression(random, 1), _expression(random, 1)) for _ in range(150)]
+    tests = [call(random.choice(["=", "<>", "<", "<=", ">", ">=", "<=>"]), *pair) for pair in pairs]
+    here = [each for each in tests if evaluate_condition(each, table) is not None]
+    assert len(here) > 40
+    outputs = [(f"c{n}", call("IF", each, Literal(1), Literal(0))) for n, each in enumerate(here)]
+    mine = SparkBag.of_rows(spark, projected(table, outputs))
+    theirs = SparkBag(SparkBag.of_rows(spark, table).frame).project(outputs)
     assert mine.collect() == theirs.collect()
 
 

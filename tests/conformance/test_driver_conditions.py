@@ -36,7 +36,7 @@ HERE: list[Expression] = [
     *(call(each, price, Literal(24)) for each in ("<", "<=", "=", "<>", ">", ">=")),
     call("AND", call(">=", price, Literal(Decimal("0.05"))), call("<=", price, Literal(Decimal("0.07")))),
     call("=", price, Literal(-3)),
-    call("<", price, Column("other")),
+    *(call("<", price, Column(each)) for each in ("other", "wide")),
     call("=", word, Literal("green")),
     *(call("<=>", price, each) for each in (Literal(24), Column("other"))),
     TRUE,
@@ -44,7 +44,6 @@ HERE: list[Expression] = [
 ]
 LEFT_TO_SPARK: list[Expression] = [
     *(call("LIKE", word, Literal(each)) for each in ("g_een", "gr%en", "%", "gr\\_een%", "%gre\\%en")),
-    call("<", price, Column("wide")),
     call("<", price, Literal(Decimal("0.055"))),
     call("<", price, Literal(10**8)),
 ]

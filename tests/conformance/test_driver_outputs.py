@@ -50,6 +50,10 @@ OUTPUTS = (
     ("total", _shown(Column("sum"))),
     ("mean", _shown(call("/", Column("sum"), Column("n")))),
     ("price", _shown(call(average_of(12, 2), Column("price"), Column("n")))),
+    (
+        "fifth",
+        call("*", Literal(Decimal("0.2")), _shown(call(average_of(12, 2), Column("price"), Column("n")))),
+    ),
     ("either", call("IF", call("IS NULL", Column("k")), Column("n"), Column("sum"))),
 )
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from rollview.algebra.expression import Call, Column, Expression, Literal
 from rollview.spark.weigh import MOST_DIGITS
 
+Other = Callable[[Expression, pa.Table], Any]
 _DECIMALS: dict[str, Callable[[Any, Any], Any]] = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
 _NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
     "+": pc.add_checked,
@@ -29,17 +30,20 @@ _LEAST_SCALE = 6
 """Digits behind the point that Spark gives up only behind these."""
 
 
-def arithmetic(expression: Expression, table: pa.Table) -> Any:
-    """The values of such an expression, one for each row; None if only Spark can tell."""
+def arithmetic(expression: Expression, table: pa.Table, other: Other | None = None) -> Any:
+    """The values of such an expression, one for each row; None if only Spark can tell.
+
+    `other` computes calls inside that are no arithmetic, and is believed where they are decimals.
+    """
     try:
-        values = _values(expression, table)
+        values = _values(expression, table, other)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         # It does not fit: Spark knows what to say.
         return None
     return None if isinstance(values, pa.Scalar) else values
 
 
-def _values(expression: Expression, table: pa.Table) -> Any:
+def _values(expression: Expression, table: pa.Table, compute: Other | None) -> Any:
     """A constant is a scalar; None if only Spark can tell."""
     match expression:
         case Column(name=name):
@@ -47,14 +51,24 @@ def _values(expression: Expression, table: pa.Table) -> Any:
         case Literal(value=value):
             return _constant(value)
         case Call(function, (left, right)) if function in _NUMBERS:
-            one, other = _values(left, table), _values(right, table)
+            one, other = _values(left, table, compute), _values(right, table, compute)
             # Of constants alone Spark forgets that they are some.
             if one is None or other is None or (isinstance(one, pa.Scalar) and isinstance(other, pa.Scalar)):
                 return None
             if pa.types.is_integer(one.type) and pa.types.is_integer(other.type):
                 return None if _is_reordered(left, right) else _of_numbers(function, one, other)
-            return _of_decimals(function, _as_decimal(one), _as_decimal(other))
+            return _of_decimals(function, as_decimal(one), as_decimal(other))
+        case Call() if compute is not None:
+            values = compute(expression, table)
+            return values if values is not None and pa.types.is_decimal128(values.type) else None
     return None
+
+
+def common_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The decimal that has all digits of both; None if Spark has none that wide."""
+    scale = max(one.scale, other.scale)
+    precision = max(one.precision - one.scale, other.precision - other.scale) + scale
+    return pa.decimal128(precision, scale) if precision <= MOST_DIGITS else None
 
 
 def _is_reordered(left: Expression, right: Expression) -> bool:
@@ -92,7 +106,7 @@ def _constant(value: Any) -> Any:
     return None
 
 
-def _as_decimal(values: Any) -> Any:
+def as_decimal(values: Any) -> Any:
     """A whole number beside a decimal: a constant has its own digits, a column all those of its type."""
     if pa.types.is_decimal(values.type):
         return values

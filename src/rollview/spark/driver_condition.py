@@ -1,8 +1,9 @@
 """Conditions tested at the driver, where Arrow and Spark cannot disagree about them.
 
 Comparisons of columns and constants of one and the same type (whole numbers, decimals, texts, dates,
-booleans), how a text begins, ends or goes on, tests for NULL, and AND, OR and NOT over these, with SQL's
-three values. Anything else, any arithmetic and any floating-point number above all, is left to Spark.
+booleans), and of decimals with decimals and whole numbers, computed ones as well; how a text begins, ends or
+goes on, tests for NULL, and AND, OR and NOT over these, with SQL's three values. Anything else, and any
+floating-point number above all, is left to Spark.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollview.algebra.expression import TRUE, Call, Column, Expression, Literal
+from rollview.spark.driver_arithmetic import arithmetic, as_decimal, common_decimal
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": pc.equal,
@@ -74,11 +76,23 @@ def _combined(combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
 
 
 def _alike(left: Expression, right: Expression, table: pa.Table) -> tuple[Any, Any]:
-    """Both sides, if they have the same type."""
+    """Both sides, if they have the same type, or are decimals that Spark compares digit by digit."""
+    if (exact := _exact(left, right, table)) is not None:
+        return exact
     kinds = [table.schema.field(each.name).type for each in (left, right) if isinstance(each, Column)]
     if not kinds or any(kind != kinds[0] for kind in kinds) or not _is_plain(kinds[0]):
         raise _LeftToSpark
     return _side(left, kinds[0], table), _side(right, kinds[0], table)
+
+
+def _exact(left: Expression, right: Expression, table: pa.Table) -> tuple[Any, Any] | None:
+    """Both sides as decimals of one type: columns or what is computed from them, at least one a decimal."""
+    sides = [arithmetic(each, table) for each in (left, right)]
+    if any(each is None for each in sides) or not any(pa.types.is_decimal(each.type) for each in sides):
+        return None
+    one, other = map(as_decimal, sides)
+    kind = common_decimal(one.type, other.type)
+    return None if kind is None else (one.cast(kind), other.cast(kind))
 
 
 def _side(expression: Expression, kind: pa.DataType, table: pa.Table) -> Any:

@@ -19,9 +19,8 @@ from rollview.algebra.bag import COUNT, Output
 from rollview.algebra.expression import Call, Column, Expression, Literal
 from rollview.algebra.functions.averages import average_function, average_type
 from rollview.rows import arrow_type
-from rollview.spark.driver_arithmetic import arithmetic
+from rollview.spark.driver_arithmetic import arithmetic, common_decimal
 from rollview.spark.driver_condition import evaluate_condition
-from rollview.spark.weigh import MOST_DIGITS
 
 _MOST_AVERAGES = 200_000
 """These are computed one by one."""
@@ -57,7 +56,7 @@ def computed(expression: Expression, table: pa.Table) -> Any:
         case Call("/", (one, other)):
             return _quotient(computed(one, table), computed(other, table))
         case Call("+" | "-" | "*"):
-            return arithmetic(expression, table)
+            return arithmetic(expression, table, computed)
         case Call(function, (total, number)) if (kind := average_type(function)) is not None:
             return _average(kind, computed(total, table), computed(number, table))
     return None
@@ -100,9 +99,7 @@ def _common(kinds: Sequence[pa.DataType], are_small: Sequence[bool]) -> pa.DataT
         return known[0]
     if not known or not any(are_small) or not all(map(pa.types.is_decimal, known)):
         return None
-    scale = max(kind.scale for kind in known)
-    precision = max(kind.precision - kind.scale for kind in known) + scale
-    return pa.decimal128(precision, scale) if precision <= MOST_DIGITS else None
+    return common_decimal(*known)
 
 
 def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
