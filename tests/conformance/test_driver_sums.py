@@ -75,7 +75,9 @@ def test_differential_with_spark(spark: SparkSession, keys: tuple[str, ...]) -> 
 @pytest.mark.parametrize("keys", [("k",), ()])
 def test_sums_of_nothing(spark: SparkSession, keys: tuple[str, ...]) -> None:
     here, there = _both(spark, _table(Random(1), 5).slice(0, 0))
-    mine, theirs = (each.summarize(keys, (*keep(SUMS), ("rows", Literal(1)))) for each in (here, there))
+    is_there = call("IF", call("IS NULL", Column("word")), Literal(0), Literal(1))
+    measures = (*keep(SUMS), ("rows", Literal(1)), ("words", is_there))
+    mine, theirs = (each.summarize(keys, measures) for each in (here, there))
     assert mine.is_at_driver
     assert mine.collect() == theirs.collect()
     assert len(mine.collect()) == (0 if keys else 1)

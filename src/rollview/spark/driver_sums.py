@@ -12,10 +12,9 @@ from decimal import Context, Decimal, localcontext
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rollview.algebra.bag import COUNT, Output, before_it
-from rollview.algebra.expression import Call, Column, Expression, Literal
+from rollview.algebra.expression import Expression
 from rollview.spark import driver_side
 from rollview.spark.driver_outputs import computed
 from rollview.spark.weigh import MORE_DIGITS, MOST_DIGITS
@@ -55,11 +54,6 @@ def summarized(table: pa.Table, keys: Sequence[str], measures: Sequence[Output])
 
 def _measured(expression: Expression, table: pa.Table) -> Any:
     """The values of a measure, with the type of their sum; None if they have to be computed by Spark."""
-    if isinstance(expression, Literal):
-        return _constant(expression, table)
-    match expression:
-        case Call("IF", (Call("IS NULL", (Column() as column,)), Literal(value=0), Literal(value=1))):
-            return pc.is_valid(table[column.name]).cast(pa.int64())
     values = computed(expression, table)
     if values is None:
         return None
@@ -67,11 +61,6 @@ def _measured(expression: Expression, table: pa.Table) -> Any:
         digits = min(values.type.precision + MORE_DIGITS, MOST_DIGITS)
         return values.cast(pa.decimal128(digits, values.type.scale))
     return values.cast(pa.int64()) if pa.types.is_integer(values.type) else None
-
-
-def _constant(literal: Literal, table: pa.Table) -> Any:
-    is_whole = type(literal.value) is int
-    return pa.repeat(pa.scalar(literal.value, pa.int64()), table.num_rows) if is_whole else None
 
 
 def running(table: pa.Table, keys: Sequence[str], order: str, sums: Sequence[str]) -> pa.Table | None:
