@@ -103,7 +103,12 @@ def rewritten(crm: Crm) -> None:
     crm.execute("ALTER TABLE product ALTER kind TYPE text USING upper(kind)")
 
 
+def without_its_key(crm: Crm) -> None:
+    crm.execute("ALTER TABLE product DROP CONSTRAINT product_pkey", "INSERT INTO product VALUES (1, 'pot')")
+
+
 ACTS = {
+    without_its_key: "key of table crm.product was dropped",
     taken_out_and_put_back: "taken out of the publication",
     rewritten: "was rewritten",
 }

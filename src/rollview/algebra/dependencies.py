@@ -75,6 +75,24 @@ def keeps_keys(block: Block) -> bool:
     return all(relation.key and shown.issuperset(relation.key) for relation in block.relations)
 
 
+@lru_cache(maxsize=1024)
+def shown_as(block: Block) -> dict[str, str]:
+    """For every column whose value the view shows, the name it has there; equal columns share one."""
+    names = {expression.name: name for name, expression in block.projection if isinstance(expression, Column)}
+    grows = True
+    while grows:
+        grows = False
+        for edge in block.edges:
+            for one, other in (
+                (edge.left_column, edge.right_column),
+                (edge.right_column, edge.left_column),
+            ):
+                if one in names and other not in names:
+                    names[other] = names[one]
+                    grows = True
+    return names
+
+
 def refers(block: Block, i: int, j: int) -> bool:
     """Whether `i` is joined with `j` along a declared foreign key and by nothing else.
 

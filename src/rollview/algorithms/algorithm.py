@@ -36,6 +36,8 @@ class Algorithm:
     networks: tuple[str, ...] = ("fifo",)
     takes_net_effect: bool = False
     """Whether an interval counts as one transaction, so that states inside of it are given up."""
+    asks_the_view: bool = False
+    """Whether the stored view answers for changes under a key that it keeps, instead of a source."""
     keeps_control: bool = False
     """Whether it must know more than its positions to go on."""
 

@@ -227,6 +227,32 @@ class StateAt:
 
 
 @dataclass(frozen=True, slots=True)
+class Answerable(Generic[B]):
+    """Whether a stored view is to be asked, by these of its columns, about changes of one of its tables.
+
+    Result: the csn up to which the view's delta is complete; None if the table has changed between that and
+    the interval, if one of the `others` has changed between that and the last of the rows, or if to ask the
+    sources is cheaper.
+    """
+
+    view: str
+    columns: tuple[str, ...]
+    rows: B
+    table: str
+    others: tuple[str, ...]
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class StateWith(Generic[B]):
+    """Reads the state of a view at a csn that its delta covers. Result: its rows with all values of a key."""
+
+    view: str
+    csn: int
+    keys: B
+
+
+@dataclass(frozen=True, slots=True)
 class ContentsAt:
     """Computes the blocks of a view at a csn, from whole relations. Result: a bag for each, left to right."""
 
@@ -276,7 +302,7 @@ class Compensated(Generic[B]):
 
 @dataclass(frozen=True, slots=True)
 class Spared(Generic[B]):
-    """Tells that these changes were not looked up, because they are known to join nothing. Only counted."""
+    """Tells that these changes were not looked up: they join nothing, or the view has what. Only counted."""
 
     rows: B
 
@@ -323,6 +349,8 @@ Effect = (
     | Pause
     | Stored
     | StateAt
+    | Answerable[Any]
+    | StateWith[Any]
     | ContentsAt
     | Install[Any]
     | RowsOf

@@ -9,15 +9,18 @@ all of them are.
 
 **Assumes.** What the sweep assumes. All relations go through the same intervals.
 
-**Deviations.** None of equation 2. The states inside of an interval cannot be told afterwards, so what is
-published says so.
+**Deviations.** Relations for which the view itself answers come first in equation 2 (`kept_keys`). The states
+inside of an interval cannot be told afterwards, so what is published says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
 
 from rollview.algebra.bag import Bag
+from rollview.algebra.block import Block
 from rollview.algebra.history import CSN
 from rollview.algebra.view import View
 from rollview.algorithms.algorithm import one_position
@@ -28,7 +31,9 @@ from rollview.algorithms.effects import (
     Process,
     Publish,
 )
-from rollview.algorithms.sweep import Forward, evaluate_forward
+from rollview.algorithms.forward import Forward
+from rollview.algorithms.kept_keys import answered_by_view
+from rollview.algorithms.sweep import Steps, changed_rows, join_others
 
 
 def processes(view: View) -> Iterator[Process]:
@@ -41,11 +46,31 @@ def propagate(view: View, query: ForwardQuery) -> Process:
     """Publishes what each interval did to the view, at its end, forever."""
     while True:
         interval: Interval = yield NextInterval(query)
-        total: Bag | None = None
+        deltas: list[Bag] = []
         for number, block in enumerate(view.blocks):
-            for position in range(len(block.relations)):
-                delta = yield from evaluate_forward(Forward(block, position, interval, as_one=True))
-                lifted = view.root.lift(number, delta, CSN)
-                total = lifted if total is None else total.plus(lifted)
-        assert total is not None, "a view has relations"
+            shown = "" if view.block is None else view.name
+            delta = yield from _evaluate(block, interval, shown)
+            deltas.append(view.root.lift(number, delta, CSN))
+        total = reduce(lambda one, other: one.plus(other), deltas)
         yield Publish(((query, interval.upto),), total, as_one=interval)
+
+
+def _evaluate(block: Block, interval: Interval, shown: str) -> Steps:
+    """What an interval did to a block: first the relations for which the view itself answers."""
+    delta: Bag | None = None
+    settled: set[int] = set()
+    waiting: list[tuple[Forward, Bag]] = []
+    for position in range(len(block.relations)):
+        query = Forward(block, position, interval, as_one=True, view=shown)
+        rows = yield from changed_rows(query)
+        answered = None if rows.is_empty() else (yield from answered_by_view(query, rows, delta))
+        if answered is None:
+            waiting.append((query, rows))
+        else:
+            settled.add(position)
+            delta = answered if delta is None else delta.plus(answered)
+    for query, rows in waiting:
+        joined = yield from join_others(replace(query, settled=frozenset(settled)), rows)
+        delta = joined if delta is None else delta.plus(joined)
+    assert delta is not None, "a block has relations"
+    return delta

@@ -43,6 +43,7 @@ _SEQUENCED = [
         _serves_all,
         sequenced=True,
         networks=EVERY_NETWORK,
+        asks_the_view=name == "sweep",
         keeps_control=name == "rolling",
     )
     for name, processes, positions in (
@@ -76,6 +77,7 @@ _NET_EFFECT = Algorithm(
     sequenced=True,
     networks=EVERY_NETWORK,
     takes_net_effect=True,
+    asks_the_view=True,
 )
 
 _STROBE = [

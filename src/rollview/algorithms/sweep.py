@@ -22,7 +22,7 @@ no compensation queries, no query lists, and forward queries of different relati
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -48,6 +48,8 @@ from rollview.algorithms.effects import (
     Process,
     Publish,
 )
+from rollview.algorithms.forward import Forward
+from rollview.algorithms.kept_keys import answered_by_view
 from rollview.algorithms.referenced import without_unreferenced
 from rollview.algorithms.source_evaluate import question_for
 
@@ -67,31 +69,27 @@ def forward_queries(view: View) -> Iterator[ForwardQuery]:
             yield ForwardQuery(view.name, number, relation)
 
 
-@dataclass(frozen=True)
-class Forward:
-    """One forward query: the changes of relation `start` in an interval, to be joined with all others.
-
-    With `only`, those of these transactions. `as_one` takes all of the interval as one transaction.
-    """
-
-    block: Block
-    start: int
-    interval: Interval
-    only: frozenset[int] | None = None
-    as_one: bool = False
-
-
 def propagate(view: View, query: ForwardQuery) -> Process:
     """Publishes the view delta of one relation's changes, interval by interval, forever."""
     block = view.blocks[query.block]
     while True:
         interval: Interval = yield NextInterval(query)
-        delta = yield from evaluate_forward(Forward(block, query.relation or 0, interval))
+        shown = "" if view.block is None else view.name
+        forward = Forward(block, query.relation or 0, interval, view=shown)
+        delta = yield from evaluate_forward(forward)
         yield Publish(((query, interval.upto),), view.root.lift(query.block, delta, CSN))
 
 
 def evaluate_forward(query: Forward) -> Steps:
     """What the changes did to the block, with the csn of each."""
+    rows = yield from changed_rows(query)
+    if not rows.is_empty() and (delta := (yield from answered_by_view(query, rows))) is not None:
+        return delta
+    return (yield from join_others(query, rows))
+
+
+def changed_rows(query: Forward) -> Steps:
+    """The changes that have to be joined with something: those of the relation, less what joins nothing."""
     block, interval = query.block, query.interval
     rows = yield from local_changes(block, query.start, interval.after, interval.upto)
     if query.only is not None:
@@ -101,7 +99,12 @@ def evaluate_forward(query: Forward) -> Steps:
         changes, rows = rows, rows.project(at_its_end).net_effect().materialized()
         yield Netted(changes, rows)
     rows = rows.materialized()
-    rows = yield from without_unreferenced(block, query.start, interval, query.as_one, rows)
+    return (yield from without_unreferenced(block, query.start, interval, query.as_one, rows))
+
+
+def join_others(query: Forward, rows: Bag) -> Steps:
+    """The changes joined with all other relations, each at the state that each change needs."""
+    block = query.block
     if not rows.is_empty():
         yield Execute()
     for sub_queries in access_path(block, query.start).rounds:
@@ -178,10 +181,11 @@ def _align_and_join(
     yield Compensated(log)
     aligned = align(found, log, saw, first, last)
     columns = (*rows.columns, *found.columns)
-    if query.as_one and join_step.relation > query.start:
+    went_before = join_step.relation < query.start or join_step.relation in query.settled
+    if query.as_one and not went_before:
         condition = _at(first, join_step.conditions)
     else:
-        condition = _at_bound(join_step.relation < query.start, join_step.conditions)
+        condition = _at_bound(went_before, join_step.conditions)
     # A key that changed often meets every change so far; net effect leaves what was true at the row's moment.
     return rows.join(aligned, join_step.on, condition).project(keep(columns)).net_effect(), True
 

@@ -149,9 +149,9 @@ class ViewRecord:
 class Work:
     """What the propagation of a view cost: its steps, their sub-queries, the rows that came back.
 
-    `spared` changes were not looked up, because a foreign key tells that they join nothing, or because they
-    came and went inside a step that counts as one transaction. The delta of `in_doubt` transactions was not
-    taken as their writers had made it.
+    `spared` changes were not looked up, because a foreign key tells that they join nothing, because they came
+    and went inside a step that counts as one transaction, or because the view itself answered. The delta of
+    `in_doubt` transactions was not taken as their writers had made it.
     """
 
     steps: int = 0

@@ -98,6 +98,9 @@ def _print(console: Console, found: Explanation) -> None:
         line(f"{path.relation}: {count}: {rounds}")
         for other in path.spared:
             line(f"  none for rows that come or go in a transaction that leaves {other} alone (foreign key)")
+        if path.keeps_key:
+            changed = f", or change in {', '.join(path.shown)} alone" if path.shown else ""
+            line(f"  none for rows that go{changed}, if nothing else changes: the view has their key")
     section("algorithm")
     line(f"{found.algorithm}: {found.why}")
     if found.work.steps:

@@ -110,7 +110,8 @@ def worked(work: Work) -> str:
     """What propagation has cost, in words."""
     told = f"{work.steps:,} steps, {work.lookups:,} look-ups, {work.rows_found:,} rows found"
     if work.spared:
-        told += f"; {work.spared:,} changes were not looked up: they join nothing, or came and went in a step"
+        why = "they join nothing, came and went in a step, or the view answered itself"
+        told += f"; {work.spared:,} changes were not looked up: {why}"
     if work.in_doubt:
         told += f"; {work.in_doubt:,} transactions were in doubt, and computed anew"
     return told

@@ -11,6 +11,7 @@ from rollview.algebra.expression import to_sql
 from rollview.algebra.join_graph import access_path
 from rollview.algebra.node import Node
 from rollview.algebra.view import View
+from rollview.algorithms.kept_keys import kept_key
 from rollview.algorithms.referenced import referring
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.catalog import Work
@@ -31,12 +32,16 @@ from rollview.service.notebook import explanation_html
 class Path:
     """What one update of a relation asks: for each round, the sub-queries as `site: relations`.
 
-    `spared` are relations that refer to this one: a row that comes or goes without them asks nothing.
+    `spared` are relations that refer to this one: a row that comes or goes without them asks nothing. If the
+    view keeps the relation's key, it answers itself for rows that go, or change in the `shown` columns alone,
+    as long as the other relations stay as they are.
     """
 
     relation: str
     rounds: tuple[tuple[str, ...], ...]
     spared: tuple[str, ...] = ()
+    keeps_key: bool = False
+    shown: tuple[str, ...] = ()
 
     @property
     def sub_queries(self) -> int:
@@ -88,7 +93,11 @@ def explain(view: View, sizes: Mapping[str, Size] | None = None, work: Work | No
         normal_form=render(view),
         operators=tuple(each for part in reversed(view.parts) for each in _operators(part.root)),
         join_graph=tuple(line for block in blocks for line in _graph(block)),
-        paths=tuple(_path(block, position) for block in blocks for position in range(len(block.relations))),
+        paths=tuple(
+            _path(block, position, algorithm.asks_the_view and block == view.block)
+            for block in blocks
+            for position in range(len(block.relations))
+        ),
         full="" if full is None else full.sentence,
         full_code="" if full is None else full.code,
         notices=tuple(notices(view)),
@@ -143,10 +152,16 @@ def _graph(block: Block) -> list[str]:
     return lines
 
 
-def _path(block: Block, position: int) -> Path:
+def _path(block: Block, position: int, asks_the_view: bool) -> Path:
     names = [relation.alias for relation in block.relations]
     rounds = tuple(
         tuple(f"{sub.source}: {', '.join(names[step.relation] for step in sub.join_steps)}" for sub in round_)
         for round_ in access_path(block, position).rounds
     )
-    return Path(names[position], rounds, tuple(names[other] for other in referring(block, position)))
+    referred = tuple(names[other] for other in referring(block, position))
+    kept = kept_key(block, position) if asks_the_view else None
+    if kept is None:
+        return Path(names[position], rounds, referred)
+    fixed = {*kept.key, *kept.deciding}
+    shown = tuple(name for name in block.needed[position] if name not in fixed)
+    return Path(names[position], rounds, referred, True, shown)

@@ -16,6 +16,7 @@ from typing import Any
 from rollview.algebra.history import CSN
 from rollview.algebra.view import View
 from rollview.algorithms.effects import (
+    Answerable,
     Ask,
     Await,
     Changes,
@@ -34,6 +35,7 @@ from rollview.algorithms.effects import (
     SourceDelta,
     Spared,
     StateAt,
+    StateWith,
     Values,
 )
 from rollview.algorithms.emptying import empty
@@ -56,6 +58,7 @@ _PHASES: dict[type, str] = {
     Changes: "read_changes",
     SourceDelta: "read_changes",
     Ask: "lookups",
+    StateWith: "lookups",
     ContentsAt: "lookups",
 }
 """To which phase of a step the service of an effect counts."""
@@ -202,10 +205,8 @@ class _Running:
                 # Only empty ones are asked for; they take the type of whatever they are added to.
                 types = {name: "bigint" if name == CSN else "void" for name in columns}
                 return SparkBag.of(self.parts.session.spark, types, dict(rows))
-            case StateAt(view=name, csn=csn):
-                return relations.stored.open(name).state_at(csn)
-            case ContentsAt(csn=csn) if self.shared.folder is not None:
-                return self.parts._contents_at(self.view, csn, self.shared.folder)
+            case StateAt() | StateWith() | Answerable() | ContentsAt():
+                return self._of_a_view(effect)
             case SourceDelta(block=block, after=after, upto=upto):
                 return self.shared.get(effect, lambda: self.parts.deltas.read(self.view, block, after, upto))
             case Values(rows=rows, columns=columns):
@@ -214,3 +215,16 @@ class _Running:
             case Spared() | Netted() | Doubted() | Compensated():
                 return self.timer.count(effect)
         raise RollviewError(f"{algorithm_of(self.view).name} asks for {type(effect).__name__}")
+
+    def _of_a_view(self, effect: StateAt | StateWith[SparkBag] | Answerable[SparkBag] | ContentsAt) -> Any:
+        relations = self.parts.relations
+        match effect:
+            case StateAt(view=name, csn=csn):
+                return relations.stored.open(name).state_at(csn)
+            case StateWith(view=name, csn=csn, keys=keys):
+                return relations.stored.open(name).state_with(csn, keys)
+            case Answerable():
+                return relations.known_state(self.view, effect)
+            case ContentsAt(csn=csn):
+                assert self.shared.folder is not None, "whole relations are read into a folder"
+                return self.parts._contents_at(self.view, csn, self.shared.folder)

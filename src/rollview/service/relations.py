@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rollview.algebra.bag import COUNT, keep
 from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, conjunction
-from rollview.algebra.history import Seen
+from rollview.algebra.history import CSN, Seen
 from rollview.algebra.relation import Table
-from rollview.algorithms.effects import Answer, Question
+from rollview.algebra.view import View
+from rollview.algorithms.effects import Answer, Answerable, Question
 from rollview.catalog import Catalog
 from rollview.service.lake_rows import read_range
 from rollview.service.lake_tables import LakeTables
@@ -56,6 +58,19 @@ class Relations:
                 after = upto
             return read_range(self.session, self.tables.change_log(table), after, upto)
         return self.stored.open(table.name).row_delta(after, upto)
+
+    def known_state(self, view: View, asked: Answerable[SparkBag]) -> int | None:
+        """The csn of a state that is as good as the one before an interval; None if sources must be asked."""
+        rows = asked.rows
+        if not rows.is_at_driver or not self.stored.open(view.name).is_quickly_found(asked.columns):
+            return None
+        tables = {table.qualified: table for table in view.tables}
+        known, last = self.catalog.high_water(view.name), pc.max(rows.table()[CSN]).as_py()
+        if self.touched(tables[asked.table], known, asked.interval.after):
+            return None
+        others = [tables[name] for name in asked.others]
+        is_known = all(self.newest(each) >= last for each in others)
+        return None if not is_known or any(self.touched(each, known, last) for each in others) else known
 
     def lookup(self, questions: Sequence[Question[SparkBag]], since: int) -> tuple[Answer[SparkBag], ...]:
         """All answers, from several sites at once; what they saw is in csn. None before `since` is needed."""

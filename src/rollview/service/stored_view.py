@@ -39,6 +39,10 @@ _MOST_TRANSACTIONS = 1_000
 """So many are looked at together, where their rows are so many that the pairs are not counted."""
 
 
+_FEW_ROWS = 50_000
+"""A table with no more rows than this is read as quickly as sources answer."""
+
+
 @dataclass(frozen=True)
 class StoredViews:
     """All stored views, to be opened by name."""
@@ -213,6 +217,23 @@ class StoredView:
             delta = delta.sharing(near, self.view.root.key)
         return self.view.root.roll(stored, delta if csn > shown else delta.negate())
 
+    def is_quickly_found(self, columns: Sequence[str]) -> bool:
+        """Whether rows with given values in these columns are found without reading much else."""
+        rows = self.rows_bag
+        if rows is None:
+            return False
+        return rows.order[:1] in [(name,) for name in columns] or _size(rows.files()) <= _FEW_ROWS
+
+    def state_with(self, csn: int, keys: SparkBag) -> SparkBag:
+        """The rows of the state at a csn that have all values of a row of `keys`; readers see the state."""
+        shown, names = self.record.materialized_csn, keys.columns
+        near = self.layout.state_of_rows(self.shown_with(keys)).sharing(keys, names)
+        if csn == shown:
+            return near
+        self.check_covered(csn)
+        delta = self.delta(min(shown, csn), max(shown, csn)).sharing(keys, names)
+        return self.view.root.roll(near, delta if csn > shown else delta.negate())
+
     def check_covered(self, csn: int) -> None:
         """Refuses a csn that the view cannot be rolled to: whatever came out would not be a state of it."""
         name = self.view.name
@@ -275,6 +296,10 @@ class StoredView:
     @property
     def _tables(self) -> ViewTables:
         return self.stored.tables.of_view(self.view.name, self.record.generation)
+
+
+def _size(files: Sequence[LakeFile]) -> int:
+    return sum(file.rows for file in files)
 
 
 def _has_types(bag: SparkBag, columns: Sequence[tuple[str, str]]) -> bool:

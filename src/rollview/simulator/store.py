@@ -95,6 +95,18 @@ class Store:
         """The csn up to which the deltas of all views are complete."""
         return min(self.positions.values(), default=0)
 
+    def known(self, view: str) -> int:
+        """The csn up to which the delta of a view is complete."""
+        return min(position for query, position in self.positions.items() if query.view == view)
+
+    def state_at(self, view: str, csn: int) -> MemoryBag:
+        """The state of a view at a csn that is not before the one it is shown at."""
+        state, root = self.states[view], self.views[view].root
+        for each in range(self.materialized + 1, csn + 1):
+            delta = self._deltas.get((view, each))
+            state = state if delta is None else root.roll(state, delta)
+        return state
+
     def apply(self) -> None:
         """Rolls all views together, csn by csn, to the high-water mark, and shows each state that is told."""
         mark = self.high_water_mark()

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rollview.algebra.bag import MemoryBag
-from rollview.algebra.history import Transaction
+from rollview.algebra.history import CSN, Transaction
 from rollview.algebra.sequencer import Gap, Sequencer
 from rollview.algorithms.algorithm import Algorithm
 from rollview.algorithms.effects import (
     Answer,
+    Answerable,
     Ask,
     Await,
     Changes,
@@ -40,6 +41,7 @@ from rollview.algorithms.effects import (
     SourceDelta,
     Spared,
     Spawn,
+    StateWith,
     Stored,
     Values,
 )
@@ -246,6 +248,7 @@ class SimulatedWarehouse:
             costs.rows_compensated += len(effect.rows.counts)
 
         return {
+            Answerable: lambda _, effect: self._known_state(effect),
             Ask: self._ask,
             Await: lambda _, effect: self._seen_by(effect),
             Changes: lambda _, effect: history.changes(effect.table, effect.after, effect.upto),
@@ -265,6 +268,9 @@ class SimulatedWarehouse:
             Netted: lambda *_: None,
             Doubted: lambda *_: None,
             Spawn: lambda running, effect: self._begin(effect.process, running.view),
+            StateWith: lambda _, effect: store.state_at(effect.view, effect.csn).sharing(
+                effect.keys, effect.keys.columns
+            ),
             Stored: lambda _, effect: store.states[effect.view],
             Values: lambda _, effect: frozenset(effect.rows.distinct(effect.columns).counts),
         }
@@ -277,6 +283,16 @@ class SimulatedWarehouse:
         self._forward[name] = running
         self._skip_untouched()
         return _WAIT
+
+    def _known_state(self, effect: Answerable[MemoryBag]) -> int | None:
+        """The csn of a state of the view that is as good as the one before the interval; None if none is."""
+        history, interval = self._store.history, effect.interval
+        known = self._store.known(effect.view)
+        last = max(csn for (csn,) in effect.rows.distinct((CSN,)).counts)
+        changed = history.touched(effect.table, known, interval.after) or any(
+            history.touched(table, known, last) for table in effect.others
+        )
+        return None if changed else known
 
     def _name(self, query: ForwardQuery) -> str:
         block = f"[{query.block}]" if query.block > 0 else ""

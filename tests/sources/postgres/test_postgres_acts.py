@@ -150,6 +150,18 @@ DAMAGE = [
         is_refused=True,
     ),
     Act(
+        "without its key",
+        ("ALTER TABLE item DROP CONSTRAINT item_pkey", "INSERT INTO item VALUES (1, 1, 'twin', 'bad')"),
+        (),
+        "the key of table s.item was dropped",
+    ),
+    Act(
+        "without its key for a while",
+        ("ALTER TABLE item DROP CONSTRAINT item_pkey",),
+        ("ALTER TABLE item ADD PRIMARY KEY (id)",),
+        "the key of table s.item was dropped, or replaced",
+    ),
+    Act(
         "a child",
         ("CREATE TABLE child () INHERITS (item)", "INSERT INTO child VALUES (7, 7, 'of the child', 'good')"),
         (),
@@ -250,6 +262,12 @@ DAMAGE = [
     "PostgreSQL",
     "a table is dropped, renamed, moved to another schema, or swapped with another",
     "noticed by its id behind the name",
+    under="the views of that table stop; `rollview setup` reloads them",
+)
+@what_if(
+    "PostgreSQL",
+    "the primary key is dropped, also if it is added again (or the unique constraint that stands in for one)",
+    "noticed: views rely on it where they join by it. To build its index anew, use `REINDEX CONCURRENTLY`",
     under="the views of that table stop; `rollview setup` reloads them",
 )
 @what_if(
@@ -482,6 +500,7 @@ HARMLESS = {
         "CREATE INDEX ON item (size)",
         "CREATE UNIQUE INDEX ON item (size, id)",
         "REINDEX TABLE item",
+        "REINDEX TABLE CONCURRENTLY item",
         "COMMENT ON TABLE item IS 'what we sell'",
         "GRANT SELECT ON item TO public",
         "ANALYZE item",
@@ -507,7 +526,7 @@ HARMLESS = {
 )
 @what_if(
     "PostgreSQL",
-    "indexes, comments, rights, owners, triggers, policies, constraints, defaults, `NOT NULL`, "
+    "indexes, comments, rights, owners, triggers, policies, other constraints, defaults, `NOT NULL`, "
     "statistics, storage options, fill factor",
     "harmless",
     under="nothing stops",

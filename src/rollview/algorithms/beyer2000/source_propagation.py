@@ -42,7 +42,8 @@ from rollview.algorithms.effects import (
     Statement,
     Values,
 )
-from rollview.algorithms.sweep import Forward, committed_by, evaluate_forward, local_changes
+from rollview.algorithms.forward import Forward
+from rollview.algorithms.sweep import committed_by, evaluate_forward, local_changes
 
 RELATION = "_relation"
 SIGN = "_sign"

@@ -26,7 +26,7 @@ from functools import lru_cache
 
 from rollview.algebra.bag import Bag, Output, keep
 from rollview.algebra.block import Block
-from rollview.algebra.dependencies import closure, determines
+from rollview.algebra.dependencies import closure, determines, shown_as
 from rollview.algebra.expression import Column, Expression, Literal, call, columns_of
 from rollview.algebra.join_graph import JoinStep, SubQuery
 from rollview.algebra.relation import Edge
@@ -49,24 +49,6 @@ class ViewAccess:
     by_key: bool
     shown: tuple[str, ...]
     columns: tuple[Output, ...]
-
-
-@lru_cache(maxsize=1024)
-def shown_as(block: Block) -> dict[str, str]:
-    """For every column whose value the view shows, the name it has there; equal columns share one."""
-    names = {expression.name: name for name, expression in block.projection if isinstance(expression, Column)}
-    grows = True
-    while grows:
-        grows = False
-        for edge in block.edges:
-            for one, other in (
-                (edge.left_column, edge.right_column),
-                (edge.right_column, edge.left_column),
-            ):
-                if one in names and other not in names:
-                    names[other] = names[one]
-                    grows = True
-    return names
 
 
 @lru_cache(maxsize=1024)

@@ -17,12 +17,12 @@ from functools import lru_cache
 
 from rollview.algebra.bag import Bag, Output, keep
 from rollview.algebra.block import Block
-from rollview.algebra.dependencies import determines
+from rollview.algebra.dependencies import determines, shown_as
 from rollview.algebra.expression import Column, columns_of, rename
 from rollview.algebra.join_graph import JoinStep, access_path
 from rollview.algebra.relation import Relation
 from rollview.algorithms.effects import RowsOf
-from rollview.algorithms.sze2000.self_maintenance import Rounds, shown_as, within
+from rollview.algorithms.sze2000.self_maintenance import Rounds, within
 from rollview.algorithms.sze2000.update_types import Update
 from rollview.algorithms.sze2000.versions import Refresh, Steps
 

@@ -1,8 +1,8 @@
 """What happened to a captured table since setup, in words; nothing, if all of its changes are in the log.
 
-What an owner may do without harm is no damage: new columns, wider types, indexes, defaults, constraints,
-rights, comments, another tablespace, and whatever moves rows without changing them. Partitions that come and
-go are no damage either: see `partitions.py`.
+What an owner may do without harm is no damage: new columns, wider types, indexes, defaults, constraints other
+than the key, rights, comments, another tablespace, and whatever moves rows without changing them. Partitions
+that come and go are no damage either: see `partitions.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rollview.sources.postgres.fingerprint import Fingerprint, TableFingerprint
 from rollview.sources.postgres.partitions import Partition
 from rollview.sources.postgres.registration import Registered, RegisteredPartition, Registration
-from rollview.sources.postgres.structure import PostgresColumn, partition_obstacle
+from rollview.sources.postgres.structure import PostgresColumn, UniqueKey, partition_obstacle
 from rollview.sources.postgres.widened_types import keeps_values
 
 
@@ -62,6 +62,8 @@ def _damaged_identity(table: Registered, now: TableFingerprint, place: str) -> s
         return f"table {place} was renamed to {now.schema}.{now.name}"
     if now.kind != table.kind:
         return f"table {place} is not the kind of table any more that it was"
+    if table.key is not None and not any(_is_same(table.key, each) for each in now.keys):
+        return f"the key of table {place} was dropped, or replaced: rows may not be told apart by it any more"
     if now.persistence != "p":
         return f"table {place} was set UNLOGGED, so its changes are not in the log"
     if table.is_partitioned:
@@ -72,6 +74,13 @@ def _damaged_identity(table: Registered, now: TableFingerprint, place: str) -> s
     if now.identity != "f":
         return f"table {place} no longer has REPLICA IDENTITY FULL, so old rows are not in the log"
     return ""
+
+
+def _is_same(key: UniqueKey, now: UniqueKey) -> bool:
+    """Whether a key has been there all the time: who replaces an index is not told, who dropped one is."""
+    if key.constraint:
+        return key.constraint == now.constraint
+    return set(key.columns) == set(now.columns)
 
 
 def _damaged_membership(table: Registered, now: TableFingerprint, place: str) -> str:

@@ -16,6 +16,7 @@ from rollview.sources.postgres.connections import Connection
 from rollview.sources.postgres.membership import member_sql
 from rollview.sources.postgres.partitions import BELOW, TREE, Partition, partitions_of
 from rollview.sources.postgres.registration import CatalogRow, Registered, registration_id
+from rollview.sources.postgres.structure import UniqueKey
 
 # Whoever alters a column, a comment, a partition or a member of a publication leaves another xmin.
 _GLANCE = f"""
@@ -32,6 +33,9 @@ _GLANCE = f"""
          WHERE c.oid = ANY(%(tables)s::oid[])),
         (SELECT string_agg(concat_ws(',', a.attrelid, a.attnum, a.xmin), ';' ORDER BY a.attrelid, a.attnum)
          FROM pg_attribute a WHERE a.attrelid = ANY(%(tables)s::oid[]) AND a.attnum > 0),
+        (SELECT string_agg(concat_ws(',', i.indexrelid, i.indisvalid, k.oid), ';' ORDER BY i.indexrelid)
+         FROM pg_index i LEFT JOIN pg_constraint k ON k.conindid = i.indexrelid AND k.contype IN ('p', 'u')
+         WHERE i.indrelid = ANY(%(tables)s::oid[]) AND i.indisunique),
         ({BELOW.format(root="ANY(%(tables)s::oid[])")}
          SELECT string_agg(concat_ws(',', h.inhrelid, h.inhparent, h.xmin, c.relkind, c.relpersistence,
                 c.relreplident, c.relfilenode, c.reltoastrelid, r.oid), ';' ORDER BY h.inhrelid, h.inhparent)
@@ -59,6 +63,14 @@ _LOOK = f"""
             'partitions', CASE WHEN c.relkind = 'p' THEN {TREE} END,
             'has_member_below', c.relkind = 'p' AND EXISTS ({BELOW.format(root="c.oid")}
                 SELECT FROM below JOIN pg_publication_rel m ON m.prpubid = p.oid AND m.prrelid = inhrelid),
+            'keys', (SELECT jsonb_agg(jsonb_build_array(coalesce(k.oid, 0)::int8,
+                    to_jsonb((i.indkey::int2[])[0:i.indnkeyatts - 1])))
+                FROM pg_index i LEFT JOIN pg_constraint k ON k.conindid = i.indexrelid
+                    AND k.conrelid = i.indrelid AND k.contype IN ('p', 'u')
+                WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid
+                    AND i.indpred IS NULL AND i.indexprs IS NULL
+                    AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND NOT a.attnotnull
+                        AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))),
             'columns', (SELECT jsonb_object_agg(a.attname, jsonb_build_array(
                     a.attnum, a.atttypid::int8, a.atttypmod,
                     coalesce(l.collisdeterministic, true), a.xmin::text))
@@ -103,6 +115,7 @@ class TableFingerprint:
     has_column_list: bool
     partitions: tuple[Partition, ...]
     has_member_below: bool
+    keys: tuple[UniqueKey, ...]
     columns: Mapping[str, ColumnFingerprint]
 
 
@@ -160,6 +173,7 @@ def _table(found: dict[str, object]) -> TableFingerprint:
     told = found | {
         "member": CatalogRow(*member) if isinstance(member, list) else None,
         "partitions": partitions_of(found["partitions"]),  # type: ignore[arg-type]
+        "keys": tuple(UniqueKey(constraint, tuple(key)) for constraint, key in found["keys"] or ()),  # type: ignore[attr-defined]
         "columns": {name: ColumnFingerprint(*column) for name, column in columns.items()},
     }
     return TableFingerprint(**told)  # type: ignore[arg-type]

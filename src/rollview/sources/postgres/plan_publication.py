@@ -141,7 +141,7 @@ class _Planning:
             elif [column.name for column in new.columns] != [column.name for column in old.columns]:
                 found[structure.name] = replace(new, renewals=old.renewals, member=old.member)
             else:
-                found[structure.name] = old
+                found[structure.name] = replace(old, key=new.key)
         return found
 
     def _new(self, table: Table, structure: Structure, old: Registered | None) -> Registered:

@@ -25,7 +25,7 @@ from rollview.sources.postgres.connections import Connection, quote, text_litera
 from rollview.sources.postgres.membership import member_sql
 from rollview.sources.postgres.partitions import PARTITIONED, TABLE, Partition
 from rollview.sources.postgres.position import PartitionLink, position_of, position_text
-from rollview.sources.postgres.structure import PostgresColumn, Structure
+from rollview.sources.postgres.structure import PostgresColumn, Structure, UniqueKey
 
 _HEADER = "rollview keeps here what it captures: "
 _OWN_IDS = 1 << 31
@@ -92,7 +92,7 @@ class Registered:
 
     `file` and `toast` say where its rows are stored. `member` is the row by which it is in the publication,
     and None before it is registered. `partitions` are all that was below a partitioned table then; which ones
-    there are later on is for log positions to tell.
+    there are later on is for log positions to tell. `key` tells its rows apart.
     """
 
     id: int
@@ -108,6 +108,7 @@ class Registered:
     kind: str = TABLE
     partitions: tuple[RegisteredPartition, ...] = ()
     beginning: Beginning = FROM_THE_START
+    key: UniqueKey | None = None
 
     @property
     def is_partitioned(self) -> bool:
@@ -179,6 +180,7 @@ def register(structure: Structure, columns: Sequence[str], before: Registered | 
         structure.toast,
         kind=structure.kind,
         partitions=tuple(_register_partition(each, before) for each in structure.partitions),
+        key=structure.unique,
     )
 
 
@@ -284,7 +286,8 @@ def _described(table: Registered) -> dict[str, Any]:
     ]
     since, halves, before = table.beginning
     beginning = (position_text(since), halves, position_text(before) if before is not None else None)
-    return asdict(table) | {"member": table.member, "renewals": renewals, "beginning": beginning}
+    told = {"member": table.member, "renewals": renewals, "beginning": beginning, "key": table.key}
+    return asdict(table) | told
 
 
 @lru_cache(maxsize=64)
@@ -317,6 +320,8 @@ def _registered(told: dict[str, Any]) -> Registered:
         Renewal(reason, tuple(names), position_of(since)) for reason, names, since in told["renewals"]
     )
     since, halves, before = told["beginning"]
+    # Older registrations have none.
+    key = told.get("key")
     return Registered(
         **told
         | {
@@ -326,5 +331,6 @@ def _registered(told: dict[str, Any]) -> Registered:
             "member": CatalogRow(*told["member"]) if told["member"] is not None else None,
             "partitions": tuple(RegisteredPartition(*each) for each in told["partitions"]),
             "beginning": Beginning(position_of(since), tuple(halves), position_of(before)),
+            "key": UniqueKey(key[0], tuple(key[1])) if key is not None else None,
         }
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection, quote
@@ -48,6 +49,17 @@ class PostgresColumn:
     labels: tuple[tuple[int, str], ...]
 
 
+class UniqueKey(NamedTuple):
+    """Columns, by their numbers, of which no two rows have the same values, and none is NULL.
+
+    `constraint` is the id of the constraint that says so; 0 if it is but an index. An index may be replaced
+    by an equal one, without a moment in which there is none; a constraint is not.
+    """
+
+    constraint: int
+    columns: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Structure:
     """A table as it is now. Views call it `name`; at the server it is `relation`, in a schema.
@@ -64,7 +76,7 @@ class Structure:
     name: str
     columns: tuple[PostgresColumn, ...]
     unmapped: tuple[tuple[str, str], ...]
-    key: tuple[str, ...]
+    unique: UniqueKey | None
     foreign_keys: tuple[ForeignKey, ...]
     identity: str
     is_ours: bool
@@ -79,6 +91,12 @@ class Structure:
     def qualified(self) -> str:
         """The name as SQL text."""
         return f"{quote(self.schema)}.{quote(self.relation)}"
+
+    @cached_property
+    def key(self) -> tuple[str, ...]:
+        """The columns by which its rows are told apart, by name; empty if there are none."""
+        names = {column.number: column.name for column in self.columns}
+        return () if self.unique is None else tuple(names[number] for number in self.unique.columns)
 
     @property
     def stored(self) -> tuple[Stored, ...]:
@@ -135,7 +153,9 @@ _COLUMNS = """
     ORDER BY a.attrelid, a.attnum
 """
 _UNIQUE = """
-    SELECT i.indrelid, i.indkey::int2[], i.indnkeyatts
+    SELECT i.indrelid, i.indkey::int2[], i.indnkeyatts,
+           coalesce((SELECT k.oid FROM pg_constraint k WHERE k.conindid = i.indexrelid
+                     AND k.conrelid = i.indrelid AND k.contype IN ('p', 'u')), 0)::int8
     FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = ANY(%s) AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
     ORDER BY i.indrelid, NOT i.indisprimary, i.indnkeyatts, i.indexrelid
@@ -189,7 +209,7 @@ def structures(connection: Connection, address: Address) -> dict[str, Structure]
             name,
             tuple(own),
             tuple(unmapped[oid]),
-            keys.get(oid, ()),
+            keys.get(oid),
             foreign.get(oid, ()),
             identity or "DEFAULT",
             is_ours,
@@ -244,14 +264,14 @@ def _columns(
 
 def _keys(
     connection: Connection, schemas: list[str], columns: _Columns, required: set[tuple[int, str]]
-) -> dict[int, tuple[str, ...]]:
+) -> dict[int, UniqueKey]:
     """By table: its primary key, else the shortest unique key of columns that are never NULL."""
-    found: dict[int, tuple[str, ...]] = {}
-    for table, numbers, width in connection.execute(_UNIQUE, (schemas,)):
+    found: dict[int, UniqueKey] = {}
+    for table, numbers, width, constraint in connection.execute(_UNIQUE, (schemas,)):
         names = {column.number: column.name for column in columns[table]}
-        key = tuple(names.get(number, "") for number in numbers[:width])
-        if table not in found and all((table, name) in required for name in key):
-            found[table] = key
+        key = tuple(numbers[:width])
+        if table not in found and all((table, names.get(number, "")) in required for number in key):
+            found[table] = UniqueKey(constraint, key)
     return found
 
 
@@ -259,7 +279,7 @@ def _foreign_keys(
     connection: Connection,
     schemas: list[str],
     columns: _Columns,
-    keys: dict[int, tuple[str, ...]],
+    keys: dict[int, UniqueKey],
     names: dict[int, str],
 ) -> dict[int, tuple[ForeignKey, ...]]:
     """By table: the constraints that refer to another table's key, of columns that Spark compares alike."""
@@ -269,7 +289,8 @@ def _foreign_keys(
         theirs = {column.number: column for column in columns[parent]}
         pairs = [(own.get(a), theirs.get(b)) for a, b in zip(own_numbers, parent_numbers, strict=True)]
         by_parent = {b.name: a.name for a, b in pairs if a and b and a.exact and b.exact and a.type == b.type}
-        key = keys.get(parent, ())
+        by_number = {column.number: column.name for column in columns[parent]}
+        key = tuple(by_number[number] for number in keys[parent].columns) if parent in keys else ()
         if key and len(by_parent) == len(pairs) and set(by_parent) == set(key) and parent in names:
             found[table].append(ForeignKey(tuple(by_parent[name] for name in key), names[parent]))
     return {table: tuple(each) for table, each in found.items()}

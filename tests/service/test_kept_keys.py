@@ -1,0 +1,134 @@
+"""Deletions and modifications under a key that a view keeps: the stored view answers instead of a source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from shop import Shop, check_told, shown, transact
+
+from rollview.service import stored_view
+from rollview.service.project import Project
+from rollview.service.relations import Relations
+
+pytestmark = pytest.mark.slow
+
+SOLD = """SELECT s.sale_id, c.cust_id, s.product_id AS product, upper(c.state) AS state, p.kind, s.amount
+    FROM shop.sales s JOIN crm.customer c ON s.cust_id = c.cust_id
+    JOIN shop.product p ON s.product_id = p.product_id WHERE s.amount > 2"""
+PAIRS = """SELECT a.product_id AS id, b.product_id AS other, a.kind, b.kind AS of FROM shop.product a
+    JOIN shop.product b ON a.parent_id = b.parent_id"""
+FAR = """SELECT s.sale_id, s.amount + c.cust_id AS both, c.cust_id, c.segment FROM shop.sales s
+    JOIN crm.customer c ON s.cust_id <= c.cust_id AND s.amount < c.cust_id + 4"""
+COMPLETE = {"sold": SOLD, "pairs": PAIRS, "far": FAR}
+STRONG = {
+    f"{name}_strong": f"CREATE MATERIALIZED VIEW {name}_strong TBLPROPERTIES"
+    f" ('rollview.consistency' = 'strong') AS {sql}"
+    for name, sql in COMPLETE.items()
+}
+
+
+def test_oracle_every_state(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of one transaction and of several; joins of three tables, of a table with itself, by ranges."""
+    read: list[str] = []
+    true_read = stored_view.StoredView.state_with
+
+    def state_with(stored: stored_view.StoredView, csn: int, keys: Any) -> Any:
+        read.append(stored.view.name)
+        return true_read(stored, csn, keys)
+
+    monkeypatch.setattr(stored_view.StoredView, "state_with", state_with)
+    shop = Shop(tmp_path / "shop", COMPLETE | STRONG)
+    transact(shop, 40)
+    shop.begin()
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        for number in (1, 1, 2, 1, 1, 3, 1, 1):
+            transact(shop, number)
+            project.run(once=True)
+        told, _ = check_told(shop, project)
+    assert told > 10
+    # The view that is joined with itself is asked only where all is one transaction.
+    assert {"sold", "far", "sold_strong", "far_strong", "pairs_strong"} <= set(read)
+    assert "pairs" not in read
+
+
+def _begun(folder: Path, *views: str) -> Shop:
+    shop = Shop(folder, {name: (COMPLETE | STRONG)[name] for name in views})
+    crm, sales = shop.connections["crm"], shop.connections["shop"]
+    crm.execute("INSERT INTO customer VALUES (1, 'a', 'x'), (2, 'b', 'y')")
+    sales.execute("INSERT INTO product VALUES (1, 'p', NULL), (2, 'q', NULL)")
+    sales.execute("INSERT INTO sales VALUES (1, 1, 1, 5), (2, 1, 2, 6), (3, 2, 1, 7), (4, 2, 2, 8)")
+    shop.begin()
+    return shop
+
+
+ANSWERED = {
+    "a row goes": ("shop", "DELETE FROM sales WHERE sale_id = 1"),
+    "a row changes": ("shop", "UPDATE sales SET amount = amount + 1 WHERE sale_id > 1"),
+    "another relation's row changes": ("crm", "UPDATE customer SET state = 'z' WHERE cust_id = 1"),
+    "its key is shown by an equal column": ("shop", "UPDATE product SET kind = 'r'"),
+    "a row no longer passes": ("shop", "UPDATE sales SET amount = 1 WHERE sale_id = 2"),
+    "all rows of a relation go": ("crm", "DELETE FROM customer"),
+}
+
+
+@pytest.fixture(scope="module")
+def answering(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Any:
+    shop = _begun(tmp_path_factory.mktemp("kept") / "shop", "sold", "sold_strong")
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        yield shop, project
+    shop.close()
+
+
+@pytest.mark.parametrize("name", ANSWERED)
+def test_no_source_is_asked(answering: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    shop, project = answering
+    monkeypatch.setattr(Relations, "lookup", lambda *_: pytest.fail("a source is asked"))
+    database, statement = ANSWERED[name]
+    shop.connections[database].execute(statement)
+    before = project.explain("sold").work
+    project.run(once=True)
+    for view in shop.views:
+        assert shown(project, view) == shop.expected_now(view), view
+    after = project.explain("sold").work
+    assert after.lookups == before.lookups and after.spared > before.spared
+
+
+def test_a_view_that_is_shown_at_an_earlier_moment_answers_for_the_newest(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    shop = _begun(tmp_path / "shop", "sold")
+    sales = shop.connections["shop"]
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        sales.execute("UPDATE sales SET amount = 50 WHERE sale_id = 1")
+        sales.execute("INSERT INTO sales VALUES (9, 2, 2, 3)")
+        project.run(once=True)
+        (view,) = project.status().views
+        project.refresh(to=str(view.materialized - 1))
+        sales.execute("DELETE FROM sales WHERE sale_id IN (1, 9)")
+        project.run(once=True)
+        assert shown(project, "sold") == shop.expected_now("sold")
+
+
+def test_a_large_view_is_asked_only_by_what_it_is_sorted_by(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_view, "_FEW_ROWS", 0)
+    shop = _begun(tmp_path / "shop", "sold")
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        asked = []
+        for database, statement in (
+            ("crm", "UPDATE customer SET state = 'z'"),
+            ("shop", "DELETE FROM sales WHERE sale_id = 1"),
+        ):
+            shop.connections[database].execute(statement)
+            project.run(once=True)
+            asked.append(project.explain("sold").work.lookups)
+            assert shown(project, "sold") == shop.expected_now("sold")
+        assert asked[0] > 0 and asked[1] == asked[0]
