@@ -23,6 +23,7 @@ from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.algorithms.effects import (
     Answer,
+    Answerable,
     Ask,
     Await,
     Changes,
@@ -172,6 +173,8 @@ class Maintained:
                 return self.state_at(csn)
             case Compensated():
                 return None
+            case Answerable():
+                return None  # What is called a key is none in these worlds.
         raise AssertionError(effect)
 
     def _answer(self, question: Question[MemoryBag]) -> Answer[MemoryBag]:
