@@ -16,6 +16,7 @@ from rollview.algebra.levels import Scenario
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import (
     Answer,
+    Answerable,
     Ask,
     Await,
     Changes,
@@ -28,10 +29,13 @@ from rollview.algorithms.effects import (
     Question,
     RowsOf,
     StateAt,
+    StateWith,
 )
 from rollview.algorithms.emptying import empty
+from rollview.algorithms.forward import Forward
+from rollview.algorithms.kept_keys import answered_by_view
 from rollview.algorithms.salem2000.compute_delta import view_delta
-from rollview.algorithms.sweep import Forward, evaluate_forward
+from rollview.algorithms.sweep import evaluate_forward
 from rollview.planning import parse_view
 from rollview.simulator.generate import Size, generate
 from rollview.simulator.source import SimulatedSource
@@ -124,6 +128,56 @@ def test_differential_compute_delta(spark: SparkSession) -> None:
     here, there = _Server(world, 3, lambda bag: bag), _Server(world, 3, to_spark)
     block, interval = world.views[0].blocks[0], Interval(0, here.history.last_csn)
     assert _in_memory(there.run(view_delta(block, interval))) == here.run(view_delta(block, interval))
+
+
+def test_differential_kept_keys(spark: SparkSession) -> None:
+    """A row goes, one changes, one goes and comes back; then one that was not there: sources are asked."""
+    tables = [Table("s", "r", ("k", "a", "x"), ("k",)), Table("s", "t", ("k", "y"), ("k",))]
+    sql = "SELECT r.k AS id, r.x + 1 AS more, r.a, t.y FROM s.r r JOIN s.t t ON r.a = t.k"
+    block = parse_view(sql, tables, "v").blocks[0]
+    state = {(1, 11, 5, 50): 1, (2, 21, 5, 50): 1, (3, 31, 6, 60): 1, (4, 41, 6, 60): 1}
+    changes = {
+        (1, 5, 10, 1): -1,
+        (2, 5, 20, 1): -1,
+        (2, 5, 22, 1): 1,
+        (2, 5, 22, 3): -1,
+        (2, 5, 23, 3): 1,
+        (3, 6, 30, 2): -1,
+        (3, 6, 33, 4): 1,
+    }
+    expected = {
+        (1, 11, 5, 50, 1): -1,
+        (2, 21, 5, 50, 1): -1,
+        (2, 23, 5, 50, 1): 1,
+        (2, 23, 5, 50, 3): -1,
+        (2, 24, 5, 50, 3): 1,
+        (3, 31, 6, 60, 2): -1,
+        (3, 34, 6, 60, 4): 1,
+    }
+
+    def answered(to_bag: Callable[[MemoryBag], Any], rows: dict[Any, int]) -> Any:
+        own = MemoryBag(("r.k", "r.a", "r.x", "_csn"), rows)
+        steps = answered_by_view(Forward(block, 0, Interval(0, 9), view="v"), to_bag(own))
+        value: Any = None
+        while True:
+            try:
+                match steps.send(value):
+                    case Answerable():
+                        value = 0
+                    case StateWith(keys=keys):
+                        value = to_bag(MemoryBag(("id", "more", "a", "y"), state)).sharing(keys, keys.columns)
+                    case _:
+                        value = None
+            except StopIteration as end:
+                return end.value
+
+    def to_spark(bag: MemoryBag) -> SparkBag:
+        return SparkBag.of(spark, dict.fromkeys(bag.columns, "bigint"), bag.counts)
+
+    for to_bag in (lambda bag: bag, to_spark):
+        assert _in_memory(answered(to_bag, changes)).counts == expected
+        assert answered(to_bag, changes | {(9, 5, 90, 2): 1, (9, 5, 90, 3): -1}) is None
+        assert answered(to_bag, changes | {(4, 6, 40, 2): -1, (4, 5, 40, 2): 1}) is None
 
 
 @pytest.mark.parametrize(
