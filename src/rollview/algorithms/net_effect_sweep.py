@@ -15,7 +15,7 @@ inside of an interval cannot be told afterwards, so what is published says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -51,26 +51,30 @@ def propagate(view: View, query: ForwardQuery) -> Process:
             shown = "" if view.block is None else view.name
             delta = yield from _evaluate(block, interval, shown)
             deltas.append(view.root.lift(number, delta, CSN))
-        total = reduce(lambda one, other: one.plus(other), deltas)
-        yield Publish(((query, interval.upto),), total, as_one=interval)
+        yield Publish(((query, interval.upto),), _total(deltas), as_one=interval)
 
 
 def _evaluate(block: Block, interval: Interval, shown: str) -> Steps:
     """What an interval did to a block: first the relations for which the view itself answers."""
-    delta: Bag | None = None
+    deltas: list[Bag] = []
     settled: set[int] = set()
     waiting: list[tuple[Forward, Bag]] = []
     for position in range(len(block.relations)):
         query = Forward(block, position, interval, as_one=True, view=shown)
         rows = yield from changed_rows(query)
-        answered = None if rows.is_empty() else (yield from answered_by_view(query, rows, delta))
+        so_far = _total(deltas) if deltas else None
+        answered = None if rows.is_empty() else (yield from answered_by_view(query, rows, so_far))
         if answered is None:
             waiting.append((query, rows))
         else:
             settled.add(position)
-            delta = answered if delta is None else delta.plus(answered)
+            deltas.append(answered)
     for query, rows in waiting:
-        joined = yield from join_others(replace(query, settled=frozenset(settled)), rows)
-        delta = joined if delta is None else delta.plus(joined)
-    assert delta is not None, "a block has relations"
-    return delta
+        deltas.append((yield from join_others(replace(query, settled=frozenset(settled)), rows)))
+    return _total(deltas)
+
+
+def _total(deltas: Sequence[Bag]) -> Bag:
+    """All of them together. Those that are known to be empty do not even have types."""
+    some = [delta for delta in deltas if not delta.has_no_rows] or deltas[:1]
+    return reduce(lambda one, other: one.plus(other), some)
