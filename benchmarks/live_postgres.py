@@ -135,7 +135,7 @@ class Bench:
         self.writers = Writers(self.dsn, options.rate, customers, last_key)
 
     def _load(self, data: Path, scale: float) -> None:
-        files = generate(data, scale)
+        files = generate(data, scale, tuple(TABLES))
         with psycopg.connect(self.dsn) as connection:
             for table, columns in TABLES.items():
                 connection.execute(f"CREATE TABLE {table} ({columns})")

@@ -228,15 +228,14 @@ class StateAt:
 
 @dataclass(frozen=True, slots=True)
 class Answerable(Generic[B]):
-    """Whether a stored view is to be asked, by these of its columns, about changes of one of its tables.
+    """Whether a state of a stored view is known that can answer for changes of one of its tables.
 
     Result: the csn up to which the view's delta is complete; None if the table has changed between that and
-    the interval, if one of the `others` has changed between that and the last of the rows, or if to ask the
-    sources is cheaper.
+    the interval, if one of the `others` has changed between that and the last of the rows, or if the rows are
+    so many that sources are the better place to ask.
     """
 
     view: str
-    columns: tuple[str, ...]
     rows: B
     table: str
     others: tuple[str, ...]
@@ -245,7 +244,10 @@ class Answerable(Generic[B]):
 
 @dataclass(frozen=True, slots=True)
 class StateWith(Generic[B]):
-    """Reads the state of a view at a csn that its delta covers. Result: its rows with all values of a key."""
+    """Reads rows of a view's state at a csn that its delta covers: those with all values of a key.
+
+    Result: a bag of the state's columns; None if to find them there takes longer than at the sources.
+    """
 
     view: str
     csn: int

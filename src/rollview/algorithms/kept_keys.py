@@ -106,12 +106,14 @@ def answered_by_view(query: Forward, rows: Bag, so_far: Bag | None = None) -> St
         return None
     # Where all is one transaction, the relations go from its beginning to its end one after the other.
     others = () if query.as_one else _other_tables(query)
-    known: int | None = yield Answerable(query.view, kept.shown, rows, query.table, others, query.interval)
+    known: int | None = yield Answerable(query.view, rows, query.table, others, query.interval)
     if known is None or not _all_stay_joined(kept, rows):
         return None
     keys = list(zip(kept.shown, kept.key, strict=True))
     wanted = rows.distinct(kept.key).project([(name, Column(own)) for name, own in keys])
-    near: Bag = yield StateWith(query.view, known, wanted)
+    near: Bag | None = yield StateWith(query.view, known, wanted)
+    if near is None:
+        return None
     if so_far is not None:
         near = near.plus(so_far.project(keep(near.columns)).sharing(wanted, kept.shown)).net_effect()
     yield Spared(rows)

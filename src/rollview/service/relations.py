@@ -62,7 +62,7 @@ class Relations:
     def known_state(self, view: View, asked: Answerable[SparkBag]) -> int | None:
         """The csn of a state that is as good as the one before an interval; None if sources must be asked."""
         rows = asked.rows
-        if not rows.is_at_driver or not self.stored.open(view.name).is_quickly_found(asked.columns):
+        if not rows.is_at_driver:
             return None
         tables = {table.qualified: table for table in view.tables}
         known, last = self.catalog.high_water(view.name), pc.max(rows.table()[CSN]).as_py()

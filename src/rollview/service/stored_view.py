@@ -217,16 +217,15 @@ class StoredView:
             delta = delta.sharing(near, self.view.root.key)
         return self.view.root.roll(stored, delta if csn > shown else delta.negate())
 
-    def is_quickly_found(self, columns: Sequence[str]) -> bool:
-        """Whether rows with given values in these columns are found without reading much else."""
-        rows = self.rows_bag
-        if rows is None:
-            return False
-        return rows.order[:1] in [(name,) for name in columns] or _size(rows.files()) <= _FEW_ROWS
+    def state_with(self, csn: int, keys: SparkBag) -> SparkBag | None:
+        """The rows of the state at a csn that have all values of a row of `keys`.
 
-    def state_with(self, csn: int, keys: SparkBag) -> SparkBag:
-        """The rows of the state at a csn that have all values of a row of `keys`; readers see the state."""
-        shown, names = self.record.materialized_csn, keys.columns
+        None, if to find them takes reading much else, or if readers do not see the state as it is.
+        """
+        names, rows = keys.columns, self.rows_bag
+        if rows is None or self.layout.has_state or not _is_quickly_found(rows, names):
+            return None
+        shown = self.record.materialized_csn
         near = self.layout.state_of_rows(self.shown_with(keys)).sharing(keys, names)
         if csn == shown:
             return near
@@ -298,8 +297,11 @@ class StoredView:
         return self.stored.tables.of_view(self.view.name, self.record.generation)
 
 
-def _size(files: Sequence[LakeFile]) -> int:
-    return sum(file.rows for file in files)
+def _is_quickly_found(rows: StoredBag, columns: Sequence[str]) -> bool:
+    """Whether rows with given values in these columns are found without reading much else."""
+    return rows.order[:1] in [(name,) for name in columns] or (
+        sum(file.rows for file in rows.files()) <= _FEW_ROWS
+    )
 
 
 def _has_types(bag: SparkBag, columns: Sequence[tuple[str, str]]) -> bool:
