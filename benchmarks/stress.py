@@ -152,7 +152,8 @@ class Stress:
         self.oracle.show(database, last)
         for name in self.world.tables:
             names = ", ".join(self.oracle.columns(name))
-            held = self.servers.rows(*name.split("."), names)
+            source, table = name.split(".")
+            held = self.servers.rows(source, table, names)
             if Counter(database.execute(f"SELECT {names} FROM {name}").fetchall()) != held:
                 wrong.append(f"the captured history of {name} does not add up to what the server holds")
         oldest = max(view.oldest for view in status.views)
