@@ -62,17 +62,18 @@ def _damaged_identity(table: Registered, now: TableFingerprint, place: str) -> s
         return f"table {place} was renamed to {now.schema}.{now.name}"
     if now.kind != table.kind:
         return f"table {place} is not the kind of table any more that it was"
-    if table.key is not None and not any(_is_same(table.key, each) for each in now.keys):
-        return f"the key of table {place} was dropped, or replaced: rows may not be told apart by it any more"
     if now.persistence != "p":
         return f"table {place} was set UNLOGGED, so its changes are not in the log"
     if table.is_partitioned:
         obstacles = (partition_obstacle(each) for each in now.partitions)
-        return next((f"table {place}: {reason}" for reason in obstacles if reason), "")
-    if now.has_children:
+        if obstacle := next((reason for reason in obstacles if reason), ""):
+            return f"table {place}: {obstacle}"
+    elif now.has_children:
         return f"other tables inherit from table {place} now, and their rows are not captured"
-    if now.identity != "f":
+    elif now.identity != "f":
         return f"table {place} no longer has REPLICA IDENTITY FULL, so old rows are not in the log"
+    if table.key is not None and not any(_is_same(table.key, each) for each in now.keys):
+        return f"the key of table {place} was dropped, or replaced: rows may not be told apart by it any more"
     return ""
 
 
