@@ -14,7 +14,7 @@ from typing import Any
 from rollview.algebra.levels import Scenario
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.simulator.checker import Verdict, check
-from rollview.simulator.network import Network
+from rollview.simulator.network import NETWORKS, Network
 from rollview.simulator.schedule import Seeded
 from rollview.simulator.simulation import simulate_run
 from rollview.simulator.world import World, from_json
@@ -160,3 +160,18 @@ def judge(seed: int, scenario: Scenario, network: Network) -> Verdict:
     world = draw_world(generator, scenario)
     outcome = simulate_run(world, ALGORITHM, network, Seeded(generator))
     return check(world, outcome.commits, outcome.publications, outcome.at_rest)
+
+
+def first_below(algorithm: str, runs: int) -> str:
+    """The first run, of single updates or source-local, that did not reach the claim; empty if all did."""
+    chosen = ALGORITHMS[algorithm]
+    for seed in range(runs):
+        generator = random.Random(seed)
+        scenario = generator.choice(list(Scenario)[:2])
+        world = draw_world(generator, scenario)
+        network = NETWORKS[generator.choice(list(NETWORKS))]
+        outcome = simulate_run(world, chosen, network, Seeded(generator))
+        verdict = check(world, outcome.commits, outcome.publications, outcome.at_rest)
+        if verdict.level < chosen.claims[scenario]:
+            return f"seed {seed}: {verdict}"
+    return ""

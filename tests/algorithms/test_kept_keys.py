@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sze2000_worlds import draw_world
+from sze2000_worlds import draw_world, first_below
 
 from rollview.algebra.levels import Scenario
 from rollview.algebra.relation import Table
@@ -17,11 +17,9 @@ from rollview.algorithms.kept_keys import kept_key
 from rollview.algorithms.registry import ALGORITHMS
 from rollview.planning import parse_view
 from rollview.service.explain import explain
-from rollview.simulator.checker import check
 from rollview.simulator.costs import Costs
 from rollview.simulator.measured_costs import Stream
 from rollview.simulator.network import NETWORKS
-from rollview.simulator.schedule import Seeded
 from rollview.simulator.simulation import simulate_run
 from rollview.simulator.warehouse import SimulatedWarehouse
 
@@ -33,24 +31,9 @@ CUSTOMERS = Table("shop", "customers", ("id", "name"), ("id",), types=("int", "s
 JOINED = "FROM shop.orders o JOIN shop.customers c ON o.customer = c.id"
 
 
-def _below(algorithm: str, runs: int = RUNS) -> str:
-    """The first run in which an algorithm did not reach its claim; empty if all did."""
-    chosen = ALGORITHMS[algorithm]
-    for seed in range(runs):
-        generator = random.Random(seed)
-        scenario = generator.choice(list(Scenario)[:2])
-        world = draw_world(generator, scenario)
-        network = NETWORKS[generator.choice(list(NETWORKS))]
-        outcome = simulate_run(world, chosen, network, Seeded(generator))
-        verdict = check(world, outcome.commits, outcome.publications, outcome.at_rest)
-        if verdict.level < chosen.claims[scenario]:
-            return f"seed {seed}: {verdict}"
-    return ""
-
-
 @pytest.mark.parametrize("algorithm", ["sweep", "net-effect"])
 def test_levels_hold_where_the_view_answers(algorithm: str) -> None:
-    assert _below(algorithm) == ""
+    assert first_below(algorithm, RUNS) == ""
 
 
 def _others_may_change(patch: Patch) -> None:
@@ -119,7 +102,7 @@ def _each_from_the_first_state(patch: Patch) -> None:
 )
 def test_mistakes_are_caught(monkeypatch: Patch, algorithm: str, mistake: Callable[[Patch], None]) -> None:
     mistake(monkeypatch)
-    assert _below(algorithm, 1500)
+    assert first_below(algorithm, 1500)
 
 
 def _costs(algorithm: str, scenario: Scenario) -> Costs:

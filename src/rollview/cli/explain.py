@@ -100,7 +100,8 @@ def _print(console: Console, found: Explanation) -> None:
             line(f"  none for rows that come or go in a transaction that leaves {other} alone (foreign key)")
         if path.keeps_key:
             changed = f", or change in {', '.join(path.shown)} alone" if path.shown else ""
-            line(f"  none for rows that go{changed}, if nothing else changes: the view has their key")
+            when = "if nothing else changes, and they are quickly found in the view, which has their key"
+            line(f"  none for rows that go{changed}, {when}")
     section("algorithm")
     line(f"{found.algorithm}: {found.why}")
     if found.work.steps:
