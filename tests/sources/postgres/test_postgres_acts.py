@@ -5,6 +5,7 @@ A writer is at work between an act and its undoing, so that what is not noticed 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -471,6 +472,28 @@ def test_a_table_that_was_let_go_and_taken_in_again_has_missed_changes(database:
     source.setup([item, other, table_named(source, "unread")])
     database.execute("INSERT INTO unread VALUES (1)")
     assert [set(each.rows) for each in anew.capture()] == [{"s.unread"}] and anew.lost == {}
+
+
+def test_setup_registers_a_key_where_none_was_registered(database: Database) -> None:
+    """As by an earlier release: nothing is captured anew, and from then on the key is watched."""
+    source, history = world(database)
+    ((number, comment),) = database.rows(
+        "SELECT objoid::int8, description FROM pg_description WHERE classoid = 'pg_largeobject'::regclass"
+    )
+    header, brace, rest = comment.partition("{")
+    told = json.loads(brace + rest)
+    for table in told["tables"]:
+        del table["key"]
+    older = (header + json.dumps(told)).replace("'", "''")
+    database.execute(f"COMMENT ON LARGE OBJECT {number} IS '{older}'")
+    tables = [table for table in source.tables() if table.name in ("item", "other")]
+    assert database.source().setup(tables).done == ()
+    history.capture()
+    assert history.lost == {}
+    database.execute("ALTER TABLE item DROP CONSTRAINT item_pkey")
+    write(database, 10)
+    history.capture()
+    assert "the key of table s.item was dropped" in history.lost["s.item"].message
 
 
 HARMLESS = {
