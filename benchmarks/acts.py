@@ -1,6 +1,6 @@
 """Acts of database owners, for minutes: every view is right, or stopped with a reason that names the act.
 
-Random transactions go on in a PostgreSQL and a SQLite database while their owners alter publications, tables,
+Random transactions run in a PostgreSQL and a SQLite database while their owners alter publications, tables,
 triggers and slots, truncate, and write rows that a view cannot compute (tests/service/owner_acts.py). After
 each act all views are compared with DuckDB over the databases, and states of before are read again.
 
@@ -31,11 +31,11 @@ def opened(folder: Path, spark: SparkSession, seed: int) -> closing[Owned]:
     return closing(Owned(folder, spark, seed))
 
 
-def told(counts: Mapping[str, Counter[str]]) -> str:
+def summary(counts: Mapping[str, Counter[str]]) -> str:
     """The last line."""
     deeds, stops = counts["deeds"], counts["stops"]
     return f"{deeds.total()} acts {dict(deeds)}; views stopped {dict(stops)}; all right in the end"
 
 
 if __name__ == "__main__":
-    sys.exit(Campaign("acts", __doc__, opened, ("deeds", "stops"), told).main())
+    sys.exit(Campaign("acts", __doc__, opened, ("deeds", "stops"), summary).main())

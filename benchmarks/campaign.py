@@ -31,13 +31,13 @@ class World(Protocol):
 
 @dataclass(frozen=True)
 class Campaign:
-    """Worlds of one kind. `counted` are counters of theirs, and `told` makes a text of all of them."""
+    """Worlds of one kind. `counted` are counters of theirs, and `summary` makes a text of all of them."""
 
     name: str
     description: str
     opened: Callable[[Path, SparkSession, int], AbstractContextManager[World]]
     counted: tuple[str, ...]
-    told: Callable[[Mapping[str, Counter[str]]], str]
+    summary: Callable[[Mapping[str, Counter[str]]], str]
     rounds: int = ROUNDS
 
     def main(self) -> int:
@@ -66,5 +66,5 @@ class Campaign:
                 return 1
             print(f"seed {seed}: {'; '.join(done)}", flush=True)
             seed += 1
-        print(self.told(counts))
+        print(self.summary(counts))
         return 0

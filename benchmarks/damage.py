@@ -1,6 +1,6 @@
 """Damage to what is stored, for minutes: every view is right in the end, or errors lead back to right.
 
-Random transactions go on while files are deleted, truncated and written by others, catalogs and lakes are put
+Random transactions run while files are deleted, truncated and written by others, catalogs and lakes are put
 back or copied, clocks jump, disks are full and processes die at durable operations (tests/service/damage.py).
 After each deed the views are compared with DuckDB over the databases; an error must name a command that leads
 back.
@@ -39,7 +39,7 @@ def opened(folder: Path, spark: SparkSession, seed: int) -> Iterator[Damaged]:
             world.shop.close()
 
 
-def told(counts: Mapping[str, Counter[str]]) -> str:
+def summary(counts: Mapping[str, Counter[str]]) -> str:
     """The last lines."""
     deeds, hints = counts["deeds"], counts["hints"]
     return f"{deeds.total()} deeds: {_listed(deeds)}\n{hints.total()} hints led back: {_listed(hints)}"
@@ -50,4 +50,4 @@ def _listed(found: Counter[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(Campaign("damage", __doc__, opened, ("deeds", "hints"), told).main())
+    sys.exit(Campaign("damage", __doc__, opened, ("deeds", "hints"), summary).main())

@@ -2,9 +2,9 @@
 
 Writers keep writing all the time, with plain sqlite3. The processes that are killed do different things: the
 first load, `rollview run` with much compaction and pruning, reloads, refreshes, condensing. The next one
-has started Spark already and goes on where the killed one fell. At the end everything is captured and
+has started Spark already and continues where the killed one stopped. At the end everything is captured and
 refreshed, and every view is compared with DuckDB at the csn it shows and at older ones. Every transaction
-that was committed must have been captured by itself, but for those that are marked as merged.
+that was committed must have been captured on its own, but for those that are marked as merged.
 
     python benchmarks/kills.py --kills 200
 
@@ -36,7 +36,7 @@ sys.path.insert(0, str(ROOT / "tests" / "service"))
 from shop import SCHEMAS, Shop, change, copied, shown  # noqa: E402
 
 from rollview.catalog import Catalog  # noqa: E402
-from rollview.service.project import Project  # noqa: E402
+from rollview.project.project import Project  # noqa: E402
 
 VIEWS = {
     "sales_by_state": """SELECT c.state, count(*) AS n, sum(s.amount) AS total FROM shop.sales s
@@ -111,7 +111,7 @@ def _counter(connection: sqlite3.Connection) -> int:
 
 
 class Victim:
-    """A process that waits, with Spark started, to be told its deed, and then to be killed."""
+    """A process that waits, with Spark started, for its deed, and then to be killed."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         command = [sys.executable, __file__, "--victim", str(folder), "--seed", str(seed)]
@@ -160,8 +160,10 @@ class Victim:
 def victim(folder: Path, seed: int) -> None:
     """What the killed processes do, until they are killed."""
     from rollview.lake import maintenance as files  # noqa: PLC0415
-    from rollview.service import maintenance, retry, run  # noqa: PLC0415
+    from rollview.maintain import retry  # noqa: PLC0415
+    from rollview.run import run  # noqa: PLC0415
     from rollview.sources.sqlite.watch import CommitWatch  # noqa: PLC0415
+    from rollview.upkeep import maintenance  # noqa: PLC0415
 
     run.MAINTAIN_SECONDS, retry.POLL_SECONDS, maintenance.MANY_FILES, files._FEWEST = 0.5, 0.05, 4, 2
     # WALs start over many times, so that what is known of their transactions has to last.
@@ -169,11 +171,11 @@ def victim(folder: Path, seed: int) -> None:
     chance = random.Random(seed)
     with Project.open(folder) as project:
         project.spark.range(10).count()
-        tell(READY)
+        report(READY)
         deed = sys.stdin.readline().strip()
         if deed != "load" and set(project.views) != VIEWS.keys():
             project.setup()
-        tell(BEGUN)
+        report(BEGUN)
         while deed == "load":
             project.setup([chance.choice(list(VIEWS))] if project.views else None)
         if deed == "run":
@@ -221,9 +223,9 @@ class Campaign:
                 time.sleep(max(0.0, died_at - time.monotonic()))
                 trouble = present.kill(with_spark=self.chance.random() < 0.7)
                 self._note_captured()
-                tell(f"kill {number + 1:3} of {self.kills}: {deed:8} csn {self._csn()}")
+                report(f"kill {number + 1:3} of {self.kills}: {deed:8} csn {self._csn()}")
                 if trouble:
-                    return [f"a process ended by itself ({deed}):\n{trouble}"]
+                    return [f"a process ended unexpectedly ({deed}):\n{trouble}"]
             waiting.kill(with_spark=True)
         finally:
             self.writers.stop()
@@ -239,7 +241,7 @@ class Campaign:
             return 0
         catalog = Catalog.open(f"sqlite:///{file}")
         try:
-            return catalog.last_csn()
+            return catalog.history.last_csn()
         finally:
             catalog.close()
 
@@ -279,16 +281,18 @@ class Campaign:
                 if shown(project, view.name, csn) != self.shop.answer(view.name, states):
                     wrong.append(f"{view.name} is wrong as of csn {csn}")
         wrong += [f"verify: {verdict}" for verdict in project.verify() if not verdict.is_right]
-        tell(f"{last} transactions captured, {compared} older states compared")
+        report(f"{last} transactions captured, {compared} older states compared")
         return wrong
 
     def _miscounted(self, project: Project, site: str) -> str:
         """Why what was captured cannot be what was committed; empty if it can."""
         catalog = project._warehouse.catalog
         site_now, history = (
-            catalog.sites()[site],
+            catalog.captured.sites()[site],
             min(
-                catalog.histories()[name].id for name, table in catalog.tables().items() if table.site == site
+                catalog.captured.histories()[name].id
+                for name, table in catalog.captured.tables().items()
+                if table.site == site
             ),
         )
         found = self.shop.connections[site].execute(
@@ -297,13 +301,16 @@ class Campaign:
         captured = self.captured[site, history]
         unseen = site_now.merged - sum(is_merged for _, is_merged in captured.values())
         commits = sorted(source_txid for source_txid in self.writers.states[site] if source_txid)
+        if not commits:
+            # Every kill came before capture was set up for the first time.
+            return f"{site_now.version} captured, none committed since setup" if site_now.version else ""
         reasons = [_wrong_count(captured, commits, start, unseen) for (start,) in found]
         if int(site_now.log_position.partition("@")[0]) != commits[-1]:
             return f"captured up to {site_now.log_position}, committed up to {commits[-1]}"
         if max(captured) != site_now.version:
             return f"{site_now.version} captured, the last one that is known is {max(captured)}"
         marked = f"{site_now.merged} of {site_now.version} captured transactions may stand for several"
-        tell(f"{site}: {marked}")
+        report(f"{site}: {marked}")
         return "" if "" in reasons else f"{marked}; {'; or '.join(reasons)}"
 
     def _states(self, project: Project, csn: int) -> dict[str, Any] | None:
@@ -311,10 +318,12 @@ class Campaign:
         catalog = project._warehouse.catalog
         states = {}
         for site in SCHEMAS:
-            version = catalog.version_at(site, csn)
+            version = catalog.history.version_at(site, csn)
             source_txids = {
                 at: source_txid
-                for source_txid, at in catalog.source_txids(site).versions(self.writers.states[site]).items()
+                for source_txid, at in catalog.history.source_txids(site)
+                .versions(self.writers.states[site])
+                .items()
             }
             if version not in source_txids:
                 return None
@@ -340,13 +349,13 @@ def _wrong_count(captured: Captured, commits: list[int], start: int, unseen: int
 
 
 def _readable(project: Project, view: str, oldest: int, last: int) -> list[int]:
-    condensed = project._warehouse.catalog.condensed(view)
+    condensed = project._warehouse.catalog.views.condensed(view)
     return [
         csn for csn in range(oldest, last + 1) if not any(each.after < csn < each.upto for each in condensed)
     ]
 
 
-def tell(line: str) -> None:
+def report(line: str) -> None:
     """One line for whoever watches."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
@@ -364,12 +373,12 @@ def main() -> int:
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
     if options.victim is not None:
         victim(options.victim, seed)
-    tell(f"seed {seed}")
+    report(f"seed {seed}")
     with tempfile.TemporaryDirectory(prefix="rollview-kills-") as folder:
         wrong = Campaign(Path(folder) / "shop", options.kills, seed).run()
     for line in wrong:
-        tell(f"WRONG: {line}")
-    tell("views, counts and verify agree" if not wrong else f"{len(wrong)} differences")
+        report(f"WRONG: {line}")
+    report("views, counts and verify agree" if not wrong else f"{len(wrong)} differences")
     return 1 if wrong else 0
 
 

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from playwright.sync_api import Error as BrowserError
 from playwright.sync_api import Page, sync_playwright
-from stress import Stress, tell
+from stress import Stress, report
 from stress_world import Writers
 
 from servers.processes import java_of
@@ -69,7 +69,7 @@ class Browser(threading.Thread):
             self.failed = error
 
     def _look(self, page: Page, path: str) -> None:
-        # While `run` is being started again nobody answers; the page stays open and comes back by itself.
+        # While `run` is being started again nobody answers; the page stays open and comes back automatically.
         with suppress(BrowserError):
             if page.url == "about:blank" or page.url.startswith("chrome-error"):
                 page.goto(path, timeout=5_000)
@@ -111,7 +111,7 @@ class PageSoak(Stress):
             for number in range(self.options.kills):
                 time.sleep(max(0.0, kills - time.monotonic()) / (self.options.kills - number + 1))
                 self._wait_for_work(daemon, writers)
-                tell("  run is killed")
+                report("  run is killed")
                 daemon.kill()
                 daemon.wait()
                 daemon = self._start_daemon()
@@ -133,7 +133,7 @@ class PageSoak(Stress):
         for left in range(len(disturbances), 0, -1):
             self._watch(daemon, time.monotonic() + (ends - time.monotonic()) / (left + 1))
             what = disturbances[left - 1]
-            tell(f"  {what}")
+            report(f"  {what}")
             if what == "spark":
                 os.kill(java_of(daemon.pid), signal.SIGKILL)
             else:
@@ -155,7 +155,7 @@ class PageSoak(Stress):
             self.wrong.append(f"the browser failed: {browser.failed}")
         self.wrong += [f"the page complains: {each}" for each in dict.fromkeys(browser.complaints)]
         changes = sum(before != after for before, after in zip(browser.seen, browser.seen[1:], strict=False))
-        tell(f"the page was read {len(browser.seen)} times and had changed {changes} times")
+        report(f"the page was read {len(browser.seen)} times and had changed {changes} times")
         if changes < len(browser.seen) / 4:
             self.wrong.append("the page did not follow")
 
@@ -164,23 +164,23 @@ class PageSoak(Stress):
         size = max(1, len(self.memory) // 5)
         values = [megabytes for _, megabytes in self.memory]
         first, last = statistics.median(values[:size]), statistics.median(values[-size:])
-        told = ", ".join(
+        counts = ", ".join(
             f"{statistics.median(values[at : at + size]):.0f}" for at in range(0, len(values), size)
         )
-        tell(f"memory of run: {told} MB, a fifth of the time each ({last / first - 1:+.1%})")
+        report(f"memory of run: {counts} MB, a fifth of the time each ({last / first - 1:+.1%})")
         if self.java_memory:
-            tell(f"memory of Spark: {self.java_memory[0]:.0f} to {max(self.java_memory):.0f} MB")
+            report(f"memory of Spark: {self.java_memory[0]:.0f} to {max(self.java_memory):.0f} MB")
         if last > first * MEMORY_GROWTH:
             self.wrong.append(f"memory grew from {first:.0f} to {last:.0f} MB")
         text = self.events.read_text()
         lines = [json.loads(line) for line in text.splitlines()]
-        told = Counter(
+        counts = Counter(
             f"{line['level']} {line.get('event') or line.get('message', '')[:60]} {line.get('kind', '')}"
             for line in lines
             if line["level"] in ("warning", "error", "critical")
         )
-        for what, number in sorted(told.items()):
-            tell(f"  log: {number} x {what}")
+        for what, number in sorted(counts.items()):
+            report(f"  log: {number} x {what}")
         if "Traceback" in text:
             self.wrong.append("the log has a traceback")
         return self.wrong
@@ -207,7 +207,7 @@ def main() -> int:
     options = parser.parse_args()
     options.seconds, options.bank = options.minutes * 60.0, False
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
-    tell(f"seed {seed}")
+    report(f"seed {seed}")
     with tempfile.TemporaryDirectory(prefix="rollview-soak-") as folder:
         soak = PageSoak(Path(folder) / "project", options, seed)
         try:
@@ -215,8 +215,8 @@ def main() -> int:
         finally:
             soak.servers.close()
     for line in wrong:
-        tell(f"WRONG: {line}")
-    tell("all is well" if not wrong else f"{len(wrong)} things are wrong")
+        report(f"WRONG: {line}")
+    report("all is well" if not wrong else f"{len(wrong)} things are wrong")
     return 1 if wrong else 0
 
 

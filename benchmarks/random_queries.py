@@ -30,11 +30,11 @@ def opened(folder: Path, spark: SparkSession, seed: int) -> closing[QueryWorld]:
     return closing(QueryWorld(folder, spark, seed))
 
 
-def told(counts: Mapping[str, Counter[str]]) -> str:
+def summary(counts: Mapping[str, Counter[str]]) -> str:
     """The last line."""
     found = counts["queries"]
     return f"{found['views']} random queries were right in {found['states']} states"
 
 
 if __name__ == "__main__":
-    sys.exit(Campaign("any query", __doc__, opened, ("queries",), told, rounds=1).main())
+    sys.exit(Campaign("any query", __doc__, opened, ("queries",), summary, rounds=1).main())

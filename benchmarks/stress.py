@@ -77,7 +77,7 @@ class Stress:
                 daemon.wait(PATIENCE_SECONDS)
             finally:
                 daemon.kill()
-        tell(f"{writers.committed} transactions in {self.options.seconds:g} s")
+        report(f"{writers.committed} transactions in {self.options.seconds:g} s")
         with Project.open(self.folder) as project:
             return self._judge(project, writers.committed)
 
@@ -90,7 +90,7 @@ class Stress:
         gap = self.options.seconds / (len(disturbances) + 1)
         for what in disturbances:
             time.sleep(gap * (0.5 + self.chance.random()))
-            tell(f"  {what}")
+            report(f"  {what}")
             if what == "kill":
                 self._wait_for_work(daemon, writers)
                 daemon.kill()
@@ -126,13 +126,13 @@ class Stress:
         """The csn that each view shows."""
         catalog = Catalog.open(f"sqlite:///{self.folder / 'lake' / 'catalog.db'}")
         try:
-            return {name: view.materialized_csn for name, view in catalog.views().items()}
+            return {name: view.materialized_csn for name, view in catalog.views.all().items()}
         finally:
             catalog.close()
 
     def _check_alive(self, daemon: subprocess.Popen[bytes]) -> None:
         if daemon.poll() is not None:
-            raise SystemExit(f"rollview ended by itself:\n{Path(self.log.name).read_text()[-3000:]}")
+            raise SystemExit(f"rollview ended unexpectedly:\n{Path(self.log.name).read_text()[-3000:]}")
 
     def _start_daemon(self) -> subprocess.Popen[bytes]:
         self.applied_at_start = self._applied()
@@ -144,7 +144,7 @@ class Stress:
         project.capture()
         last = project.refresh().csn
         status = project.status()
-        tell(f"csn {last}; the daemon had come to csn {shown}")
+        report(f"csn {last}; the daemon had come to csn {shown}")
         wrong = [f"waits: {each}" for each in status.waiting]
         wrong += [f"verify: {verdict}" for verdict in project.verify() if not verdict.is_right]
         database = self.oracle.database(self.folder / "lake")
@@ -166,7 +166,7 @@ class Stress:
                     wrong.append(f"{view} is wrong as of csn {csn}")
         if isinstance(self.world, Bank):
             wrong += self.world.judge(project, oldest, last)
-        tell(f"{committed} committed, {len(csns)} states compared")
+        report(f"{committed} committed, {len(csns)} states compared")
         return wrong
 
     def _rows(self, name: str) -> Counter[Any]:
@@ -182,12 +182,12 @@ def _shown(project: Project, view: str, csn: int) -> Counter[Any]:
 _PROJECT = """name: stress
 spark: {master: 'local[2]'}
 sources:
-  crm: {type: postgres, dsn: "${CRM_DSN}"}
+  crm: {type: postgres, dsn: "${CRM_DSN}", slot: stress_crm, coordinators: [postgres]}
   shop: {type: mariadb, dsn: "${SHOP_DSN}"}
 """
 
 
-def tell(line: str) -> None:
+def report(line: str) -> None:
     """One line for whoever watches."""
     print(line, flush=True)
 
@@ -206,7 +206,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     options = parser.parse_args()
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
-    tell(f"seed {seed}")
+    report(f"seed {seed}")
     with tempfile.TemporaryDirectory(prefix="rollview-stress-") as folder:
         stress = Stress(Path(folder) / "project", options, seed)
         try:
@@ -214,8 +214,8 @@ def main() -> int:
         finally:
             stress.servers.close()
     for line in wrong:
-        tell(f"WRONG: {line}")
-    tell("views, history and verify agree" if not wrong else f"{len(wrong)} differences")
+        report(f"WRONG: {line}")
+    report("views, history and verify agree" if not wrong else f"{len(wrong)} differences")
     return 1 if wrong else 0
 
 

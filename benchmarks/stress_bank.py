@@ -1,8 +1,8 @@
 """A bank with accounts in two servers. Transfers are global transactions; the sum over all accounts is zero.
 
-Half of the writers prepare both parts and commit them then (two-phase commit), the others mark both parts
-with a common id and commit one after the other. A writer that meets a server in restart finishes what it has
-prepared; what is only marked may be left half done by a restart, so then all of them prepare.
+Both parts are announced under a common id. Half of the writers prepare both and commit them then (two-phase
+commit), the others commit one after the other. A writer that meets a server in restart finishes what it has
+prepared; what is not prepared may be left half done by a restart, so then all of them prepare.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from typing import Any, ClassVar
 
-from stress_world import TROUBLES, Servers
+from stress_world import CRM_SLOT, TROUBLES, Servers
 
 from rollview import Project
 
@@ -81,7 +81,7 @@ class _Teller:
     def work(self) -> None:
         """One transfer."""
         global_id = f"t{self.name}-{next(self.numbers)}"
-        # A branch that changes nothing is not in a server's log, so nobody should be told to wait for it.
+        # A branch that changes nothing is not in a server's log, so nobody should have to wait for it.
         amount = self.chance.choice([-1, 1]) * self.chance.randint(1, 50)
         accounts = {source: self.chance.randrange(_ACCOUNTS) for source in ("crm", "shop")}
         if self.two_phase:
@@ -90,7 +90,7 @@ class _Teller:
             self._marked(global_id, accounts, amount)
 
     def _prepared(self, global_id: str, accounts: dict[str, int], amount: int) -> None:
-        name = f"rollview:{global_id}:crm,shop"
+        name = f"bank-{global_id}"
         begun = {"crm": "BEGIN", "shop": f"XA START '{name}'"}
         prepare = {
             "crm": [f"PREPARE TRANSACTION '{name}'"],
@@ -98,7 +98,8 @@ class _Teller:
         }
         try:
             for source in ("crm", "shop"):
-                self._run(source, begun[source], self._update(source, accounts, amount))
+                updated = self._update(source, accounts, amount)
+                self._run(source, begun[source], updated, _announced(source, global_id))
             for source in ("crm", "shop"):
                 self._run(source, *prepare[source])
         except TROUBLES:
@@ -112,13 +113,10 @@ class _Teller:
             self._finish(source, statement)
 
     def _marked(self, global_id: str, accounts: dict[str, int], amount: int) -> None:
-        source_txid = {
-            "crm": f"SELECT pg_logical_emit_message(true, 'rollview', '{global_id}:crm,shop')",
-            "shop": f"INSERT INTO _rollview_global (id, participants) VALUES ('{global_id}', 'crm,shop')",
-        }
         try:
             for source in ("crm", "shop"):
-                self._run(source, "BEGIN", self._update(source, accounts, amount), source_txid[source])
+                updated = self._update(source, accounts, amount)
+                self._run(source, "BEGIN", updated, _announced(source, global_id))
         except TROUBLES:
             self._drop()
             raise
@@ -187,3 +185,10 @@ class _Teller:
         for source in sources or ("crm", "shop"):
             with suppress(Exception):
                 self._connections.pop(source).close()
+
+
+def _announced(source: str, global_id: str) -> str:
+    """What makes the open transaction a part of a global one."""
+    if source == "crm":
+        return f"SELECT {CRM_SLOT}_global.take_part('{global_id}', 'crm,shop')"
+    return f"INSERT INTO _rollview_global (id, participants) VALUES ('{global_id}', 'crm,shop')"

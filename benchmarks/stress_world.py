@@ -29,6 +29,7 @@ from servers.mariadb import MariaDBServer
 from servers.postgres import PostgresServer
 
 Row = tuple[Any, ...]
+CRM_SLOT = "stress_crm"
 TROUBLES = (
     psycopg.OperationalError,
     psycopg.errors.DeadlockDetected,
@@ -122,7 +123,7 @@ class Writers:
 
 
 class Writer:
-    """One writer with its own connection, which it opens anew after trouble."""
+    """One writer with its own connection, which it reopens after an error."""
 
     def __init__(self, servers: Servers, source: str, seed: str) -> None:
         self.servers, self.source = servers, source

@@ -30,9 +30,9 @@ from deltalake import DeltaTable
 from tpch_data import Refresh, as_delta, files_of, generate
 
 from rollview import Project
+from rollview.bags import PlacedBag
 from rollview.lake import LakeTable
 from rollview.sources.delta import DeltaSource
-from rollview.spark import SparkBag
 
 VIEWS = {
     "q3": """SELECT l.l_orderkey, sum(l.l_extendedprice * (1 - l.l_discount)) AS revenue,
@@ -78,7 +78,7 @@ def _profiled(owner: type, method: str, label: str) -> None:
 
 
 _profiled(DeltaSource, "lookup", "ask sources")
-_profiled(SparkBag, "collect_if_small", "Spark jobs")
+_profiled(PlacedBag, "collect_if_small", "Spark jobs")
 _profiled(LakeTable, "load", "read lake")
 _profiled(LakeTable, "append", "write deltas")
 _profiled(LakeTable, "replace", "write views")

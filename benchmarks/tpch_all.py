@@ -29,7 +29,7 @@ from deltalake import DeltaTable
 from tpch_data import KEYS, Refresh, as_delta, files_of, generate
 
 from rollview import Project
-from rollview.service.explain_parts import Part
+from rollview.observe.explain_parts import Part
 
 SOURCES = {
     "sales": ("customer", "orders", "lineitem", "nation", "region"),
@@ -232,12 +232,12 @@ def _how(parts: Sequence[Part]) -> dict[str, Any]:
 
 def _show(result: Mapping[str, Any]) -> None:
     """A table in Markdown."""
-    print("| query | maintained by | asks | stored | propagate | apply | recompute |")
+    print("| query | maintained by | reads | stored | propagate | apply | recompute |")
     print("|---|---|---|---:|---:|---:|---:|")
     for name, each in result["views"].items():
         stored = f"{each['stored_rows']:,} rows, {each['stored_bytes'] / 1e6:.1f} MB"
         seconds = " | ".join(f"{each[phase]:.2f} s" for phase in ("propagate", "apply", "recompute"))
-        operators, asks = ", ".join(each["operators"]), ", ".join(each["asks"]) or "nobody"
+        operators, asks = ", ".join(each["operators"]), ", ".join(each["asks"]) or "none"
         print(f"| {name} | {operators} | {asks} | {stored} | {seconds} |")
     print(
         f"\nAll: {result['seconds']:.1f} s against {result['spark_recompute_seconds']:.1f} s,"

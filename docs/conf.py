@@ -20,7 +20,7 @@ exclude_patterns = ["_static"]
 nitpick_ignore_regex = [
     (
         "py:class",
-        r"pyspark\..*|collections\.abc\..*|.*\.A|pyarrow\..*|pa\.Table|pathlib\.Path|DataFrame|SparkSession|Figure",
+        r"pyspark\..*|collections\.abc\..*|.*\.A|pyarrow\..*|pa\.Table|pathlib\.Path|DataFrame|SparkSession",
     )
 ]
 

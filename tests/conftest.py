@@ -2,7 +2,8 @@
 
 The JVM options are set before anything starts Spark, so that processes which tests start have them, too.
 
-Campaigns come last. Where a run has to end in time whatever the machine, ROLLVIEW_CAMPAIGNS_END and
+What takes a minute or more comes first, so that no process is left with it when the others are done; other
+campaigns come last. Where a run has to end in time whatever the machine, ROLLVIEW_CAMPAIGNS_END and
 ROLLVIEW_TESTS_END say when (seconds since 1970): no campaign, and no other slow test, begins after that. What
 was left out is skipped, and says so.
 """
@@ -17,10 +18,13 @@ import time
 import pytest
 from hypothesis import settings
 
+from rollview.sql import errors
 from servers.jvm import start_quickly
 
 settings.register_profile("rollview", deadline=None)
 settings.load_profile("rollview")
+# In tests a mistake of the translation is a failure, and no reason to leave the query to Spark.
+errors.OWN_MISTAKES = ()
 start_quickly()
 # Whoever runs the tests may ignore these, as nohup and `&` do; what tests start must not inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -35,14 +39,18 @@ _ENDS = {
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Campaigns last, for every worker: each begins with a part of the list, and takes from others' ends."""
+    """Long tests first, campaigns last, for every worker.
+
+    Each begins with a part of the list, and takes from the ends of the others.
+    """
     workers = int(getattr(config, "workerinput", {}).get("workercount", 1))
-    campaigns = [item for item in items if item.get_closest_marker("campaign")]
-    others = [item for item in items if not item.get_closest_marker("campaign")]
+    long = [item for item in items if item.get_closest_marker("long")]
+    campaigns = [item for item in items if item.get_closest_marker("campaign") and item not in long]
+    others = [item for item in items if item not in long and item not in campaigns]
     items[:] = [
         item
         for worker in range(workers)
-        for kind in (others, campaigns)
+        for kind in (long, others, campaigns)
         for item in kind[worker * len(kind) // workers : (worker + 1) * len(kind) // workers]
     ]
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from rollview import errors
 from rollview.errors import RollviewError
+from rollview.version import __version__
 
 if TYPE_CHECKING:
-    from rollview.service.project import Project
+    from rollview.project.project import Project
 
-__version__ = "0.1.0"
 __all__ = ["Project", "RollviewError", "__version__", "errors"]
 
-# As every library: whoever uses it decides where its log goes.
+# As in every library, the program that uses it decides where its log goes.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 
@@ -23,4 +23,4 @@ def __getattr__(name: str) -> Any:
     """`Project` is loaded when it is first asked for, because it brings Spark with it."""
     if name != "Project":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("rollview.service.project").Project
+    return import_module("rollview.project.project").Project

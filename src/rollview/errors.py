@@ -40,16 +40,24 @@ RollviewError
       + StepRefused (InputError)
       + LeaseHeld
       + LeaseLost
+          + Overtaken
   + LakeError
       + LakeUnavailable
+          + StoreUnavailable
       + LakeDamaged
       + LakeMisfit
+      + LakeMoved
       + ConflictError
+  + AnswerRefused
+      + AnswersBusy
   + EvaluationError
+  + ComputationFailed
+  + SetupIncomplete
   + NeverAtRest
   + CorruptView
   + JavaMissing
   + SparkFailed
+      + SparkUnavailable
 
 A name in parentheses is a second base class. The command line exits with code 2 on an `InputError` and with
 code 1 on all others.
@@ -63,17 +71,20 @@ report at once, whether or not it is retryable.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 
 class RollviewError(Exception):
     """The root of every error that rollview raises on purpose.
 
-    `subject` is the offending name or place, `hint` the way out; both may be empty.
+    `subject` is the offending name or place, `hint` the way out; both may be empty. `details` is what
+    `--debug` shows beside the message.
     """
 
     retryable: ClassVar[bool] = False
     waits_for_setup: ClassVar[bool] = False
+    details: str = ""
 
     def __init__(self, message: str, *, subject: str = "", hint: str = "") -> None:
         super().__init__(message)
@@ -111,7 +122,7 @@ class ProjectError(InputError):
 
 
 class ProjectMoved(InputError):
-    """The project was set up elsewhere: it was moved, or is a copy of one that may go on."""
+    """The project was set up elsewhere: it was moved, or is a copy of one that may still run."""
 
 
 class MissingExtra(InputError):
@@ -131,7 +142,7 @@ class UnsupportedError(ViewError):
 
 
 class Misunderstood(ViewError):
-    """rollview understands a view's SQL differently from Spark; the message has both plans."""
+    """rollview and Spark compute different rows from a view's SQL; `details` has both plans."""
 
 
 class WorldError(InputError):
@@ -139,7 +150,7 @@ class WorldError(InputError):
 
 
 class SeveralMistakes(InputError):
-    """Several mistakes, told together; `mistakes` has the error of each."""
+    """Several mistakes, reported together; `mistakes` has the error of each."""
 
     def __init__(
         self, message: str, *, subject: str = "", hint: str = "", mistakes: tuple[RollviewError, ...] = ()
@@ -197,12 +208,12 @@ class NeedsAdministrator(SourceError, InputError):
 class CaptureRefused(SourceError, InputError):
     """A table cannot be captured exactly as it is, so it is not captured at all."""
 
-    # The owner of the table or the server can change what stands in the way.
+    # The owner of the table or the server can remove the obstacle.
     retryable = True
 
 
 class CaptureStalled(SourceError):
-    """An answer saw transactions that have not been captured in time."""
+    """An answer saw transactions that were not captured within the time limit."""
 
     retryable = True
 
@@ -247,7 +258,7 @@ class DumpError(SourceError):
 class SourceFailed(SourceError):
     """The source reported an error that is none of the others, such as a missing privilege or a full disk."""
 
-    # Whoever administers the source can remove the cause.
+    # The source's administrator can remove the cause.
     retryable = True
 
 
@@ -266,11 +277,11 @@ class HistoryPruned(HistoryError):
 
 
 class ConsumerLost(HistoryError):
-    """What a consumer has not had yet is not kept any more, or belongs to a view with other columns."""
+    """Changes that a consumer had not read were pruned, or belong to a view with other columns."""
 
 
 class HistoryBroken(HistoryError):
-    """A view stands before the moment at which the history of something that it reads began again."""
+    """A view shows a state from before the history of one of its inputs was restarted."""
 
     # A `rollview setup` in another process loads the view.
     retryable = True
@@ -278,7 +289,7 @@ class HistoryBroken(HistoryError):
 
 
 class TableTruncated(HistoryError):
-    """Something needs the rows that a table had before a TRUNCATE, at `csn`, of which no log tells."""
+    """Something needs the rows that a table had before a TRUNCATE, at `csn`, which no log has."""
 
     # `rollview run` loads the view behind it.
     retryable = True
@@ -309,8 +320,8 @@ class CatalogUrlError(CatalogError, InputError):
 class CatalogUnavailable(CatalogError):
     """The database of the catalog failed: it is locked, full or unreachable.
 
-    The transaction did not happen. Only if it failed during its commit can it have: whether its step is
-    still pending tells.
+    The transaction did not happen, unless it failed during its commit: then a step that is still pending
+    shows that it did not.
     """
 
     retryable = True
@@ -319,7 +330,7 @@ class CatalogUnavailable(CatalogError):
 class NotRegistered(CatalogError):
     """A view, table or site is not in the catalog, or not any more."""
 
-    # `rollview setup` in another process adds and removes them while run goes on.
+    # `rollview setup` in another process adds and removes them while `run` works.
     retryable = True
 
 
@@ -347,6 +358,12 @@ class LeaseLost(CatalogError):
     retryable = True
 
 
+class Overtaken(LeaseLost):
+    """Another `run` has taken over: this one must stop, or stand by."""
+
+    retryable = False
+
+
 # Lake
 
 
@@ -360,6 +377,10 @@ class LakeUnavailable(LakeError):
     retryable = True
 
 
+class StoreUnavailable(LakeUnavailable):
+    """A request to the object storage of the lake had no usable answer; it may have been carried out."""
+
+
 class LakeDamaged(LakeError):
     """A table of the lake was changed by another program, or parts of it are missing."""
 
@@ -371,6 +392,10 @@ class LakeMisfit(LakeError):
     """The lake and the catalog do not belong together, or one of them is older than the other."""
 
 
+class LakeMoved(LakeError):
+    """The lake is at another place now; what is left here is not continued."""
+
+
 class ConflictError(LakeError):
     """Another writer replaced the same files first, or won every commit race."""
 
@@ -380,10 +405,20 @@ class ConflictError(LakeError):
 # Computation
 
 
+class AnswerRefused(RollviewError):
+    """An answer takes more time or room than answers may take of a process that maintains views."""
+
+
+class AnswersBusy(AnswerRefused):
+    """As many answers as are allowed are being computed already, and others wait for their turn."""
+
+    retryable = True
+
+
 class EvaluationError(RollviewError):
     """An expression has no value for a row, such as a division by zero; `csn` is where, if that is known."""
 
-    # `rollview run` loads the view by itself once the row is corrected; the same work would fail again.
+    # `rollview run` reloads the view once the row is corrected; the same work would fail again.
     waits_for_setup = True
 
     def __init__(self, message: str, *, subject: str = "", hint: str = "", csn: int = 0) -> None:
@@ -391,8 +426,32 @@ class EvaluationError(RollviewError):
         self.csn = csn
 
 
+class ComputationFailed(RollviewError):
+    """Spark failed at a view or a query, such as for lack of memory, and not because of its rows."""
+
+    # The next attempt may have the memory, the executor or the time that was missing.
+    retryable = True
+
+
+class SetupIncomplete(RollviewError):
+    """Some views were not set up, the others were. `errors` has the reasons, `report` what was done."""
+
+    report: object = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        subject: str = "",
+        hint: str = "",
+        errors: Mapping[str, RollviewError] | None = None,
+    ) -> None:
+        super().__init__(message, subject=subject, hint=hint)
+        self.errors = dict(errors or {})
+
+
 class NeverAtRest(RollviewError):
-    """An algorithm that shows a view only in quiet moments found none for a while."""
+    """An algorithm that needs quiet moments to show a view found none within its limit."""
 
     retryable = True
 
@@ -409,30 +468,8 @@ class SparkFailed(RollviewError):
     """Spark did not start."""
 
 
-_SPARK = frozenset({"py4j", "pyspark"})
-"""The packages whose exceptions reach the drivers as they are: a lost executor, a failed job."""
+class SparkUnavailable(SparkFailed):
+    """Spark did not start because the machine is busy: a refused connection, a taken port, a timeout."""
 
-_WRONG_QUERIES = frozenset({"AnalysisException", "ParseException"})
-"""What Spark raises when rollview asked for something that makes no sense."""
-
-_PROGRAMMING_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-
-
-def is_retryable(error: BaseException) -> bool:
-    """Whether `rollview run` can get past an error without a change to the project or to rollview.
-
-    Errors of rollview say so themselves. Errors of the machine and the network (OSError, which includes
-    TimeoutError and ConnectionError) and of Spark can be retried. All other libraries are wrapped where they
-    are used, so any other exception is a programming error, and so is one of Spark's that is also a TypeError
-    or similar.
-    """
-    if isinstance(error, RollviewError):
-        return error.retryable
-    if isinstance(error, OSError):
-        return True
-    if not isinstance(error, Exception) or isinstance(error, _PROGRAMMING_ERRORS):
-        return False
-    ancestors = type(error).__mro__
-    if any(each.__name__ in _WRONG_QUERIES for each in ancestors):
-        return False
-    return any(each.__module__.partition(".")[0] in _SPARK for each in ancestors)
+    # The next attempt starts another process.
+    retryable = True

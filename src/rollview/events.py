@@ -1,7 +1,7 @@
-"""What happens while rollview works, as data.
+"""Events: everything that happens while rollview works, as data.
 
-A driver emits an event; whoever wants to know subscribes. The terminal, `rollview run --json` and the log are
-subscribers, so none of them can know more than the others. Fields hold facts, not sentences; only messages of
+A driver emits an event; subscribers receive it. The terminal, `rollview run --json` and the log are
+subscribers, so all of them know the same. Fields hold facts, not sentences; only messages of
 errors are text for people.
 
 `Events` is the one place through which all events go. It stamps the time and hands each event to every
@@ -35,7 +35,7 @@ class Event:
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
 
     def fields(self) -> dict[str, Any]:
-        """What is known of it, ready for JSON, without the time."""
+        """The event's fields, ready for JSON, without the time."""
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self) if each.name != "time"}
 
     def record(self) -> dict[str, Any]:
@@ -48,6 +48,13 @@ class Started(Event):
     """`run` has begun to maintain these views."""
 
     views: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StandingBy(Event):
+    """`run --standby` is ready to take over from another `run`; `reason` says which one works."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class SparkStarted(Event):
 
 @dataclass(frozen=True)
 class SparkLost(Event):
-    """Spark's own process has ended by itself, with this exit code; another one is started when needed.
+    """Spark's process ended unexpectedly, with this exit code; another one is started when needed.
 
     A negative code is the signal that ended it: -9 is often a machine without memory.
     """
@@ -94,11 +101,11 @@ class StepBegun(Event):
 
 @dataclass(frozen=True)
 class StepFinished(Event):
-    """A piece of work is done and known to everybody.
+    """A piece of work is done and visible to everybody.
 
     `phases` gives seconds per phase. Phases of parts that run side by side add up, so their sum may exceed
-    `seconds`. `rows` counts changed rows, and is None where nobody counted. `lookups` are the sub-queries
-    that were sent to sites, `rows_found` the rows that came back.
+    `seconds`. `rows` counts changed rows, and is None where they were not counted. `lookups` are the
+    sub-queries that were sent to sites, `rows_found` the rows that came back.
     """
 
     kind: str
@@ -116,7 +123,7 @@ class Progress(Event):
     """How far a piece of work has come that takes longer than a second; at most one event a second.
 
     `kind` and `subject` are those of the step. `done` and `total` count `unit`s: rows that were read, or
-    transactions; `total` may be an estimate, and is None where nobody knows. `left_seconds` is how long the
+    transactions; `total` may be an estimate, and is None where unknown. `left_seconds` is how long the
     rest will take at this pace, None if that is not known.
     """
 
@@ -133,7 +140,7 @@ class Progress(Event):
 class Captured(Event):
     """Transactions became part of the history, up to `csn`; `merged` of them may stand for several.
 
-    A source that nobody watched for a while may not be able to tell its transactions apart.
+    A source that nobody watched for a while may be unable to separate its transactions.
     """
 
     transactions: int
@@ -143,11 +150,32 @@ class Captured(Event):
 
 @dataclass(frozen=True)
 class Waiting(Event):
-    """Parts of a global transaction have come from some sites and hold these up until the others report."""
+    """Parts of a global transaction arrived from some sites, which wait until the missing sites report."""
 
     global_id: str
     present: tuple[str, ...]
     missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GivenUp(Event):
+    """Parts of a global transaction did not arrive in time; those that arrived become separate transactions.
+
+    The wait lasted `seconds`.
+    """
+
+    global_id: str
+    present: tuple[str, ...]
+    missing: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SourceNoted(Event):
+    """A notice about a source that stops nothing; each note is emitted once."""
+
+    source: str
+    note: str
 
 
 @dataclass(frozen=True)
@@ -172,7 +200,7 @@ class Refreshed(Event):
     """The stored content of one view was renewed: `kind` is `full` for a load, `incremental` for a roll.
 
     It is `recomputed` for a step of the view delta that was computed as a whole. `rows` counts the rows of a
-    full refresh and the changed rows of others.
+    full refresh, and the changed rows of the other kinds.
     """
 
     view: str
@@ -188,6 +216,7 @@ class Verified(Event):
     """`run` has recomputed a view in the background; `different` rows were not as they should be.
 
     `differences` has the first of them, as text. `part` says which rows were compared, if not all were.
+    `suspects` are the other views that read a table of a view that differs; they are verified next.
     """
 
     view: str
@@ -196,6 +225,7 @@ class Verified(Event):
     different: int
     differences: tuple[str, ...] = ()
     part: str = ""
+    suspects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -209,9 +239,9 @@ class Maintained(Event):
 
 @dataclass(frozen=True)
 class FileNoted(Event):
-    """The file of a view is no longer what is set up: it has changed, is gone, or cannot be used.
+    """The file of a view differs from what is set up: it has changed, is gone, or cannot be used.
 
-    The view goes on as it was set up. `note` is empty once they agree again.
+    The view continues as it was set up. `note` is empty once they agree again.
     """
 
     view: str
@@ -244,10 +274,10 @@ class Retry(Event):
 
 @dataclass(frozen=True)
 class Halted(Event):
-    """A site, a table or a view (`scope`) cannot go on, and with it the views that need it; the others can.
+    """A site, a table or a view (`scope`) cannot continue, nor can the views that need it; all others can.
 
-    A table has lost changes from `csn` on, a view cannot be had at `csn`; 0 if that is not known. The other
-    fields are those of `Retry`.
+    A table has lost changes from `csn` on; a view is not available at `csn`. 0 if that is not known. The
+    other fields are those of `Retry`.
     """
 
     scope: str
@@ -261,7 +291,7 @@ class Halted(Event):
 
 @dataclass(frozen=True)
 class Resumed(Event):
-    """What had halted goes on."""
+    """A halted site, table or view has resumed."""
 
     scope: str
     subject: str
@@ -269,7 +299,7 @@ class Resumed(Event):
 
 @dataclass(frozen=True)
 class Failed(Event):
-    """Work failed and ends; the error comes out of the call. The fields are those of `Retry`."""
+    """Work failed and ends; the call raises the error. The fields are those of `Retry`."""
 
     what: str
     message: str
@@ -282,7 +312,7 @@ class Failed(Event):
 Subscriber = Callable[[Event], None]
 
 
-_TEXTS = ("message", "hint", "trace")
+_TEXTS = ("message", "hint")
 """Fields with text for people, in which a driver may have put anything."""
 
 
@@ -290,11 +320,15 @@ class Events:
     """Takes events from any thread and gives them to all subscribers."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.time, hide: Callable[[str], str] = lambda text: text
+        self,
+        clock: Callable[[], float] = time.time,
+        hide: Callable[[str], str] = lambda text: text,
+        hide_foreign: Callable[[str], str] | None = None,
     ) -> None:
-        """`hide` takes secrets out of a text."""
+        """`hide` removes secrets from our own texts, `hide_foreign` from those of drivers and servers."""
         self._clock = clock
         self._hide = hide
+        self._hide_foreign = hide_foreign or hide
         # A subscriber may emit or subscribe while it is called.
         self._lock = RLock()
         self._subscribers: list[Subscriber] = []
@@ -303,6 +337,10 @@ class Events:
         """The text without secrets."""
         return self._hide(text)
 
+    def hide_foreign(self, text: str) -> str:
+        """A text from elsewhere, such as a driver's message or a traceback, without secrets."""
+        return self._hide_foreign(text)
+
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Gives all further events to the subscriber; returns a function that ends this."""
         with self._lock:
@@ -310,9 +348,11 @@ class Events:
         return lambda: self._drop(subscriber)
 
     def emit(self, event: Event) -> None:
-        """Stamps the event and tells every subscriber."""
+        """Stamps the event and hands it to every subscriber."""
         with self._lock:
             texts = {name: self._hide(text) for name in _TEXTS if (text := getattr(event, name, ""))}
+            if trace := getattr(event, "trace", ""):
+                texts["trace"] = self._hide_foreign(trace)
             stamped = replace(event, time=self._clock(), **texts)
             for subscriber in tuple(self._subscribers):
                 try:

@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollview.algebra.align import FROM, UNTIL, align, window
-from rollview.algebra.bag import MemoryBag, keep
+from rollview.algebra.bag import keep
 from rollview.algebra.expression import Column, Literal, call
-from rollview.algebra.history import Change, History, Seen, Transaction, UnitOfWork, seen_of
+from rollview.algebra.history import Change, Seen, Transaction, UnitOfWork, seen_of
+from rollview.lab.memory.bag import MemoryBag
+from rollview.lab.memory.history import History
 
 TABLE = "x.t"
 rows = st.tuples(st.integers(0, 2))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollview.algebra.bag import MemoryBag, keep
+from rollview.algebra.bag import keep
 from rollview.algebra.expression import Column, Literal, call
+from rollview.lab.memory.bag import MemoryBag
 
 values = st.sampled_from([None, 0, 1, 2])
 

@@ -1,6 +1,6 @@
 """Differential: every value cast to every type, by us and by Spark; edge cases and nearly-right texts.
 
-Spark's `try_cast` is NULL just where its cast is an error, so that one job tells values and errors.
+Spark's `try_cast` is NULL just where its cast is an error, so that one job finds values and errors.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pytest
 from pyspark.sql import SparkSession
 from spark_values import computed, frame, same
 
-from rollview.algebra.functions import function_named
-from rollview.algebra.functions.casts import cast_to
+from rollview.algebra.expression import cast_to
 from rollview.errors import EvaluationError
+from rollview.lab.memory.functions import function_named
 
 TYPES = [
     *("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "STRING", "BOOLEAN", "DATE", "TIMESTAMP"),

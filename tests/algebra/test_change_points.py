@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollview.algebra import change_points
-from rollview.algebra.bag import MemoryBag
 from rollview.algebra.history import CSN
 from rollview.algebra.relation import Table
+from rollview.lab.memory.bag import MemoryBag
 from rollview.planning import parse_view
 
 _TABLE = Table("s", "r", ("a", "b"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rollview.algebra.block import Block
 from rollview.algebra.dependencies import closure, determines, keeps_keys, refers, view_key
+from rollview.algebra.node import Block
 from rollview.algebra.relation import ForeignKey, Table
 from rollview.planning import parse_view
 

@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from rollview.algebra.bag import MemoryBag
 from rollview.algebra.derivation import derive
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
+from rollview.lab.memory.bag import MemoryBag
 from rollview.planning import parse_view
-from rollview.service.content import block_contents
+from rollview.views.content import block_contents
 
 TABLES = (Table("s", "t", ("k", "x", "y")), Table("s", "u", ("k", "z")))
 JOIN = "SELECT t.k, t.x + 1 AS more, t.y, u.z FROM s.t JOIN s.u ON t.k = u.k"
@@ -65,8 +65,13 @@ DOES_NOT = {
         "SELECT a.x, b.y FROM s.t a JOIN s.t b ON a.k = b.k AND a.x < b.x",
         "SELECT one.x, two.y FROM s.t one JOIN s.t two ON one.k = two.k WHERE one.x > two.x",
     ),
+    "rows of groups": (GROUPS, "SELECT k FROM s.t"),
     "rows of sums": (GROUPS, "SELECT k, x FROM s.t"),
     "a key that is not stored": (GROUPS, "SELECT y, sum(x) AS total FROM s.t GROUP BY y"),
+    "aliases with dots, the other way round": (
+        "SELECT `.a`.k AS c FROM s.t `.a` CROSS JOIN s.u `.b`",
+        "SELECT `.a`.k AS c FROM s.u `.a` CROSS JOIN s.t `.b`",
+    ),
     "one group of values": ("SELECT max(x) AS a FROM s.t", "SELECT min(x) AS a FROM s.t"),
 }
 

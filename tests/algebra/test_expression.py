@@ -19,12 +19,12 @@ from rollview.algebra.expression import (
     Literal,
     call,
     columns_of,
-    compile_expression,
     conjunction,
     conjuncts,
     to_sql,
 )
 from rollview.errors import EvaluationError
+from rollview.lab.memory.compiled import compile_expression
 
 A, B = Column("a"), Column("b")
 

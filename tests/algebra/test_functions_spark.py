@@ -18,10 +18,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from spark_values import computed, frame, same
 
-from rollview.algebra.expression import Column, call, compile_expression, rename, to_sql
-from rollview.algebra.functions import FUNCTIONS
-from rollview.algebra.functions.averages import average_of
+from rollview.algebra.averages import average_of
+from rollview.algebra.expression import Column, call, rename, to_sql
 from rollview.algebra.relation import Table
+from rollview.lab.memory.compiled import compile_expression
+from rollview.lab.memory.functions import FUNCTIONS
 from rollview.operators.aggregate import Aggregate
 from rollview.planning import parse_view
 
@@ -118,7 +119,21 @@ def test_differential_precedence(spark_functions: SparkSession) -> None:
             assert [compiled(row) for row in values] == by_text, text
 
 
-DECIMALS = ["10,2", "15,2", "28,10", "34,4", "38,0", "38,10", "38,18", "38,23", "20,20"]
+DECIMALS = [
+    *(f"{digits},{digits * 2 // 5}" for digits in range(1, 13)),
+    "3,3",
+    "11,0",
+    "11,11",
+    "10,2",
+    "15,2",
+    "28,10",
+    "34,4",
+    "38,0",
+    "38,10",
+    "38,18",
+    "38,23",
+    "20,20",
+]
 _PREDICATES = (
     *("", "", " IN (TRUE)", " NOT IN (FALSE, NULL)", " BETWEEN p AND TRUE", " NOT BETWEEN FALSE AND q = r"),
     *(" IS NULL", " IS NOT NULL", " IS TRUE", " IS NOT FALSE", " IS DISTINCT FROM q = r"),
@@ -160,8 +175,8 @@ def test_averages_have_sparks_digits(spark_functions: SparkSession, kind: str) -
         (group, None if random.random() < 0.1 else Decimal(number).scaleb(-scale))
         for group in range(60)
         for number in [
-            random.choice((random.randrange(-largest, largest), random.randint(-9, 9)))
-            for _ in range(random.choice((1, 2, 3, 7, 8, 16, 32)))
+            random.choice((random.randrange(1 - largest, largest), random.randint(-9, 9)))
+            for _ in range(random.choice((1, 2, 3, 7, 8, 16, 32, 64, 320)))
         ]
     ]
     source = frame(spark_functions, {"g": "int", "x": f"decimal({kind})"}, values)

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollview.algebra.bag import MemoryBag
-from rollview.algebra.history import Change, History, Seen, Transaction, UnitOfWork, seen_of
+from rollview.algebra.history import Change, Seen, Transaction, UnitOfWork, seen_of
 from rollview.errors import HistoryError
+from rollview.lab.memory.bag import MemoryBag
+from rollview.lab.memory.history import History
 
 
 @given(st.sets(st.integers(1, 9)), st.integers(1, 10))
@@ -38,8 +39,6 @@ def test_versions_follow_the_csn() -> None:
     history = _history()
     assert [history.version_at("x", csn) for csn in range(4)] == [0, 0, 1, 2]
     assert [history.version_at("y", csn) for csn in range(4)] == [0, 1, 1, 2]
-    assert [history.relation_version_at("x.t", csn) for csn in range(4)] == [0, 0, 1, 2]
-    assert [history.relation_version_at("y.t", csn) for csn in range(4)] == [0, 1, 1, 1]
     assert history.in_csn("x", Seen(2, frozenset({1}))) == Seen(3, frozenset({2}))
     assert history.in_csn("x", Seen(0)) == Seen(0)
     assert history.knows("x", Seen(2)) and not history.knows("x", Seen(3))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, call
 from rollview.algebra.join_graph import access_path
+from rollview.algebra.node import Block
 from rollview.algebra.relation import Table
+from rollview.lab.examples.version_numbers import join_graph_world
 from rollview.planning import parse_view
 
 
@@ -27,12 +28,8 @@ def _shape(block: Block, start: int) -> list[list[tuple[str, list[str]]]]:
 
 def test_three_sub_queries_instead_of_five() -> None:
     """sze2000 report Example 5: R2, R3, R4 share a source, R5 and R6 another one."""
-    block = _block(
-        "SELECT t1.k FROM u.t1, x.t2, x.t3, x.t4, y.t5, y.t6 WHERE t1.a = t4.a AND t4.b = t2.a "
-        "AND t4.k = t3.a AND t1.b = t5.a AND t3.b = t6.a",
-        t1="u", t2="x", t3="x", t4="x", t5="y", t6="y",
-    )  # fmt: skip
-    assert _shape(block, 0) == [[("x", ["t4", "t2", "t3"]), ("y", ["t5"])], [("y", ["t6"])]]
+    block = join_graph_world().views[0].blocks[0]
+    assert _shape(block, 0) == [[("x", ["r4", "r2", "r3"]), ("y", ["r5"])], [("y", ["r6"])]]
 
 
 def test_a_relation_of_the_same_source_behind_another_source_needs_its_own_sub_query() -> None:

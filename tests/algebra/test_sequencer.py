@@ -8,9 +8,10 @@ from itertools import product
 
 import pytest
 
-from rollview.algebra.history import Change, History, Seen, Transaction, UnitOfWork
+from rollview.algebra.history import Change, Seen, Transaction, UnitOfWork
 from rollview.algebra.sequencer import Gap, Sequencer
 from rollview.errors import HistoryError
+from rollview.lab.memory.history import History
 
 
 def _local(source: str, version: int) -> Transaction:
@@ -155,6 +156,60 @@ def _is_closed(scripts: dict[str, list[Transaction]], ends: dict[str, int]) -> b
             if each.global_id:
                 inside.setdefault(each.global_id, set()).add(each.version <= ends[source])
     return all(len(sides) == 1 for sides in inside.values())
+
+
+def test_an_id_that_is_used_twice_names_one_transaction_after_the_other() -> None:
+    """Nothing that somebody announces may end the sequencer."""
+    sequencer = Sequencer({"x": 0, "y": 0})
+    assert sequencer.receive(_part("x", 1, "g", "x", "y"), 1.0) == []
+    assert sequencer.receive(_part("x", 2, "g", "x", "y"), 1.0) == []
+    assert sequencer.waiting() == {"g": ("y",)}
+    (first,) = sequencer.receive(_part("y", 1, "g", "x", "y"), 2.0)
+    assert [(part.source, part.version) for part in first.parts] == [("x", 1), ("y", 1)]
+    assert sequencer.waiting() == {"g": ("y",)} and sequencer.present("g") == ("x",)
+    (second,) = sequencer.receive(_part("y", 2, "g", "x", "y"), 3.0)
+    assert [(part.source, part.version) for part in second.parts] == [("x", 2), ("y", 2)]
+    assert sequencer.waiting() == {} and sequencer.present("g") == ()
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_whatever_ids_are_announced_every_source_keeps_its_order(seed: int) -> None:
+    """Ids that come several times, name sources that never answer, or different ones at each source."""
+    generator = random.Random(seed)
+    sequencer, units = Sequencer(dict.fromkeys("xyz", 0)), list[UnitOfWork]()
+    queues = {
+        source: [
+            _local(source, version)
+            if generator.random() < 0.4
+            else _part(source, version, generator.choice("gh"), *{source, *generator.sample("xyz", 2)})
+            for version in range(1, 7)
+        ]
+        for source in "xyz"
+    }
+    while any(queues.values()):
+        source = generator.choice([name for name, queue in queues.items() if queue])
+        units += sequencer.receive(queues[source].pop(0), 0.0)
+        for name, missing in sequencer.waiting().items():
+            assert not set(missing) & set(sequencer.present(name))
+    for source in "xyz":
+        versions = [part.version for unit in units for part in unit.parts if part.source == source]
+        assert versions == list(range(1, len(versions) + 1))
+    # For whatever is held up, the missing part is known.
+    is_held = any(sequencer.position(source) < 6 for source in "xyz")
+    assert any(sequencer.waiting().values()) == is_held
+
+
+def test_what_lies_between_crossing_transactions_and_waits_is_named() -> None:
+    sequencer = Sequencer(dict.fromkeys("xyz", 0))
+    for part in (
+        _part("x", 1, "g", "x", "y"),
+        _part("x", 2, "k", "x", "z"),
+        _part("x", 3, "h", "x", "y"),
+        _part("y", 1, "h", "x", "y"),
+        _part("y", 2, "g", "x", "y"),
+    ):
+        assert sequencer.receive(part, 1.0) == []
+    assert {name: missing for name, missing in sequencer.waiting().items() if missing} == {"k": ("z",)}
 
 
 def test_an_answer_between_crossing_parts_has_no_csn() -> None:

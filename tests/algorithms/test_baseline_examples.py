@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from rollview.algebra.levels import Level, Scenario
-from rollview.algorithms.algorithm import Algorithm
+from rollview.algorithms.algorithm import Algorithm, Level, Scenario
 from rollview.algorithms.baselines import agrawal_sweep, conventional, eca, eca_key, nested_sweep
-from rollview.simulator.campaign import Campaign, run_one, seeded_run
-from rollview.simulator.checker import check
-from rollview.simulator.example import EXAMPLE_STEPS, example_world
-from rollview.simulator.generate import Size
-from rollview.simulator.network import NETWORKS
-from rollview.simulator.schedule import Action, Schedule, Scripted
-from rollview.simulator.simulation import Outcome, simulate_run
-from rollview.simulator.world import World, from_json, to_json
+from rollview.lab.examples.strobe import DELETION_AFTER_FIRST_ANSWER, example_world
+from rollview.lab.examples.version_numbers import INTERFERING, LOST, OVERTAKEN, two_relations
+from rollview.lab.simulator.campaign import Campaign, run_one, seeded_run
+from rollview.lab.simulator.checker import check
+from rollview.lab.simulator.generate import Size
+from rollview.lab.simulator.network import NETWORKS
+from rollview.lab.simulator.schedule import Schedule, Scripted
+from rollview.lab.simulator.simulation import Outcome, simulate_run
+from rollview.lab.simulator.world import World, from_json, to_json
 
 
 def _algorithm(module: Any) -> Algorithm:
@@ -33,32 +32,19 @@ def _run(
     return dict(outcome.publications[-1].contents["v"].counts), verdict.level, outcome
 
 
-class Exactly:
-    """Given actions, one after the other, messages that are not the next ones included; then the calmest."""
-
-    def __init__(self, actions: Sequence[Action]) -> None:
-        self._actions = list(actions)
-        self.choices: list[int] = []
-
-    def choose(self, actions: Sequence[Action]) -> int:
-        self.choices.append(actions.index(self._actions.pop(0)) if self._actions else 0)
-        return self.choices[-1]
-
-
 @pytest.mark.parametrize("module", [eca, eca_key])
 def test_on_several_sources_the_anomaly_of_strobes_example_1_is_back(module: Any) -> None:
     """zhuge1996 §1: ECA and ECA-Key, let loose on three sources, end with the same wrong row."""
     world = example_world()
     assert "several sources" in module.refusal(world.views[0])
-    rows, level, _ = _run(world, module, Scripted(EXAMPLE_STEPS["conventional"]))
+    rows, level, _ = _run(world, module, Scripted(DELETION_AFTER_FIRST_ANSWER))
     assert (rows, level) == ({(1, 2, 3, 4): 1}, Level.NONE)
 
 
 @pytest.mark.parametrize(("module", "level"), [(agrawal_sweep, Level.COMPLETE), (nested_sweep, Level.STRONG)])
 def test_sweeps_in_strobes_example_1(module: Any, level: Level) -> None:
     """The same updates; SWEEP shows the row before it is gone, Nested SWEEP may not."""
-    steps = ("commit y", "deliver y", "ask x", "deliver x", "commit x", "deliver x", "ask z", "deliver z")
-    rows, reached, outcome = _run(example_world(), module, Scripted(steps))
+    rows, reached, outcome = _run(example_world(), module, Scripted(DELETION_AFTER_FIRST_ANSWER))
     shown = [dict(publication.contents["v"].counts) for publication in outcome.publications]
     assert rows == {}
     assert reached >= level
@@ -79,7 +65,7 @@ def test_half_a_global_transaction_is_shown(module: Any) -> None:
     assert (rows, level) == ({(1, 2, 3, 4): 1, (5, 2, 3, 4): 1}, Level.WEAK)
 
 
-def _two_relations(
+def _joined(
     sources: str, key: list[str], select: str, initial: list[list[list[Any]]], scripts: dict[str, list[Any]]
 ) -> World:
     """r1(W, X) ⋈ r2(X, Y) at these sources."""
@@ -106,7 +92,7 @@ BOTH_BEFORE_THE_ANSWERS = ("commit x", "deliver x", "commit x", "deliver x")
 def test_eca_avoids_the_insertion_anomaly() -> None:
     """Its paper's first example: both insertions happen before the first query is answered."""
     changes = [["x.r2", [2, 3], 1], ["x.r1", [4, 2], 1]]
-    world = _two_relations("xx", [], "r1.W", [[[1, 2]], []], {"x": changes})
+    world = _joined("xx", [], "r1.W", [[[1, 2]], []], {"x": changes})
     rows, level, outcome = _run(world, eca, Scripted(BOTH_BEFORE_THE_ANSWERS))
     assert (rows, level) == ({(1,): 1, (4,): 1}, Level.STRONG)
     # Q2 = V⟨U2⟩ − Q1⟨U2⟩: the second term has no relation left, so it is no question.
@@ -118,7 +104,7 @@ def test_eca_avoids_the_insertion_anomaly() -> None:
 def test_eca_avoids_the_deletion_anomaly() -> None:
     """Both deletions happen before the first query is answered; neither query finds the row."""
     changes = [["x.r1", [1, 2], -1], ["x.r2", [2, 3], -1]]
-    world = _two_relations("xx", [], "r1.W, r2.Y", [[[1, 2]], [[2, 3]]], {"x": changes})
+    world = _joined("xx", [], "r1.W, r2.Y", [[[1, 2]], [[2, 3]]], {"x": changes})
     rows, level, _ = _run(world, eca, Scripted(BOTH_BEFORE_THE_ANSWERS))
     assert (rows, level) == ({}, Level.STRONG)
 
@@ -126,40 +112,25 @@ def test_eca_avoids_the_deletion_anomaly() -> None:
 def test_eca_key_takes_duplicates_for_one_row_and_asks_nothing_for_a_deletion() -> None:
     """Two insertions and a deletion before the first answer: [3, 4] is found twice."""
     changes = [["x.r2", [2, 4], 1], ["x.r1", [3, 2], 1], ["x.r1", [1, 2], -1]]
-    world = _two_relations("xx", ["W", "Y"], "r1.W, r2.Y", [[[1, 2]], [[2, 3]]], {"x": changes})
+    world = _joined("xx", ["W", "Y"], "r1.W, r2.Y", [[[1, 2]], [[2, 3]]], {"x": changes})
     rows, level, outcome = _run(world, eca_key, Scripted((*BOTH_BEFORE_THE_ANSWERS, "commit x", "deliver x")))
     assert (rows, level) == ({(3, 3): 1, (3, 4): 1}, Level.STRONG)
     assert outcome.costs.questions == 2
 
 
 def test_eca_key_must_withdraw_the_query_of_a_deleted_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the steps are usually told, the answer brings the deleted row back (see the module's Deviations)."""
+    """As usually described, the answer brings the deleted row back (see the module's Deviations)."""
     changes = [["x.r1", [1, 2], 1], ["x.r1", [1, 2], -1]]
-    world = _two_relations("xx", ["W", "Y"], "r1.W, r2.Y", [[], [[2, 3]]], {"x": changes})
+    world = _joined("xx", ["W", "Y"], "r1.W, r2.Y", [[], [[2, 3]]], {"x": changes})
     assert _run(world, eca_key, Scripted(BOTH_BEFORE_THE_ANSWERS))[:2] == ({}, Level.STRONG)
     monkeypatch.setattr(eca_key, "withdraw", lambda *_: None)
     assert _run(world, eca_key, Scripted(BOTH_BEFORE_THE_ANSWERS))[:2] == ({(1, 3): 1}, Level.NONE)
 
 
-def version_numbers_world() -> World:
-    """sze2000 report Example 1: R1 = {(a1, b1)}, R2 = ∅, V = Π_C; (a2, b1) and (b1, c1) are inserted."""
-    scripts = {"x": [["x.r1", ["a2", "b1"], 1]], "y": [["y.r2", ["b1", "c1"], 1]]}
-    return _two_relations("xy", ["W", "X"], "r2.Y", [[["a1", "b1"]], []], scripts)
-
-
-INTERFERING = [
-    ("commit", "x", 0),
-    ("deliver", "x", 0),
-    ("commit", "y", 0),
-    ("ask", "y", 0),
-]
-"""Example 2: R2's insertion happens just before the query about R1's insertion reaches R2."""
-
-
 @pytest.mark.parametrize("module", [agrawal_sweep, nested_sweep])
 def test_interference_is_corrected_on_fifo(module: Any) -> None:
     """sze2000 report Example 3, first part: the notification comes before the answer, c1 is counted twice."""
-    rows, level, outcome = _run(version_numbers_world(), module, Exactly(INTERFERING))
+    rows, level, outcome = _run(two_relations(), module, Scripted(INTERFERING))
     assert rows == {("c1",): 2}
     assert level >= Level.STRONG
     assert outcome.costs.rows_compensated == 1
@@ -168,16 +139,14 @@ def test_interference_is_corrected_on_fifo(module: Any) -> None:
 @pytest.mark.parametrize("module", [agrawal_sweep, nested_sweep])
 def test_interference_is_overlooked_when_messages_are_misordered(module: Any) -> None:
     """sze2000 report Example 3, second part: the answer overtakes the notification, c1 is counted 3 times."""
-    overtaken = [*INTERFERING, ("deliver", "y", 1)]
-    rows, level, _ = _run(version_numbers_world(), module, Exactly(overtaken), "misordered")
+    rows, level, _ = _run(two_relations(), module, Scripted(OVERTAKEN), "misordered")
     assert (rows, level) == ({("c1",): 3}, Level.NONE)
 
 
 @pytest.mark.parametrize("module", [agrawal_sweep, nested_sweep])
 def test_a_lost_notification_is_never_noticed(module: Any) -> None:
     """sze2000 report Example 4: c1 is counted once, and not for the update that brought it."""
-    lost = [*INTERFERING[:3], ("fault", "", 0), ("lose", "y", 0), *INTERFERING[3:]]
-    rows, level, _ = _run(version_numbers_world(), module, Exactly(lost), "lossy")
+    rows, level, _ = _run(two_relations(), module, Scripted(LOST), "lossy")
     assert (rows, level) == ({("c1",): 1}, Level.NONE)
 
 
@@ -207,7 +176,7 @@ def test_eca_key_asks_one_question_for_each_insertion() -> None:
 
 @pytest.mark.parametrize(("module", "questions", "states"), [(agrawal_sweep, 4, 3), (nested_sweep, 3, 2)])
 def test_nested_sweep_sends_interfering_updates_on_together(module: Any, questions: int, states: int) -> None:
-    """r1's deletion meets r2's insertion at r2: swept back over r1 alone, it goes on to r3 with the other."""
+    """r1's deletion meets r2's insertion at r2: swept back over r1 alone, it reaches r3 with the other."""
     steps = ("commit x", "deliver x", "commit y", "deliver y")
     _, level, outcome = _run(example_world(), module, Scripted(steps))
     assert level >= Level.STRONG

@@ -12,13 +12,12 @@ import pytest
 
 from rollview.algebra.bag import Bag
 from rollview.algebra.join_graph import access_path
-from rollview.algebra.levels import Level, Scenario
-from rollview.algorithms.algorithm import Algorithm
+from rollview.algorithms.algorithm import Algorithm, Level, Scenario
 from rollview.algorithms.baselines import agrawal_sweep, eca, eca_key, nested_sweep
 from rollview.algorithms.baselines.agrawal_sweep import UpdateMessageQueue
-from rollview.simulator.campaign import Campaign, run_campaign
-from rollview.simulator.generate import Size
-from rollview.simulator.network import NETWORKS
+from rollview.lab.simulator.campaign import Campaign, run_campaign
+from rollview.lab.simulator.generate import Size
+from rollview.lab.simulator.network import NETWORKS
 
 Patch = pytest.MonkeyPatch
 

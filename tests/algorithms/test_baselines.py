@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from rollview.algebra.levels import Level, Scenario
-from rollview.algorithms.algorithm import Algorithm
+from rollview.algorithms.algorithm import Algorithm, Level, Scenario
 from rollview.algorithms.baselines import agrawal_sweep, eca, eca_key, nested_sweep
-from rollview.simulator.campaign import Campaign, run_campaign, run_one
-from rollview.simulator.generate import Size, generate
-from rollview.simulator.network import NETWORKS
-from rollview.simulator.schedule import Seeded
-from rollview.simulator.world import World, from_json
+from rollview.lab.simulator.campaign import Campaign, run_campaign, run_one
+from rollview.lab.simulator.generate import Size, generate
+from rollview.lab.simulator.network import NETWORKS
+from rollview.lab.simulator.schedule import Seeded
+from rollview.lab.simulator.world import World, from_json
 
 STRONG = dict.fromkeys(Scenario, Level.STRONG)
 COMPLETE = dict.fromkeys(Scenario, Level.COMPLETE)

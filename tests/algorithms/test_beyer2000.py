@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import pytest
 
-from rollview.algebra.bag import MemoryBag
 from rollview.algorithms.beyer2000 import ipda
 from rollview.algorithms.beyer2000.ipda import VARIANTS, Variant
-from rollview.algorithms.beyer2000.ipda_effects import (
-    TIMESTAMP,
-    XID,
-    Apply,
-    AwaitClock,
-    ReadDelta,
-    RecordsOf,
-    RefreshTime,
-)
+from rollview.algorithms.beyer2000.ipda_effects import AwaitClock, ReadDelta, RecordsOf, RefreshTime
 from rollview.algorithms.registry import ALGORITHMS
-from rollview.planning import parse_view
-from rollview.simulator.ipda.checker import Property, check_ipda, ipda_spectrum
-from rollview.simulator.ipda.example import (
-    ACCOUNTS,
+from rollview.errors import WorldError
+from rollview.lab.examples.policies import (
+    APPLY_CORRECTED,
+    COMMIT_TABLE,
+    INITIAL,
+    LATE_CLOCK,
+    LATE_ORDER,
+    LOCKED_INITIAL,
+    figure_2_steps,
+    run_anomaly,
+    run_script,
+    shown,
+)
+from rollview.lab.simulator.database_simulation import explore, simulate_ipda
+from rollview.lab.simulator.database_worlds import (
+    IpdaWorld,
     bank,
     chain,
     clock,
@@ -32,62 +32,27 @@ from rollview.simulator.ipda.example import (
     lost_update,
     rollback,
     transfer,
-    withdrawals,
 )
-from rollview.simulator.ipda.simulation import explore, simulate_ipda
-from rollview.simulator.ipda.world import IpdaRun, IpdaWorld
-from rollview.simulator.schedule import Recorded, Scripted, every_schedule
+from rollview.lab.simulator.properties import Property, check_ipda, ipda_spectrum
+from rollview.lab.simulator.schedule import Recorded, every_schedule
 
-INITIAL = VARIANTS["algorithm 1, no lock"]
-LOCKED_INITIAL = VARIANTS["algorithm 1, coarse lock"]
 COMMIT_RECORDS = VARIANTS["algorithm 2 with commit records, coarse lock"]
-COMMIT_TABLE = VARIANTS["algorithm 2 with the commit table, coarse lock"]
 SELECTABLE = [variant for variant in VARIANTS.values() if variant.selectable]
 TOGETHER = {Property.ATOMIC_ACROSS_VIEWS, Property.NO_REORDERING, Property.REAL_TIME}
-APPLY_INITIAL = ["read", "read", "retrieve", "apply"]
-APPLY_CORRECTED = ["pass", "read", "retrieve", "apply"]
-RECORD_COMMIT = ["lock", "clock", "record", "unlock"]
-
-
-def _run(world: IpdaWorld, variant: Variant, *script: str) -> IpdaRun:
-    """Steps such as `x1: update clock insert`, one process after the other; `tick` stands alone."""
-    steps: list[str] = []
-    for line in script:
-        name, _, verbs = line.partition(": ")
-        steps += [f"{verb} {name}" for verb in verbs.split()] if verbs else [name]
-    return simulate_ipda(world, variant, Scripted(steps), tell=True)
-
-
-def _apply(view: str, steps: Sequence[str]) -> str:
-    return f"{view}: {' '.join(steps)}"
-
-
-def _shown(run: IpdaRun, view: str, upto: int) -> dict[str, int]:
-    """The totals per account that readers saw."""
-    state = next(each for each in run.refreshed if (each.view, each.upto) == (view, upto))
-    return dict(row for row, _ in state.contents.items())
 
 
 def test_algorithm_1_on_the_delta_table_of_figure_2() -> None:
-    """Transactions 2, 3, 4 wrote in the window; 4 went on past it; 2 began before it."""
-    view = parse_view("SELECT id, amount FROM bank.accounts", (ACCOUNTS,), "V")
-    columns = ("id", "amount", XID, TIMESTAMP)
-    rows = [("a", 1, 1, 5), ("b", 1, 2, 9), ("c", 1, 2, 12), ("d", 1, 3, 13), ("e", 1, 3, 15)]
-    rows += [("f", 1, 4, 18), ("g", 1, 4, 22)]
-
-    def between(after: int, upto: int) -> MemoryBag:
-        return MemoryBag.of(columns, [row for row in rows if after < row[3] <= upto])
-
-    steps = ipda.apply(INITIAL, view, 20)
-    assert next(steps) == RefreshTime("V")
-    assert steps.send(10) == AwaitClock(20)
-    assert steps.send(None) == ReadDelta("V", 10, 20, read_locks=True)
-    assert steps.send(between(10, 20)) == ReadDelta("V", 20, None, read_locks=False)
-    retrieve = steps.send(between(20, 99))
+    """Transactions 2, 3, 4 wrote in the window; 4 continued past it; 2 began before it."""
+    (*asked, retrieve), applied = figure_2_steps()
+    assert asked == [
+        RefreshTime("V"),
+        AwaitClock(20),
+        ReadDelta("V", 10, 20, read_locks=True),
+        ReadDelta("V", 20, None, read_locks=False),
+    ]
     assert isinstance(retrieve, RecordsOf) and set(retrieve.xids.counts) == {(2,), (3,)}
-    applied = steps.send(MemoryBag.of(columns, [row for row in rows if row[2] in (2, 3)]))
-    assert isinstance(applied, Apply) and applied.upto == 20
     (piece,) = applied.pieces
+    assert applied.upto == 20
     assert set(piece.counts) == {("b", 1), ("c", 1), ("d", 1), ("e", 1)}
 
 
@@ -98,33 +63,32 @@ def test_a_view_is_never_rolled_back() -> None:
         steps.send(20)
 
 
-LOST = ("x1: update clock", "tick", _apply("Deposits", APPLY_INITIAL), "x1: insert commit", "tick")
-
-
 def test_lost_update_at_2_59() -> None:
     """§4.1: the clock was read at 2:59, the apply at 3:01 misses the record, and so does the next."""
-    run = _run(lost_update(), INITIAL, *LOST, _apply("Deposits", APPLY_INITIAL))
+    run = run_anomaly("4.1")
     assert run.fates["x1"].committed_at == clock(3, 1)
-    assert [_shown(run, "Deposits", clock(hour, 0)) for hour in (3, 4)] == [{"a1": 100}] * 2
+    assert [shown(run, "Deposits", clock(hour, 0)) for hour in (3, 4)] == [{"a1": 100}] * 2
     assert set(check_ipda(run)) == {Property.NO_LOST_UPDATES, Property.REAL_TIME}
     assert "x1: clock → 179" in run.story
 
 
 def test_the_lock_holds_the_apply_back() -> None:
     """§4.2: reading the clock and inserting cannot be separated by a read of the table."""
-    with pytest.raises(ValueError, match="`pass Deposits` cannot happen here"):
-        _run(lost_update(), LOCKED_INITIAL, "x1: update lock clock", "tick", "Deposits: pass")
-    run = _run(lost_update(), LOCKED_INITIAL, "x1: update lock clock", "tick", "x1: insert unlock commit")
-    assert _shown(run, "Deposits", clock(3, 0)) == {"a1": 200}
+    with pytest.raises(WorldError, match="`pass Deposits` cannot happen here"):
+        run_script(lost_update(), LOCKED_INITIAL, "x1: update lock clock", "tick", "Deposits: pass")
+    run = run_script(
+        lost_update(), LOCKED_INITIAL, "x1: update lock clock", "tick", "x1: insert unlock commit"
+    )
+    assert shown(run, "Deposits", clock(3, 0)) == {"a1": 200}
     assert check_ipda(run) == {}
 
 
 def test_the_lock_lets_a_reader_of_earlier_times_pass() -> None:
     """§4.2: a writer that took its lock at 3:01 cannot write a time up to 3:00."""
-    run = _run(
-        lost_update(), COMMIT_TABLE, "tick", "x1: update insert lock", _apply("Deposits", APPLY_CORRECTED)
+    run = run_script(
+        lost_update(), COMMIT_TABLE, "tick", "x1: update insert lock", f"Deposits: {APPLY_CORRECTED}"
     )
-    assert _shown(run, "Deposits", clock(3, 0)) == {"a1": 100}
+    assert shown(run, "Deposits", clock(3, 0)) == {"a1": 100}
     assert check_ipda(run) == {}
     assert ipda.lets_pass([clock(3, 1)], clock(3, 0))
     assert not ipda.lets_pass([clock(3, 1), clock(3, 0)], clock(3, 0))
@@ -132,38 +96,26 @@ def test_the_lock_lets_a_reader_of_earlier_times_pass() -> None:
 
 def test_withdrawals_without_deposits() -> None:
     """§4.3: the withdrawal is recorded at 2:59, the deposit at 3:01, both views are refreshed to 3:00."""
-    run = _run(transfer(), LOCKED_INITIAL, "x1: update lock clock insert unlock", "tick")
-    assert _shown(run, "Withdrawals", clock(3, 0)) == {"a1": -100}
-    assert _shown(run, "Deposits", clock(3, 0)) == {"a1": 100}
+    run = run_anomaly("4.3")
+    assert shown(run, "Withdrawals", clock(3, 0)) == {"a1": -100}
+    assert shown(run, "Deposits", clock(3, 0)) == {"a1": 100}
     assert set(check_ipda(run)) == {Property.ATOMIC_ACROSS_VIEWS, Property.REAL_TIME}
 
 
 @pytest.mark.parametrize("variant", SELECTABLE, ids=lambda variant: variant.name)
 def test_a_commit_record_keeps_the_transfer_together(variant: Variant) -> None:
     """§4.5: with the same course of events both views have the transfer, or none has."""
-    run = _run(transfer(), variant, "x1: update insert", "tick", "x1: update insert lock clock")
-    assert _shown(run, "Withdrawals", clock(3, 0)) == {}
-    assert _shown(run, "Deposits", clock(3, 0)) == {"a1": 100}
+    run = run_script(transfer(), variant, "x1: update insert", "tick", "x1: update insert lock clock")
+    assert shown(run, "Withdrawals", clock(3, 0)) == {}
+    assert shown(run, "Deposits", clock(3, 0)) == {"a1": 100}
     assert check_ipda(run) == {}
 
 
 def test_the_transfer_via_a2_reordered() -> None:
     """§4.4: a3 got its money from a1 via a2, but a2 never had it."""
-    times = [clock(2, 59), *(clock(3, minute) for minute in (1, 2, 3, 4))]
-    world = replace(chain(), views=(withdrawals(), deposits()), times=tuple(times))
-    record = "update lock clock insert unlock"
-    script = [
-        f"x2: {record}",
-        "tick",
-        f"x1: {record}",
-        "tick",
-        f"x1: {record} commit",
-        "tick",
-        f"x2: {record} commit",
-    ]
-    run = _run(world, LOCKED_INITIAL, *script, _apply("Deposits", ["pass", *APPLY_INITIAL]))
+    run = run_anomaly("4.4")
     assert run.fates["x2"].follows == {"x1"}
-    assert _shown(run, "Deposits", clock(3, 0)) == {"a1": 100, "a3": 100}
+    assert shown(run, "Deposits", clock(3, 0)) == {"a1": 100, "a3": 100}
     found = check_ipda(run)
     assert found[Property.NO_REORDERING] == "Deposits at 180 has x2 without x1, which it follows"
     assert Property.NO_LOST_UPDATES not in found
@@ -171,8 +123,8 @@ def test_the_transfer_via_a2_reordered() -> None:
 
 def test_x2_waits_for_x1_at_a2() -> None:
     """§4.4: strict locking makes x2 wait, which is why x1 comes first."""
-    with pytest.raises(ValueError, match="`update x2` cannot happen here"):
-        _run(chain(), COMMIT_TABLE, "x2: update insert", "x1: update update", "x2: update")
+    with pytest.raises(WorldError, match="`update x2` cannot happen here"):
+        run_script(chain(), COMMIT_TABLE, "x2: update insert", "x1: update update", "x2: update")
 
 
 SEVERAL = [variant for variant in VARIANTS.values() if not variant.one_clock]
@@ -181,16 +133,7 @@ SEVERAL = [variant for variant in VARIANTS.values() if not variant.one_clock]
 @pytest.mark.parametrize("variant", SEVERAL[1:], ids=lambda variant: variant.name)
 def test_several_clocks_lose_an_update(variant: Variant) -> None:
     """§4.6: the apply has read up to 3:00; then a node whose clock is late records a commit at 2:58."""
-    apply = _apply("Deposits", APPLY_CORRECTED)
-    run = _run(
-        lost_update(),
-        variant,
-        "tick",
-        apply,
-        "x1: update insert lock clock record unlock commit",
-        "tick",
-        apply,
-    )
+    run = run_script(lost_update(), variant, *LATE_CLOCK)
     assert run.fates["x1"].commit_time == clock(2, 58)
     assert Property.NO_LOST_UPDATES in check_ipda(run)
 
@@ -198,38 +141,36 @@ def test_several_clocks_lose_an_update(variant: Variant) -> None:
 @pytest.mark.parametrize("variant", SEVERAL[1:], ids=lambda variant: variant.name)
 def test_several_clocks_reorder(variant: Variant) -> None:
     """§4.6: x1 < x2, but x1 commits at 3:01 by one clock and x2 at 2:58 by another."""
-    record = " ".join([*RECORD_COMMIT, "commit"])
-    # Withdrawals are no rows of Deposits, so those statements have nothing to insert.
-    run = _run(
-        chain(), variant, "tick", f"x1: update update insert {record}", f"x2: update insert update {record}"
-    )
+    run = run_script(chain(), variant, *LATE_ORDER)
     assert [run.fates[name].commit_time for name in ("x1", "x2")] == [clock(3, 1), clock(2, 58)]
-    assert _shown(run, "Deposits", clock(3, 0)) == {"a1": 100, "a3": 100}
+    assert shown(run, "Deposits", clock(3, 0)) == {"a1": 100, "a3": 100}
     assert Property.NO_REORDERING in check_ipda(run)
 
 
 @pytest.mark.parametrize("variant", [COMMIT_RECORDS, COMMIT_TABLE], ids=lambda variant: variant.name)
 def test_real_time_is_the_assigned_commit_time(variant: Variant) -> None:
     """Deviations: a transaction that read the clock at 2:59 and commits at 3:01 is in the view at 3:00."""
-    run = _run(lost_update(), variant, "x1: update insert lock clock", "tick", "x1: record unlock commit")
+    run = run_script(
+        lost_update(), variant, "x1: update insert lock clock", "tick", "x1: record unlock commit"
+    )
     assert (run.fates["x1"].commit_time, run.fates["x1"].committed_at) == (clock(2, 59), clock(3, 1))
-    assert _shown(run, "Deposits", clock(3, 0)) == {"a1": 200}
+    assert shown(run, "Deposits", clock(3, 0)) == {"a1": 200}
     assert check_ipda(run) == {}
 
 
 def test_apply_waits_for_an_uncommitted_commit_record() -> None:
     """§4.5: a commit record is read with read locks; if its transaction aborts, it is gone."""
-    with pytest.raises(ValueError, match="`read Deposits` cannot happen here"):
+    with pytest.raises(WorldError, match="`read Deposits` cannot happen here"):
         script = "x1: update insert update insert lock clock record unlock"
-        _run(rollback(), COMMIT_TABLE, script, "tick", "Deposits: pass read")
-    run = _run(rollback(), COMMIT_TABLE, script, "tick", "Deposits: pass", "x1: abort")
-    assert _shown(run, "Deposits", clock(3, 0)) == {"a1": 100}
+        run_script(rollback(), COMMIT_TABLE, script, "tick", "Deposits: pass read")
+    run = run_script(rollback(), COMMIT_TABLE, script, "tick", "Deposits: pass", "x1: abort")
+    assert shown(run, "Deposits", clock(3, 0)) == {"a1": 100}
     assert check_ipda(run) == {}
 
 
 def test_an_abort_releases_the_lock() -> None:
     """§4.2: an error between lock and unlock must not keep readers out forever."""
-    run = _run(rollback(), COMMIT_RECORDS, "x1: update insert update insert lock abort", "tick")
+    run = run_script(rollback(), COMMIT_RECORDS, "x1: update insert update insert lock abort", "tick")
     assert not run.stopped and check_ipda(run) == {}
 
 

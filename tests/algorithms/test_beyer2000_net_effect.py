@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollview.algebra.bag import MemoryBag, keep
-from rollview.algebra.evaluate import evaluate_blocks
+from rollview.algebra.bag import keep
 from rollview.algebra.net_effect import (
     Range,
     condense,
@@ -18,92 +17,71 @@ from rollview.algebra.net_effect import (
     deletions_and_insertions,
     in_order,
 )
-from rollview.algebra.relation import Table
-from rollview.algebra.view import View
-from rollview.algorithms.beyer2000.ipda_effects import TIMESTAMP, XID
+from rollview.algorithms.beyer2000.ipda_effects import TIMESTAMP
 from rollview.errors import CorruptView
-from rollview.planning import parse_view
-from rollview.simulator.ipda.database import check_integrity
-from rollview.simulator.ipda.example import clock
-
-CUSTOMER = Table("shop", "customer", ("custId", "name", "state"), ("custId",))
-SALES = Table("shop", "sales", ("saleId", "custId", "amount"), ("saleId",))
-
-
-def _view(sql: str, name: str) -> View:
-    return parse_view(sql, (CUSTOMER, SALES), name)
-
-
-WI_CUST = _view("SELECT c.custId, c.name FROM shop.customer c WHERE c.state = 'WI'", "WICust")
-NAMES = _view("SELECT c.name FROM shop.customer c", "Names")
-STATE_COUNT = _view(
-    "SELECT c.state, count(*) AS count FROM shop.sales s JOIN shop.customer c ON s.custId = c.custId "
-    "GROUP BY c.state",
-    "StateCount",
+from rollview.lab.examples.policies import (
+    CONDENSED,
+    HOUR,
+    PAUL,
+    PETUNIAS,
+    STATE_COUNT,
+    TIMED,
+    WI_CUST,
+    Pair,
+    apply_pieces,
+    delta_of,
+    petunias,
+    state_count_delta,
 )
-STATE_TOTAL = _view(
+from rollview.lab.memory.bag import MemoryBag
+from rollview.lab.memory.evaluate import evaluate_blocks
+from rollview.lab.simulator.database_worlds import CUSTOMER, clock
+from rollview.planning import parse_view
+
+NAMES = parse_view("SELECT c.name FROM shop.customer c", (CUSTOMER,), "Names")
+STATE_TOTAL = parse_view(
     "SELECT c.state, count(*) AS count, sum(c.custId) AS total FROM shop.customer c GROUP BY c.state",
+    (CUSTOMER,),
     "StateTotal",
 )
 
-Pair = tuple[tuple[object, ...], int]
-PETUNIAS = [
-    ((52, "Paul's Petunias", 5, 10), -1),
-    ((52, "Peter's Petunias", 5, 20), 1),
-    ((52, "Peter's Petunias", 9, 30), -1),
-    ((52, "Patty's Petunias", 9, 40), 1),
-]
-PAUL = MemoryBag.of(("custId", "name"), [(52, "Paul's Petunias")])
 PATTY = MemoryBag.of(("custId", "name"), [(52, "Patty's Petunias")])
-
-
-def _delta(view: View, pairs: list[Pair]) -> MemoryBag:
-    return MemoryBag.of_pairs((*view.root.state_columns, XID, TIMESTAMP), pairs)
-
-
-def _apply(view: View, state: MemoryBag, *pieces: MemoryBag) -> MemoryBag:
-    """Applies pieces one after the other, as a database with a unique index does."""
-    for piece in pieces:
-        state = view.root.roll(state, piece)
-        check_integrity(view, state)
-    return state
 
 
 def test_petunias_one_by_one_need_their_order() -> None:
     """§5: the second record first violates the key; the third first finds nothing to delete."""
-    records = [_delta(WI_CUST, [pair]) for pair in PETUNIAS]
-    assert _apply(WI_CUST, PAUL, *records) == PATTY
+    records = petunias()
+    assert apply_pieces(WI_CUST, PAUL, *records) == PATTY
     with pytest.raises(CorruptView, match="occurs twice"):
-        _apply(WI_CUST, PAUL, records[1])
+        apply_pieces(WI_CUST, PAUL, records[1])
     with pytest.raises(CorruptView, match="where it is not"):
-        _apply(WI_CUST, PAUL, records[2])
+        apply_pieces(WI_CUST, PAUL, records[2])
 
 
 def test_the_net_effect_of_the_petunias_is_the_first_and_the_last_record() -> None:
-    net = WI_CUST.root.net_effect(_delta(WI_CUST, PETUNIAS))
+    net = WI_CUST.root.net_effect(delta_of(WI_CUST, PETUNIAS))
     assert net.counts == {(52, "Paul's Petunias"): -1, (52, "Patty's Petunias"): 1}
     deletions, insertions = in_order(WI_CUST.root, net)
     assert (deletions, insertions) == (PAUL.negate(), PATTY)
-    assert _apply(WI_CUST, PAUL, deletions, insertions) == PATTY
+    assert apply_pieces(WI_CUST, PAUL, deletions, insertions) == PATTY
     with pytest.raises(CorruptView, match="occurs twice"):
-        _apply(WI_CUST, PAUL, insertions, deletions)
+        apply_pieces(WI_CUST, PAUL, insertions, deletions)
 
 
 def test_state_count_drops_by_two() -> None:
     """§5: five sales in Wisconsin inserted and seven deleted, in one transaction."""
-    delta = _delta(STATE_COUNT, [(("WI", 5, 5, 10), 1), (("WI", -7, 5, 20), 1)])
-    net = STATE_COUNT.root.net_effect(delta)
+    net = STATE_COUNT.root.net_effect(state_count_delta())
     assert net.counts == {("WI", -2): 1}
     nine = MemoryBag.of(STATE_COUNT.root.state_columns, [("WI", 9), ("MN", 1)])
     two = MemoryBag.of(STATE_COUNT.root.state_columns, [("WI", 2), ("MN", 1)])
-    after = _apply(STATE_COUNT, nine, *in_order(STATE_COUNT.root, net))
+    after = apply_pieces(STATE_COUNT, nine, *in_order(STATE_COUNT.root, net))
     assert STATE_COUNT.root.present(after).counts == {("WI", 7): 1, ("MN", 1): 1}
-    assert _apply(STATE_COUNT, two, net).counts == {("MN", 1): 1}
+    assert apply_pieces(STATE_COUNT, two, net).counts == {("MN", 1): 1}
 
 
 def test_appended_summary_deltas_do_not_conflict() -> None:
     """§1.2: x1 and x2 both count one more sale in Wisconsin; each appends a record of its own."""
-    delta = _delta(STATE_COUNT, [(("WI", 1, 1, 10), 1), (("WI", 1, 2, 11), 1)])
+    delta = delta_of(STATE_COUNT, [(("WI", 1, 1, 10), 1), (("WI", 1, 2, 11), 1)])
     assert len(delta.counts) == 2
     assert STATE_COUNT.root.net_effect(delta).counts == {("WI", 2): 1}
 
@@ -112,7 +90,7 @@ def test_a_zero_count_of_a_summary_delta_stays() -> None:
     """§5: customer 3 takes the place of customer 1, so the count stays and the sum does not."""
     measures = len(STATE_TOTAL.root.state_columns) - 2
     pairs: list[Pair] = [(("WI", 1, *[3] * measures, 1, 1), 1), (("WI", -1, *[-1] * measures, 1, 1), 1)]
-    net = STATE_TOTAL.root.net_effect(_delta(STATE_TOTAL, pairs))
+    net = STATE_TOTAL.root.net_effect(delta_of(STATE_TOTAL, pairs))
     assert [row[:2] for row in net.counts] == [("WI", 0)]
     assert all(value == 2 for row in net.counts for value in row[2:])
 
@@ -156,14 +134,14 @@ def test_lemmas_10_and_11_under_a_key(
     after, records = _keyed_history([*first, *more])
     records = records[len(old_records) :]
     state = MemoryBag.of(("custId", "name"), list(before.items()))
-    in_turn = _apply(WI_CUST, state, *(_delta(WI_CUST, [pair]) for pair in records))
+    in_turn = apply_pieces(WI_CUST, state, *(delta_of(WI_CUST, [pair]) for pair in records))
     assert in_turn.counts == dict.fromkeys(after.items(), 1)
 
     order.shuffle(records)
-    net = WI_CUST.root.net_effect(_delta(WI_CUST, records))
+    net = WI_CUST.root.net_effect(delta_of(WI_CUST, records))
     deletions, insertions = in_order(WI_CUST.root, net)
     assert deletions.plus(insertions) == net
-    assert _apply(WI_CUST, state, deletions, insertions) == in_turn
+    assert apply_pieces(WI_CUST, state, deletions, insertions) == in_turn
     for piece, count in ((deletions, -1), (insertions, 1)):
         assert set(piece.counts.values()) <= {count}
         assert len({row[0] for row in piece.counts}) == len(piece.counts)
@@ -172,7 +150,7 @@ def test_lemmas_10_and_11_under_a_key(
     modified = {row[0] for row in deletions.counts} & {row[0] for row in insertions.counts}
     if modified:
         with pytest.raises(CorruptView, match="occurs twice"):
-            _apply(WI_CUST, state, insertions, deletions)
+            apply_pieces(WI_CUST, state, insertions, deletions)
 
 
 @given(
@@ -192,9 +170,9 @@ def test_lemma_10_without_a_key(steps: list[tuple[str, bool]], order: random.Ran
         pairs.append(((name, time, time), 1 if insert else -1))
     order.shuffle(pairs)
     nothing = MemoryBag.of(("name",), [])
-    pieces = in_order(NAMES.root, NAMES.root.net_effect(_delta(NAMES, pairs)))
+    pieces = in_order(NAMES.root, NAMES.root.net_effect(delta_of(NAMES, pairs)))
     assert len(pieces) == 1
-    assert _apply(NAMES, nothing, *pieces) == MemoryBag.of(("name",), [(name,) for name in held])
+    assert apply_pieces(NAMES, nothing, *pieces) == MemoryBag.of(("name",), [(name,) for name in held])
 
 
 customers = st.dictionaries(
@@ -220,35 +198,24 @@ def test_lemma_9_summary_deltas(
     net = root.net_effect(together)
     assert len({row[0] for row in net.counts}) == len(net.counts)
     assert (
-        _apply(STATE_TOTAL, state, net) == _apply(STATE_TOTAL, state, *deltas) == root.lift(0, contents[-1])
+        apply_pieces(STATE_TOTAL, state, net)
+        == apply_pieces(STATE_TOTAL, state, *deltas)
+        == root.lift(0, contents[-1])
     )
-
-
-TIMED = ("custId", "name", TIMESTAMP)
 
 
 def test_condensing_3_00_to_4_00() -> None:
     """§5: a change of 3:15 that one of 3:45 takes back is gone; a view may be rolled to 3:00 or 4:00."""
-    delta = MemoryBag.of_pairs(
-        TIMED,
-        [
-            ((1, "early", clock(2, 59)), 1),
-            ((2, "short-lived", clock(3, 15)), 1),
-            ((3, "kept", clock(3, 15)), 1),
-            ((2, "short-lived", clock(3, 45)), -1),
-            ((4, "late", clock(4, 1)), 1),
-        ],
-    )
-    hour = Range(clock(3, 0), clock(4, 0))
-    condensed = condense(WI_CUST.root, delta, hour, TIMESTAMP)
+    delta = MemoryBag.of_pairs(TIMED, CONDENSED)
+    condensed = condense(WI_CUST.root, delta, HOUR, TIMESTAMP)
     assert condensed.counts == {
         (1, "early", clock(2, 59)): 1,
         (3, "kept", clock(4, 0)): 1,
         (4, "late", clock(4, 1)): 1,
     }
     for time in (clock(2, 30), clock(3, 0), clock(4, 0), clock(4, 30)):
-        assert condensed_around([hour], time) is None
-    assert condensed_around([hour], clock(3, 30)) == hour
+        assert condensed_around([HOUR], time) is None
+    assert condensed_around([HOUR], clock(3, 30)) == HOUR
 
 
 @given(operations, st.integers(0, 12), st.integers(0, 12), st.integers(0, 12))

@@ -11,24 +11,21 @@ from rollview.algebra.valid_time import (
     of_refreshed,
     valid_together,
 )
-
-T1, T2, T3, T4, T5, T6 = range(1, 7)
-"""Figure 3: one transaction inserts into Debits at t1 and into Credits at t5, and commits at t6. In between,
-TotalCredits is computed at t3 in a transaction that commits at t4."""
+from rollview.lab.examples.policies import valid_times
 
 
 def test_debits_and_credits_by_the_time_of_update_are_wrongly_combined() -> None:
     """Debits has the new debit, TotalCredits not its credit, and yet the intervals overlap."""
-    debits, credit_rows, total = ValidTime(T1), ValidTime(T5), ended(ValidTime(T3), T5)
+    debits, credit_rows, total = valid_times(by_commit=False).values()
     assert [str(each) for each in (debits, credit_rows, total)] == ["[1, ∞)", "[5, ∞)", "[3, 5)"]
-    assert valid_together([debits, total]) == ValidTime(T3, T5)
+    assert valid_together([debits, total]) == ValidTime(3, 5)
 
 
 def test_debits_and_credits_by_commit_time_are_kept_apart() -> None:
-    debits, credit_rows, total = ValidTime(T6), ValidTime(T6), ended(ValidTime(T4), T5)
+    debits, credit_rows, total = valid_times(by_commit=True).values()
     assert [str(each) for each in (debits, credit_rows, total)] == ["[6, ∞)", "[6, ∞)", "[4, 5)"]
     assert valid_together([debits, total]) is None
-    assert valid_together([debits, credit_rows]) == ValidTime(T6)
+    assert valid_together([debits, credit_rows]) == ValidTime(6)
 
 
 def test_a_change_before_a_refresh_and_its_commit_after_it() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
+from contextlib import closing
 
 import pytest
 from click.testing import CliRunner
@@ -11,15 +13,25 @@ from click.testing import CliRunner
 from rollview.algebra.history import Change
 from rollview.algorithms.beyer2000.ipda import VARIANTS
 from rollview.cli import main
-from rollview.simulator.ipda import policies
-from rollview.simulator.ipda.checker import Property, check_ipda
-from rollview.simulator.ipda.database import Database
-from rollview.simulator.ipda.example import ACCOUNTS, bank, clock, deposits, every_example
-from rollview.simulator.ipda.generate import random_world
-from rollview.simulator.ipda.policies import Policy
-from rollview.simulator.ipda.simulation import explore, simulate_ipda
-from rollview.simulator.ipda.world import IpdaRun, IpdaWorld, Statement, UpdateTransaction
-from rollview.simulator.schedule import Seeded
+from rollview.lab.simulator import policies
+from rollview.lab.simulator.database import Database
+from rollview.lab.simulator.database_simulation import explore, simulate_ipda
+from rollview.lab.simulator.database_worlds import (
+    ACCOUNTS,
+    IpdaRun,
+    IpdaWorld,
+    Statement,
+    UpdateTransaction,
+    bank,
+    clock,
+    deposits,
+    every_example,
+    random_world,
+)
+from rollview.lab.simulator.policies import Policy
+from rollview.lab.simulator.properties import Property, check_ipda
+from rollview.lab.simulator.schedule import Seeded
+from rollview.lab.simulator.trigger_reads import SERVERS, WORLDS, try_triggers
 
 VARIANT = VARIANTS["algorithm 2 with the commit table, coarse lock"]
 
@@ -87,7 +99,49 @@ def test_without_locks_of_view_rows_nobody_waits(monkeypatch: pytest.MonkeyPatch
     assert not any(run.waits.view_rows for run in _runs(Policy.IMMEDIATE, range(40)))
 
 
+def test_what_triggers_keep_right_where() -> None:
+    """Every schedule: without the locks, the refusal or the saved rows, a server's triggers miss rows."""
+    found = {name: {w.name: try_triggers(server, w) for w in WORLDS} for name, server in SERVERS.items()}
+    wrong = {name: [world for world, each in row.items() if each.wrong] for name, row in found.items()}
+    assert all(each.schedules for row in found.values() for each in row.values())
+    assert wrong == {
+        "PostgreSQL, no locks (ipda without its doubts)": ["both at once", "an older snapshot"],
+        "PostgreSQL, READ COMMITTED, keys locked (immediate)": [],
+        "PostgreSQL, REPEATABLE READ, keys locked": ["an older snapshot"],
+        "PostgreSQL, the same, refused to be retried (immediate)": [],
+        "InnoDB, REPEATABLE READ, plain reads": ["both at once", "an older snapshot", "a cascade"],
+        "InnoDB, plain reads, keys locked": ["an older snapshot", "a cascade"],
+        "InnoDB, reads that lock (INSERT … SELECT)": ["a cascade"],
+        "SQLite": ["a cascade"],
+    }
+    retried = found["PostgreSQL, the same, refused to be retried (immediate)"]
+    assert [world for world, each in retried.items() if each.refusals] == ["an older snapshot"]
+
+
+def test_sqlite_runs_triggers_of_a_cascade_as_the_simulator_says() -> None:
+    """Neither the row that is deleted nor those that its deletion takes along see each other."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript("""
+            PRAGMA foreign_keys = ON;
+            CREATE TABLE customer (id INTEGER PRIMARY KEY);
+            CREATE TABLE sale (customer REFERENCES customer ON DELETE CASCADE);
+            CREATE TABLE seen (number);
+            CREATE TRIGGER c AFTER DELETE ON customer
+            BEGIN INSERT INTO seen SELECT count(*) FROM sale WHERE customer = old.id; END;
+            CREATE TRIGGER s AFTER DELETE ON sale
+            BEGIN INSERT INTO seen SELECT count(*) FROM customer WHERE id = old.customer; END;
+            INSERT INTO customer VALUES (1);
+            INSERT INTO sale VALUES (1);
+            DELETE FROM customer;
+        """)
+        assert database.execute("SELECT number FROM seen").fetchall() == [(0,), (0,)]
+
+
 def test_from_the_command_line() -> None:
+    shown = CliRunner().invoke(main, ["simulate", "--policy", "triggers"])
+    assert shown.exit_code == 0 and "the view differs from its query" in shown.output
+    told = json.loads(CliRunner().invoke(main, ["simulate", "--policy", "triggers", "--json"]).output)
+    assert told["SQLite"]["a cascade"]["wrong"] == 1
     done = CliRunner().invoke(main, ["simulate", "--policy", "all", "--runs", "20", "--seed", "5", "--json"])
     assert done.exit_code == 0, done.output
     found = {each["policy"]: each for each in json.loads(done.output)}

@@ -5,32 +5,36 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_salem2000_server import Server, between, clocks, points, record_executions, tick, timed, untimed
+from test_salem2000_server import clocks, tick
 
-from rollview.algebra.bag import MemoryBag
-from rollview.algebra.history import Change
-from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery, Interval
 from rollview.algorithms.salem2000 import compute_delta, execute, propagate
 from rollview.algorithms.salem2000.compute_delta import view_delta
 from rollview.algorithms.salem2000.execute import PropagationQuery, view_query
 from rollview.algorithms.salem2000.synchronous import equation_one, equation_two, equation_two_per_transaction
-from rollview.planning import parse_view
-
-Patch = pytest.MonkeyPatch
-A, B, C, D = 1, 3, 4, 6
-"""The paper's times t_a < t_b < t_c < t_d."""
-
+from rollview.lab.examples.one_server import Server, between, points, timed, untimed
+from rollview.lab.examples.rolling import (
+    REALIZABLE,
+    A,
+    B,
+    C,
+    realizable_times,
+    regions,
+    results,
+    run_equation_1,
+    run_equation_2,
+    run_equation_3,
+    server_of_equation,
+    two_deletions,
+    two_insertions,
+)
+from rollview.lab.memory.bag import MemoryBag
 
 # §3.1 synchronous propagation
 
 
-def test_equation_one_for_three_relations(monkeypatch: Patch) -> None:
-    executed = record_executions(monkeypatch)
-    server = points(3, B)
-    server.commit_upto(B)
-    server.run(equation_one(server.block, Interval(A, B)))
-    assert executed == [
+def test_equation_one_for_three_relations() -> None:
+    assert run_equation_1().queries() == [
         "+R1(1,3] R2@3 R3@3",
         "+R1@3 R2(1,3] R3@3",
         "+R1@3 R2@3 R3(1,3]",
@@ -41,13 +45,9 @@ def test_equation_one_for_three_relations(monkeypatch: Patch) -> None:
     ]
 
 
-def test_equation_two_for_three_relations(monkeypatch: Patch) -> None:
+def test_equation_two_for_three_relations() -> None:
     """What is left of the delta table is seen at t_a, what is right of it at t_b."""
-    executed = record_executions(monkeypatch)
-    server = points(3, B)
-    server.commit_upto(B)
-    server.run(equation_two(server.block, Interval(A, B)))
-    assert executed == ["+R1(1,3] R2@3 R3@3", "+R1@1 R2(1,3] R3@3", "+R1@1 R2@1 R3(1,3]"]
+    assert run_equation_2().queries() == ["+R1(1,3] R2@3 R3@3", "+R1@1 R2(1,3] R3@3", "+R1@1 R2@1 R3(1,3]"]
 
 
 @pytest.mark.parametrize("relations", [1, 2, 3, 4, 5])
@@ -60,41 +60,24 @@ def test_the_number_of_queries(relations: int) -> None:
     assert server.executions == 2**relations - 1 + relations
 
 
-def realizable_at(query: PropagationQuery, times: tuple[int, ...], time: int) -> bool:
-    """§2: all base tables are seen at that time, and no delta table ends after it."""
-    return all(
-        times[i] == time if interval is None else interval.upto <= time
-        for i, interval in enumerate(query.deltas)
-    )
-
-
 def test_the_papers_examples_of_what_is_realizable() -> None:
-    middle = PropagationQuery((None, Interval(A, B), None))
-    assert [time for time in range(8) if realizable_at(middle, (B, 0, B), time)] == [B]
-    assert not any(realizable_at(middle, (B, 0, C), time) for time in range(8))
-    assert not any(realizable_at(middle, (A, 0, A), time) for time in range(8))
+    assert [realizable_times(query, times) for query, times in REALIZABLE.values()] == [[B], [], []]
     deltas = PropagationQuery((Interval(A, B), Interval(A, C), Interval(0, A)))
-    assert [time for time in range(8) if realizable_at(deltas, (0, 0, 0), time)] == [4, 5, 6, 7]
+    assert realizable_times(deltas, (0, 0, 0)) == [4, 5, 6, 7]
 
 
-def test_which_synchronous_queries_are_realizable(monkeypatch: Patch) -> None:
+def test_which_synchronous_queries_are_realizable() -> None:
     """Equation 1: at t_b and, except for the last one, only there. Equation 2: two of three never are."""
-    seen: list[tuple[PropagationQuery, tuple[int, ...]]] = []
 
-    def recording(block: object, query: PropagationQuery, at: int | tuple[int, ...]) -> object:
-        seen.append((query, at if isinstance(at, tuple) else (at,) * 3))
-        return execute.execute(server.block, query, at)
+    def possible(server: Server) -> list[list[int]]:
+        vectors = [
+            (query, at if isinstance(at, tuple) else (at,) * len(query.deltas))
+            for query, at in server.executed
+        ]
+        return [realizable_times(*each) for each in vectors]
 
-    monkeypatch.setattr("rollview.algorithms.salem2000.synchronous.execute", recording)
-    server = points(3, B)
-    server.commit_upto(B)
-    server.run(equation_one(server.block, Interval(A, B)))
-    times = [[time for time in range(7) if realizable_at(*query, time)] for query in seen]
-    assert times == [[B]] * 6 + [[3, 4, 5, 6]]
-    seen.clear()
-    server.run(equation_two(server.block, Interval(A, B)))
-    times = [[time for time in range(7) if realizable_at(*query, time)] for query in seen]
-    assert times == [[B], [], []]
+    assert possible(run_equation_1()) == [[B]] * 6 + [[3, 4, 5, 6, 7]]
+    assert possible(run_equation_2()) == [[B], [], []]
 
 
 @given(st.integers(1, 3), st.integers(0, 3), st.integers(1, 3), st.integers(0, 2))
@@ -132,33 +115,44 @@ def test_equation_two_is_not_a_timed_delta() -> None:
     assert between(delta, 0, 1) != timed(2, 0, 1)
 
 
+def test_lemma_4_1_a_timed_delta_table_is_split_into_two() -> None:
+    """At every time in between both parts are timed delta tables."""
+    delta = server_of_equation(2).run(equation_one(points(2, B).block, Interval(0, B)))
+    for time in range(1, B):
+        assert between(delta, 0, time) == timed(2, 0, time)
+        assert between(delta, time, B) == timed(2, time, B)
+
+
+def test_lemma_4_2_needs_timed_delta_tables() -> None:
+    """Two delta tables make a delta table; a timed one only if both are timed."""
+    parts = [Interval(0, 2), Interval(2, 3)]
+    sums = {}
+    for equation in (equation_two, equation_one):
+        server = points(2, 3)
+        deltas = []
+        for part in parts:
+            server.commit_upto(part.upto)
+            deltas.append(server.run(equation(server.block, part)))
+        sums[equation] = deltas[0].plus(deltas[1])
+        assert untimed(sums[equation]) == untimed(timed(2, 0, 3))
+    assert sums[equation_one] == timed(2, 0, 3)
+    assert between(sums[equation_two], 0, 1) != timed(2, 0, 1)
+
+
 # §3.2 asynchronous propagation
 
 
-def test_equation_three(monkeypatch: Patch) -> None:
-    executed = record_executions(monkeypatch)
-    server = points(2, D)
-    server.commit_upto(B)
-    server.clock = [C, C, D, D]
-    delta = server.run(view_delta(server.block, Interval(A, B)))
-    assert executed == ["+R1(1,3] R2@4", "-R1(1,3] R2(3,4]", "+R1@6 R2(1,3]", "-R1(1,6] R2(1,3]"]
-    assert delta == timed(2, A, B)
+def test_equation_three() -> None:
+    server = run_equation_3()
+    assert server.queries() == ["+R1(1,3] R2@4", "-R1(1,3] R2(3,4]", "+R1@6 R2(1,3]", "-R1(1,6] R2(1,3]"]
+    assert server.published == [timed(2, A, B)]
 
 
 def test_figure_seven_the_regions_add_up_to_the_l_shape() -> None:
     """Each query alone covers its rectangle; the net effect is V_{a,b}."""
-    server = points(2, D)
-    server.commit_upto(D)
-    view = view_query(server.block)
-    forward_one, forward_two = view.with_delta(0, Interval(A, B)), view.with_delta(1, Interval(A, B))
-    regions = [
-        (forward_one, C, range(A + 1, B + 1), range(C + 1)),
-        (forward_one.with_delta(1, Interval(B, C)).negated(), C, range(A + 1, B + 1), range(B + 1, C + 1)),
-        (forward_two, D, range(D + 1), range(A + 1, B + 1)),
-        (forward_two.with_delta(0, Interval(A, D)).negated(), D, range(A + 1, D + 1), range(A + 1, B + 1)),
-    ]
+    server = run_equation_3()
     net = MemoryBag(("t1", "t2"), {})
-    for query, time, rows, columns in regions:
+    for (query, time), (rows, columns) in zip(list(server.executed), regions().values(), strict=True):
         result, _ = server.run(execute.execute(server.block, query, time))
         assert {row[:2] for row in result.counts} == {(one, two) for one in rows for two in columns}
         net = net.plus(untimed(result))
@@ -179,49 +173,17 @@ def test_the_number_of_queries_when_every_execution_is_later(relations: int, que
 # §3.3 timestamps
 
 
-def two_relations(initial: list[tuple[str, str]], changes: list[Change]) -> Server:
-    """V = R¹ R², joined on j; csn 1 is t_a, csn 2 is t_b, csn 3 is t_1."""
-    tables = (Table("x", "r1", ("name", "j")), Table("x", "r2", ("name", "j")))
-    view = parse_view("SELECT r1.name AS n1, r2.name AS n2 FROM x.r1 JOIN x.r2 ON r1.j = r2.j", tables, "v")
-    rows = {f"x.{table}": [(name, 7) for at, name in initial if at == table] for table in ("r1", "r2")}
-    server = Server(view, rows, [[change] for change in changes] + [[] for _ in range(4)])
-    server.commit_upto(3)
-    return server
-
-
-def test_two_deletions(monkeypatch: Patch) -> None:
+def test_two_deletions() -> None:
     """r¹ goes at t_a, r² at t_b: only the last compensation finds anything, and stamps it t_a."""
-    server = two_relations(
-        [("r1", "r1"), ("r2", "r2")], [Change("x.r1", ("r1", 7), -1), Change("x.r2", ("r2", 7), -1)]
-    )
-    server.clock = [4, 4, 5, 5]
-    results = record_results(monkeypatch)
-    delta = server.run(view_delta(server.block, Interval(0, 3)))
-    assert results == [{}, {}, {}, {("r1", "r2", 1): -1}]
-    assert delta.counts == {("r1", "r2", 1): -1}
+    found = [rows.counts for rows in results(two_deletions())]
+    assert found == [{}, {}, {}, {("r1", "r2", 1): -1}, {("r1", "r2", 1): -1}]
 
 
-def test_two_insertions(monkeypatch: Patch) -> None:
+def test_two_insertions() -> None:
     """x¹ comes at t_a, x² at t_b: what is stamped t_a cancels, the insertion at t_b remains."""
-    server = two_relations([], [Change("x.r1", ("x1", 7), 1), Change("x.r2", ("x2", 7), 1)])
-    server.clock = [4, 4, 5, 5]
-    results = record_results(monkeypatch)
-    delta = server.run(view_delta(server.block, Interval(0, 3)))
-    assert results == [{("x1", "x2", 1): 1}, {}, {("x1", "x2", 2): 1}, {("x1", "x2", 1): -1}]
-    assert delta.counts == {("x1", "x2", 2): 1}
-
-
-def record_results(patch: Patch) -> list[dict[tuple[object, ...], int]]:
-    """What every executed query found."""
-    results: list[dict[tuple[object, ...], int]] = []
-
-    def recording(block: object, query: PropagationQuery) -> execute.Steps:
-        rows, time = yield from execute.execute(block, query)
-        results.append(rows.counts)
-        return rows, time
-
-    patch.setattr(compute_delta, "execute", recording)
-    return results
+    found = [rows.counts for rows in results(two_insertions())]
+    both = ("x1", "x2")
+    assert found == [{(*both, 1): 1}, {}, {(*both, 2): 1}, {(*both, 1): -1}, {(*both, 2): 1}]
 
 
 # §4 correctness

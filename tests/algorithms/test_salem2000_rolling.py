@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_salem2000_server import Server, between, clocks, points, record_executions, tick, timed
+from test_salem2000_server import clocks, tick
 
-from rollview.algebra.bag import MemoryBag
 from rollview.algorithms.effects import ForwardQuery, Interval
-from rollview.algorithms.salem2000 import propagate, query_lists, rolling
+from rollview.algorithms.salem2000 import query_lists, rolling
 from rollview.algorithms.salem2000.query_lists import (
     ListedQuery,
     Progress,
@@ -20,6 +19,9 @@ from rollview.algorithms.salem2000.query_lists import (
     with_forward,
     with_query,
 )
+from rollview.lab.examples.one_server import Server, between, points, timed
+from rollview.lab.examples.rolling import run_figure_8, run_figure_9, total
+from rollview.lab.memory.bag import MemoryBag
 
 Patch = pytest.MonkeyPatch
 
@@ -28,14 +30,6 @@ def roll(server: Server) -> MemoryBag:
     """Runs rolling propagation until the script of intervals ends; the sum of what it published."""
     server.run_process(next(rolling.processes(server.view)))
     return total(server)
-
-
-def total(server: Server) -> MemoryBag:
-    """The sum of what was published."""
-    delta = server.published[0]
-    for piece in server.published[1:]:
-        delta = delta.plus(piece)
-    return delta
 
 
 def mark(server: Server) -> int:
@@ -59,16 +53,11 @@ def case(relations: int, clock: list[int], bounds: list[int], last: int = 8) -> 
 # Figures 8 and 9. The paper's times are t_a = 0, t_b = 2, t_c = 4, t_d = 6, t_e = 8.
 
 
-def figure_nine() -> Server:
-    """R¹ in intervals (a,b] (b,c] (c,d] (d,e], R² in intervals that are twice as wide."""
-    return case(2, [3, 5, 5, 5, 6, 9, 10, 10, 10, 11], [2, 4, 4, 6, 8, 8], last=11)
-
-
-def test_figure_nine(monkeypatch: Patch) -> None:
+def test_figure_nine() -> None:
     """No compensation for R¹. Neither of R²'s is rectangular, so each is cut in two."""
-    executed = record_executions(monkeypatch)
-    delta = roll(figure_nine())
-    assert executed == [
+    server = run_figure_9()
+    delta = total(server)
+    assert server.queries() == [
         "+R1(0,2] R2@3",
         "+R1@5 R2(0,4]",
         "-R1(0,5] R2(0,3]",
@@ -86,8 +75,7 @@ def test_figure_nine(monkeypatch: Patch) -> None:
 
 def test_the_state_after_figure_nine() -> None:
     """§3.4: both t_fwd are t_e, R¹'s last two queries are listed, and the high-water mark is t_c."""
-    server = figure_nine()
-    roll(server)
+    server = run_figure_9()
     listed = (ListedQuery(Interval(4, 6), 9), ListedQuery(Interval(6, 8), 11))
     assert server.control == {0: Progress((8, 8), (4, 8), (listed, ()))}
     assert server.positions == {ForwardQuery("v", 0, 0): 4, ForwardQuery("v", 0, 1): 8}
@@ -95,14 +83,9 @@ def test_the_state_after_figure_nine() -> None:
 
 def test_figure_eight_and_the_number_of_queries() -> None:
     """Three iterations of Propagate take twelve queries; to t_e with R¹'s intervals 16, rolling ten."""
-    for bounds, queries in (([2, 4, 6], 12), ([2, 4, 6, 8], 16)):
-        server = points(2, 40)
-        server.clock, server.intervals = list(range(9, 40)), bounds
-        server.run_process(next(propagate.processes(server.view)))
-        assert server.executions == queries
-    server = figure_nine()
-    roll(server)
-    assert server.executions == 10
+    for iterations, queries in ((3, 12), (4, 16)):
+        assert run_figure_8(iterations).executions == queries
+    assert run_figure_9().executions == 10
 
 
 # §4 correctness

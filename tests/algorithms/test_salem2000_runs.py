@@ -9,21 +9,20 @@ from typing import Any
 import pytest
 
 from rollview.algebra.bag import Bag
-from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, Expression, call
-from rollview.algebra.levels import Level, Scenario
+from rollview.algebra.node import Block
 from rollview.algebra.view import View
 from rollview.algorithms import sweep
-from rollview.algorithms.algorithm import Algorithm
+from rollview.algorithms.algorithm import Algorithm, Level, Scenario
 from rollview.algorithms.effects import Process
 from rollview.algorithms.salem2000 import compute_delta, execute, propagate, rolling, synchronous
 from rollview.algorithms.salem2000.execute import PropagationQuery, Times
 from rollview.algorithms.salem2000.query_lists import Progress
-from rollview.simulator import simulation
-from rollview.simulator.campaign import Campaign, Tally, run_campaign
-from rollview.simulator.example import example_world
-from rollview.simulator.generate import Size
-from rollview.simulator.network import NETWORKS
+from rollview.lab.examples.strobe import example_world
+from rollview.lab.simulator import simulation
+from rollview.lab.simulator.campaign import Campaign, Tally, run_campaign
+from rollview.lab.simulator.generate import Size
+from rollview.lab.simulator.network import NETWORKS
 
 Patch = pytest.MonkeyPatch
 COMPLETE = dict.fromkeys(Scenario, Level.COMPLETE)
@@ -192,7 +191,7 @@ def positions_at_t_fwd(patch: Patch) -> None:
 
 
 def lists_forgotten_in_a_crash(patch: Patch) -> None:
-    """After a crash the forward queries go on from t_fwd, but what they owe is forgotten."""
+    """After a crash the forward queries continue from t_fwd, but what they owe is forgotten."""
     true_propagate = rolling.rolling_propagate
 
     def forgetful(view: View, number: int, control: dict[int, Progress], cut: Any) -> Process:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from rollview.algebra.levels import Level, Scenario
+from rollview.algorithms.algorithm import Level, Scenario
 from rollview.algorithms.beyer2000 import source_propagation
 from rollview.algorithms.effects import MadeDelta
 from rollview.algorithms.registry import ALGORITHMS
-from rollview.simulator.campaign import Campaign, run_campaign
-from rollview.simulator.generate import Size
-from rollview.simulator.network import NETWORKS
+from rollview.lab.simulator.campaign import Campaign, run_campaign
+from rollview.lab.simulator.generate import Size
+from rollview.lab.simulator.network import NETWORKS
 
 IPDA = Campaign(
     ALGORITHMS["ipda"], NETWORKS["hostile"], Scenario.SOURCE_LOCAL, Size(3, 8, sources=1), runs=150

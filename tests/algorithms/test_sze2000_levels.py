@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from sze2000_worlds import ALGORITHM, judge
 
-from rollview.algebra.bag import MemoryBag
-from rollview.algebra.levels import Level, Scenario
+from rollview.algorithms.algorithm import Level, Scenario
+from rollview.lab.memory.bag import MemoryBag
+from rollview.lab.simulator.campaign import Campaign, run_campaign, run_one, seeded_run
+from rollview.lab.simulator.generate import Size, generate
+from rollview.lab.simulator.network import NETWORKS, Network
+from rollview.lab.simulator.store import Store
+from rollview.lab.simulator.world import from_json
 from rollview.planning import parse_view
-from rollview.simulator.campaign import Campaign, run_campaign, run_one, seeded_run
-from rollview.simulator.generate import Size, generate
-from rollview.simulator.network import NETWORKS, Network
-from rollview.simulator.store import Store
-from rollview.simulator.world import from_json
 
 LOCAL = (Scenario.SINGLE_UPDATE, Scenario.SOURCE_LOCAL)
 WITHOUT_CRASHES = replace(NETWORKS["hostile"], name="hostile without crashes", crashes=0)

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from sze2000_worlds import judge
 
-from rollview.algebra.bag import MemoryBag
-from rollview.algebra.block import Block
 from rollview.algebra.dependencies import refers
 from rollview.algebra.history import Transaction
-from rollview.algebra.levels import Level, Scenario
+from rollview.algebra.node import Block
+from rollview.algorithms.algorithm import Level, Scenario
 from rollview.algorithms.effects import Pause, RowsOf
 from rollview.algorithms.sze2000 import (
     compensate,
@@ -28,8 +27,9 @@ from rollview.algorithms.sze2000 import (
     versions,
     without_tuple,
 )
-from rollview.simulator import simulation
-from rollview.simulator.network import NETWORKS
+from rollview.lab.memory.bag import MemoryBag
+from rollview.lab.simulator import simulation
+from rollview.lab.simulator.network import NETWORKS
 
 Patch = pytest.MonkeyPatch
 NETWORK = replace(NETWORKS["hostile"], crashes=0)

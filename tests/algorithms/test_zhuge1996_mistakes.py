@@ -12,25 +12,19 @@ from typing import Any
 import pytest
 from zhuge1996_family import FAMILY
 
-from rollview.algebra.bag import MemoryBag, keep
-from rollview.algebra.block import Block
+from rollview.algebra.bag import keep
 from rollview.algebra.expression import Column, call, conjunction
-from rollview.algebra.levels import Scenario
+from rollview.algebra.node import Block
+from rollview.algorithms.algorithm import Scenario
 from rollview.algorithms.key_delete import key_delete_star, unprojected
-from rollview.algorithms.zhuge1996 import (
-    action_list,
-    c_strobe,
-    compensating_query,
-    g_strobe,
-    t_strobe,
-    update_list,
-)
-from rollview.algorithms.zhuge1996.compensating_query import HeldUpdate, Query
+from rollview.algorithms.zhuge1996 import c_strobe, g_strobe, t_strobe, update_list
+from rollview.algorithms.zhuge1996.c_strobe import HeldUpdate, Query
+from rollview.lab.examples.strobe import example_world
+from rollview.lab.memory.bag import MemoryBag
+from rollview.lab.simulator.campaign import Campaign, run_campaign
+from rollview.lab.simulator.generate import Size
+from rollview.lab.simulator.network import NETWORKS
 from rollview.planning import parse_view
-from rollview.simulator.campaign import Campaign, run_campaign
-from rollview.simulator.example import example_world
-from rollview.simulator.generate import Size
-from rollview.simulator.network import NETWORKS
 
 Patch = pytest.MonkeyPatch
 RUNS = 600
@@ -39,20 +33,20 @@ RUNS = 600
 def pending_forgotten(patch: Patch) -> None:
     """A deletion is applied to MV only, not to the answers that are under way."""
     patch.setattr(
-        action_list.ActionList,
+        update_list.ActionList,
         "delete",
-        lambda self, relation, rows: self.actions.append(action_list.Deletion(relation, rows)),
+        lambda self, relation, rows: self.actions.append(update_list.Deletion(relation, rows)),
     )
 
 
 def pending_of_all_queries(patch: Patch) -> None:
     """A query begins with the deletions of the queries before it, so it loses re-inserted tuples."""
-    true_query = action_list.Query
+    true_query = update_list.Query
 
-    def mistaken(warehouse: action_list.ActionList, inserted: Any) -> Any:
+    def mistaken(warehouse: update_list.ActionList, inserted: Any) -> Any:
         query = true_query(inserted, [each for other in warehouse.unanswered for each in other.pending])
         warehouse.unanswered.append(query)
-        yield action_list.Spawn(action_list._evaluate(warehouse, query))
+        yield update_list.Spawn(update_list._evaluate(warehouse, query))
 
     for module in ("strobe", "t_strobe"):
         patch.setattr(f"rollview.algorithms.zhuge1996.{module}.begin_query", mistaken)
@@ -60,12 +54,12 @@ def pending_of_all_queries(patch: Patch) -> None:
 
 def applied_while_queries_are_open(patch: Patch) -> None:
     """MV is updated with every action, although some queries are unanswered."""
-    patch.setattr(action_list.ActionList, "may_update", lambda self: True)
+    patch.setattr(update_list.ActionList, "may_update", lambda self: True)
 
 
 def duplicates_added(patch: Patch) -> None:
     """What two queries found is counted twice."""
-    for module in (action_list, compensating_query, c_strobe):
+    for module in (update_list, c_strobe):
         patch.setattr(module, "without_duplicates", lambda rows, more: rows.plus(more))
 
 
@@ -105,12 +99,12 @@ def dependencies_by_the_letter(patch: Patch) -> None:
 
 def same_tuple_by_key(patch: Patch) -> None:
     """ "The same tuple" as §5.3 defines it, by key: a modified tuple is not subtracted from Delta."""
-    true_attributes = compensating_query.attributes_read
+    true_attributes = c_strobe.attributes_read
 
     def key_only(block: Block, position: int) -> tuple[str, ...]:
         return block.relations[position].key or true_attributes(block, position)
 
-    patch.setattr(compensating_query, "attributes_read", key_only)
+    patch.setattr(c_strobe, "attributes_read", key_only)
 
 
 def subtracted_by_key(patch: Patch) -> None:
@@ -122,7 +116,7 @@ def subtracted_by_key(patch: Patch) -> None:
         stem = rows.join(marked, [(name, f"{name}'") for name in key]).project(keep(rows.columns))
         return rows.plus(stem.negate())
 
-    patch.setattr(compensating_query, "key_delete_star", by_key)
+    patch.setattr(c_strobe, "key_delete_star", by_key)
 
 
 def subtracted_by_what_the_view_shows(patch: Patch) -> None:
@@ -135,7 +129,7 @@ def subtracted_by_what_the_view_shows(patch: Patch) -> None:
         stem = rows.join(marked, [(name, f"{name}'") for name in key], equal).project(keep(rows.columns))
         return rows.plus(stem.negate())
 
-    patch.setattr(compensating_query, "key_delete_star", by_shown)
+    patch.setattr(c_strobe, "key_delete_star", by_shown)
 
 
 def null_is_not_null(patch: Patch) -> None:
@@ -150,7 +144,7 @@ def null_is_not_null(patch: Patch) -> None:
 
 def insertions_not_subtracted(patch: Patch) -> None:
     """Answers are used with what was inserted too late."""
-    patch.setattr(compensating_query, "first_inserted", lambda block, position, held: [])
+    patch.setattr(c_strobe, "first_inserted", lambda block, position, held: [])
 
 
 def deletions_not_compensated(patch: Patch) -> None:
@@ -160,24 +154,24 @@ def deletions_not_compensated(patch: Patch) -> None:
         return []
         yield
 
-    patch.setattr(compensating_query, "_compensating", none)
+    patch.setattr(c_strobe, "_compensating", none)
 
 
 def compensated_one_level_deep(patch: Patch) -> None:
     """Compensating queries are taken for exact, and are not compensated themselves."""
-    true_compensating = compensating_query._compensating
+    true_compensating = c_strobe._compensating
 
     def first_level(block: Block, query: Query, held: Sequence[HeldUpdate]) -> Any:
         if len(query.known) > 1:
             return []
         return (yield from true_compensating(block, query, held))
 
-    patch.setattr(compensating_query, "_compensating", first_level)
+    patch.setattr(c_strobe, "_compensating", first_level)
 
 
 def queue_read_when_the_query_begins(patch: Patch) -> None:
     """Updates received while a query is under way are not noticed."""
-    true_delta = compensating_query.compensated_delta
+    true_delta = c_strobe.compensated_delta
 
     def mistaken(block: Block, inserted: Any, held: Callable[[], Any]) -> Any:
         early = held()
@@ -188,7 +182,7 @@ def queue_read_when_the_query_begins(patch: Patch) -> None:
 
 def only_what_arrives_during_the_query(patch: Patch) -> None:
     """Updates that waited behind U_i when its query was sent are taken for harmless."""
-    true_delta = compensating_query.compensated_delta
+    true_delta = c_strobe.compensated_delta
 
     def mistaken(block: Block, inserted: Any, held: Callable[[], Any]) -> Any:
         early = set(held())

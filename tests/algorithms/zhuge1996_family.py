@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rollview.algorithms.registry import ALGORITHMS
-from rollview.simulator.world import World, from_json
+from rollview.lab.simulator.world import World, from_json
 
 FAMILY = {
     name: ALGORITHMS[name]

@@ -77,20 +77,20 @@ def burst(url: str) -> None:
     catalog = Catalog.open(url)
     with catalog.lease("burst") as lease:
         while True:
-            pending = catalog.pending(ApplyStep, "v")
+            pending = catalog.steps.pending(ApplyStep, "v")
             if pending:
                 step = pending[0]
             else:
-                last = catalog.last_csn()
-                step = catalog.begin(lease, "v", ApplyStep({"v": CsnRange(last, last + 1)}, "burst"))
+                last = catalog.history.last_csn()
+                step = catalog.steps.begin(lease, "v", ApplyStep({"v": CsnRange(last, last + 1)}, "burst"))
                 say("begun", step.id)
             csn = step.bounds.views["v"].upto
             every: Step[StepBounds[Any]] = step
-            catalog.finish(
+            catalog.steps.finish(
                 lease,
                 every,
                 Sequenced((Unit(csn, float(csn), (Part("x", csn, csn),), {"x.r": 2}),), {"x": str(csn)}),
-                Moved("v", tuple((query, csn) for query in catalog.positions("v"))),
+                Moved("v", tuple((query, csn) for query in catalog.views.positions("v"))),
                 Materialized("v", csn, step.id, step.id),
                 Refreshed(Refresh("v", "incremental", csn - 1, csn, 2, 0.0, "burst", float(csn))),
             )

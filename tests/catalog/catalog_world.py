@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from shutil import copyfile
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from rollview.algebra.history import Change, History, Transaction, UnitOfWork
+import pytest
+from sqlalchemy import text
+
+from rollview.algebra.history import Change, Transaction, UnitOfWork
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import CaptureStep, Catalog, Part, Sequenced, Unit, ViewRecord
+from rollview.catalog.database import Database
+from rollview.lab.memory.history import History
+from servers.postgres import shared_server
 
 TABLES = (
     Table("x", "r", ("a", "b"), key=("a",), types=("int", "string")),
     Table("x", "s", ("c",), types=("bigint",)),
     Table("y", "t", ("d",), types=("decimal(9,2)",), own_log=True),
 )
+DEAR_ON_POSTGRES = ["sqlite", pytest.param("postgres", marks=pytest.mark.soak)]
+"""Parameters of `url` and `template`, for a test of many questions."""
+
+_NUMBERS = itertools.count()
 NAMES = tuple(table.qualified for table in TABLES)
 SITES = ("x", "y.t")
 SITE_OF = {table.qualified: table.site for table in TABLES}
@@ -66,30 +78,60 @@ def capture(catalog: Catalog, units: Sequence[Unit]) -> None:
     """Hands units over as one finished step of capture."""
     log_positions = {part.site: f"after {part.source_txid}" for unit in units for part in unit.parts}
     with catalog.lease("capture") as lease:
-        step = catalog.begin(lease, "", NO_CAPTURE)
-        catalog.finish(lease, step, Sequenced(tuple(units), log_positions))
+        step = catalog.steps.begin(lease, "", NO_CAPTURE)
+        catalog.steps.finish(lease, step, Sequenced(tuple(units), log_positions))
+
+
+def by_hand(url: str, *statements: str, **values: Any) -> list[dict[str, Any]]:
+    """Statements that no catalog makes, in one transaction; the rows of the last one."""
+    database = Database(url)
+    try:
+        with database.writing() as connection:
+            for statement in statements:
+                done = connection.execute(text(statement), values)
+            return [dict(row) for row in done.mappings()] if done.returns_rows else []
+    finally:
+        database.close()
+
+
+@contextmanager
+def postgres_database(template: str = "template0") -> Iterator[str]:
+    """The address of a database of its own, which sorts text as people do unless it is a copy of another."""
+    name, server = f"Catalog-{next(_NUMBERS)}", shared_server()
+    sorts = "" if template != "template0" else "LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'"
+    server.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" {sorts}')
+    yield server.dsn(name)
+    server.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 class Template:
     """An empty catalog with the tables registered, copied for each of many examples."""
 
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / "template.db"
-        catalog = Catalog.open(f"sqlite:///{self._file}")
-        catalog.register(TABLES, ORIGINS)
+    def __init__(self, url: str) -> None:
+        self._url = url
+        catalog = Catalog.open(url)
+        catalog.captured.register(TABLES, ORIGINS)
         catalog.close()
 
     @contextmanager
     def copy(self) -> Iterator[Catalog]:
         """A catalog of its own."""
-        with TemporaryDirectory() as folder:
-            file = Path(folder) / "catalog.db"
-            file.write_bytes(self._file.read_bytes())
-            catalog = Catalog.open(f"sqlite:///{file}")
+        with self._copy() as url:
+            catalog = Catalog.open(url)
             try:
                 yield catalog
             finally:
                 catalog.close()
+
+    @contextmanager
+    def _copy(self) -> Iterator[str]:
+        if not self._url.startswith("sqlite"):
+            with postgres_database(self._url.rpartition("/")[2]) as url:
+                yield url
+            return
+        with TemporaryDirectory() as folder:
+            copyfile(self._url.removeprefix("sqlite:///"), f"{folder}/catalog.db")
+            yield f"sqlite:///{folder}/catalog.db"
 
 
 def view_record(name: str = "v", loaded: int = 0) -> ViewRecord:

@@ -1,4 +1,4 @@
-"""What keeps sites, tables and views from going on, in the catalog."""
+"""What stops sites, tables and views, in the catalog."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _LOSS = Fault("table", "x.r", "SourceChanged", "r was dropped", "setup", csn=7)
 
 
 def test_a_fault_is_new_once(catalog: Catalog) -> None:
-    assert catalog.note_fault(_SITE)
-    assert not catalog.note_fault(_SITE)
-    since = catalog.faults("site")["x"].since
+    assert catalog.faults.note(_SITE)
+    assert not catalog.faults.note(_SITE)
+    since = catalog.faults.of("site")["x"].since
     assert since > 0
-    assert catalog.note_fault(replace(_SITE, message="x is gone"))
-    assert catalog.faults("site")["x"].since == since
-    assert catalog.faults("view") == {}
-    assert catalog.clear_fault("site", "x")
-    assert not catalog.clear_fault("site", "x")
-    assert catalog.faults("site") == {}
+    assert catalog.faults.note(replace(_SITE, message="x is gone"))
+    assert catalog.faults.of("site")["x"].since == since
+    assert catalog.faults.of("view") == {}
+    assert catalog.faults.clear("site", "x")
+    assert not catalog.faults.clear("site", "x")
+    assert catalog.faults.of("site") == {}
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,6 @@ def test_of_two_losses_none_is_forgotten(
     columns: tuple[str, ...],
 ) -> None:
     for at, concerned in (first, second):
-        catalog.note_losses([replace(_LOSS, csn=at, columns=concerned)])
-    found = catalog.faults("table")["x.r"]
+        catalog.faults.note_losses([replace(_LOSS, csn=at, columns=concerned)])
+    found = catalog.faults.of("table")["x.r"]
     assert (found.csn, found.columns) == (csn, columns)

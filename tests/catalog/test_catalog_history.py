@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog_world import NAMES, SITES, TABLES, Both, Plan, Template, capture
+from catalog_world import DEAR_ON_POSTGRES, NAMES, SITES, TABLES, Both, Plan, Template, capture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollview.algebra.history import Seen
 from rollview.catalog import Catalog, Part, Unit
 from rollview.errors import CatalogError, HistoryPruned
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
-    return Template(Path(tmp_path_factory.mktemp("template")))
 
 
 @st.composite
@@ -68,19 +62,19 @@ def _compare(catalog: Catalog, both: Both, pruned: int = 0) -> None:
         found = _either(answer)
         assert found == expected or (may_refuse and found is HistoryPruned)
 
-    assert catalog.last_csn() == last
+    assert catalog.history.last_csn() == last
     for csn in range(last + 1):
         expected_time = units[csn - 1].commit_time if csn else None
-        assert catalog.commit_time(csn) == (expected_time if csn >= pruned else None)
+        assert catalog.history.commit_time(csn) == (expected_time if csn >= pruned else None)
         for site in SITES:
             expected = both.history.version_at(site, csn)
-            agree(lambda s=site, c=csn: catalog.version_at(s, c), expected, csn < pruned)
+            agree(lambda s=site, c=csn: catalog.history.version_at(s, c), expected, csn < pruned)
     for time in {0.0, *(unit.commit_time for unit in units), *(unit.commit_time + 0.5 for unit in units)}:
         expected_csn = max((unit.csn for unit in units if unit.commit_time <= time), default=0)
-        assert catalog.csn_at(time) == (expected_csn if expected_csn >= pruned else 0)
+        assert catalog.history.csn_at(time) == (expected_csn if expected_csn >= pruned else 0)
     for table, (after, upto) in itertools.product(NAMES, itertools.combinations(range(last + 1), 2)):
         rows = sum(unit.rows.get(table, 0) for unit in units if after < unit.csn <= upto)
-        agree(lambda t=table, a=after, u=upto: catalog.touched(t, a, u), rows, after < pruned - 1)
+        agree(lambda t=table, a=after, u=upto: catalog.history.touched(t, a, u), rows, after < pruned - 1)
     _compare_next(catalog, both, pruned)
     _compare_marks(catalog, both, pruned)
 
@@ -93,14 +87,14 @@ def _compare_next(catalog: Catalog, both: Both, pruned: int) -> None:
                 unit.csn for unit in both.units[after:] if any(unit.rows.get(table, 0) for table in tables)
             ]
             expected = touching[number - 1] if len(touching) >= number else last
-            assert catalog.next_csn_touching(tables, after, number) == expected
+            assert catalog.history.next_csn_touching(tables, after, number) == expected
 
 
 def _compare_marks(catalog: Catalog, both: Both, pruned: int) -> None:
     for site in SITES:
         parts = [(part, unit.csn) for unit in both.units for part in unit.parts if part.site == site]
-        source_txids = catalog.source_txids(site)
-        assert catalog.sites()[site].version == len(parts)
+        source_txids = catalog.history.source_txids(site)
+        assert catalog.captured.sites()[site].version == len(parts)
         assert source_txids.log_position == (f"after {parts[-1][0].source_txid}" if parts else f"{site[0]}0")
         floor = both.history.version_at(site, pruned)
         kept = {part.source_txid: part.version for part, _ in parts if part.version >= max(floor, 1)}
@@ -116,7 +110,7 @@ def _compare_marks(catalog: Catalog, both: Both, pruned: int) -> None:
         for version in range(len(parts) + 1):
             for seen in _sets(version):
                 expected_set = both.history.in_csn(site, seen)
-                found = _either(lambda s=site, v=seen: catalog.in_csn(s, v))
+                found = _either(lambda s=site, v=seen: catalog.history.in_csn(s, v))
                 below = min([version, *seen.holes]) < floor
                 assert found == expected_set or (below and found is HistoryPruned)
 
@@ -131,6 +125,7 @@ def test_differential_with_the_algebras_history(template: Template, world: tuple
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("template", DEAR_ON_POSTGRES, indirect=True)
 @settings(max_examples=25, deadline=None)
 @given(world=_worlds(), data=st.data())
 def test_differential_after_pruning(
@@ -144,14 +139,15 @@ def test_differential_after_pruning(
     second = data.draw(st.integers(first, count))
     with template.copy() as catalog:
         _feed(catalog, Both(both.units[:half], both.history), [end for end in ends if end <= half])
-        catalog.prune_history(first)
+        catalog.history.prune(first)
         capture(catalog, both.units[half:])
         _compare(catalog, both, first)
-        catalog.prune_history(second)
+        catalog.history.prune(second)
         _compare(catalog, both, second)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("template", DEAR_ON_POSTGRES, indirect=True)
 def test_exhaustive_histories_of_three_units(template: Template) -> None:
     """Every way in which three units touch two sites, pruned at every csn."""
     choices = ({"x": 1}, {"y.t": 1}, {"x": 1, "y.t": 1})
@@ -162,7 +158,7 @@ def test_exhaustive_histories_of_three_units(template: Template) -> None:
         with template.copy() as catalog:
             capture(catalog, both.units)
             for upto in range(4):
-                catalog.prune_history(upto)
+                catalog.history.prune(upto)
                 _compare(catalog, both, upto)
 
 
@@ -172,8 +168,8 @@ def test_pruning_beyond_the_end_keeps_the_last_unit(template: Template) -> None:
         both.add(Plan({"x": number}, {"x.r": 1}))
     with template.copy() as catalog:
         capture(catalog, both.units)
-        catalog.prune_history(99)
-        assert (catalog.last_csn(), catalog.commit_time(3)) == (3, 103.0)
+        catalog.history.prune(99)
+        assert (catalog.history.last_csn(), catalog.history.commit_time(3)) == (3, 103.0)
         both.add(Plan({"x": 7}, {"x.r": 4}))
         capture(catalog, both.units[3:])
         _compare(catalog, both, 3)
@@ -200,29 +196,29 @@ def _unit(
     ],
 )
 def test_units_that_do_not_fit_change_nothing(catalog: Catalog, units: list[Unit], words: str) -> None:
-    catalog.register(TABLES, {"x": ("x", "x0"), "y.t": ("y", "y0")})
-    before = catalog.sites()
+    catalog.captured.register(TABLES, {"x": ("x", "x0"), "y.t": ("y", "y0")})
+    before = catalog.captured.sites()
     with pytest.raises(CatalogError, match=words):
         capture(catalog, units)
-    assert (catalog.last_csn(), catalog.sites()) == (0, before)
+    assert (catalog.history.last_csn(), catalog.captured.sites()) == (0, before)
     # One by one, the second of two is refused as well.
     if len(units) == 2:
         capture(catalog, units[:1])
         with pytest.raises(CatalogError, match=words):
             capture(catalog, units[1:])
-        assert catalog.last_csn() == 1
+        assert catalog.history.last_csn() == 1
 
 
 def test_questions_without_an_answer_are_refused(catalog: Catalog) -> None:
-    catalog.register(TABLES, {"x": ("x", "x0"), "y.t": ("y", "y0")})
+    catalog.captured.register(TABLES, {"x": ("x", "x0"), "y.t": ("y", "y0")})
     capture(catalog, [_unit()])
     with pytest.raises(CatalogError, match="version 2 of site x has not been captured"):
-        catalog.in_csn("x", Seen(2))
+        catalog.history.in_csn("x", Seen(2))
     for question in (
-        lambda: catalog.version_at("z", 1),
-        lambda: catalog.source_txids("z"),
-        lambda: catalog.touched("z.t", 0, 1),
-        lambda: catalog.next_csn_touching(["x.r", "z.t"], 0, 1),
+        lambda: catalog.history.version_at("z", 1),
+        lambda: catalog.history.source_txids("z"),
+        lambda: catalog.history.touched("z.t", 0, 1),
+        lambda: catalog.history.next_csn_touching(["x.r", "z.t"], 0, 1),
     ):
         with pytest.raises(CatalogError, match="not captured"):
             question()
@@ -246,16 +242,19 @@ def test_oracle_the_last_change_and_the_first_csn_that_shows_a_place(catalog: Ca
     for names in (["x.r"], ["x.s"], ["y.t"], ["x.r", "y.t"], list(NAMES)):
         for upto in range(len(units) + 1):
             changed = [csn for csn in range(1, upto + 1) if set(names) & touched[csn - 1].keys()]
-            assert catalog.last_csn_touching(names, upto) == max(changed, default=0), (names, upto)
+            assert catalog.history.last_csn_touching(names, upto) == max(changed, default=0), (names, upto)
+            for after in range(upto + 1):
+                number = sum(csn > after for csn in changed)
+                assert catalog.history.units_touching(names, after, upto) == number, (names, after, upto)
     for place, csn in ((99, 0), (100, 1), (250, 2), (300, 2), (400, 4), (600, 6), (10_000, 6)):
-        assert catalog.csn_reaching("x", place) == csn, place
+        assert catalog.history.csn_reaching("x", place) == csn, place
     for number, csn in ((9, 0), (10, 1), (30, 2), (49, 4), (60, 6)):
-        assert catalog.csn_reaching("x", lambda text, n=number: int(text[4:]) <= n) == csn, number
+        assert catalog.history.csn_reaching("x", lambda text, n=number: int(text[4:]) <= n) == csn, number
     with pytest.raises(HistoryPruned):
         # Captured before places were kept.
-        catalog.csn_reaching("y.t", 5)
-    catalog.prune_history(4)
-    assert [catalog.last_csn_touching(["y.t"], csn) for csn in (3, 4, 6)] == [None, 3, 3]
+        catalog.history.csn_reaching("y.t", 5)
+    catalog.history.prune(4)
+    assert [catalog.history.last_csn_touching(["y.t"], csn) for csn in (3, 4, 6)] == [None, 3, 3]
     with pytest.raises(HistoryPruned):
-        catalog.csn_reaching("x", 300)
-    assert catalog.csn_reaching("x", 500) == 5
+        catalog.history.csn_reaching("x", 300)
+    assert catalog.history.csn_reaching("x", 500) == 5

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from catalog_world import by_hand
 
 from rollview.catalog import Catalog, Lease, LoadStep
-from rollview.catalog import process as processes
-from rollview.catalog.process import is_gone, this_process
+from rollview.catalog import leases as processes
+from rollview.catalog.leases import is_gone, this_process
 from rollview.errors import CatalogError, CatalogUnavailable, LeaseHeld, LeaseLost
 
 SECONDS = 0.6
@@ -44,11 +44,8 @@ def _opened(url: str, clock: Callable[[], float] = time.time, seconds: float = S
 
 def _row(url: str, **values: Any) -> dict[str, Any]:
     """The lease's row, after some of its values were changed by hand."""
-    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
-        connection.row_factory = sqlite3.Row
-        for name, value in values.items():
-            connection.execute(f"UPDATE lease SET {name} = ?", (value,))
-        return dict(connection.execute("SELECT * FROM lease").fetchone())
+    changes = [f"UPDATE lease SET {name} = :{name}" for name in values]
+    return by_hand(url, *changes, "SELECT * FROM lease", **values)[0]
 
 
 def _leave_to_another_host(url: str, **values: Any) -> None:
@@ -128,44 +125,44 @@ def test_epochs_grow_with_each_holder(url: str) -> None:
 def test_a_lease_that_was_given_back_writes_nothing(url: str) -> None:
     with _opened(url) as catalog:
         with catalog.lease("work") as lease:
-            step = catalog.begin(lease, "v", LoadStep())
+            step = catalog.steps.begin(lease, "v", LoadStep())
         for write in (
-            lambda: catalog.begin(lease, "v", LoadStep()),
-            lambda: catalog.finish(lease, step),
-            lambda: catalog.abandon(lease, step),
+            lambda: catalog.steps.begin(lease, "v", LoadStep()),
+            lambda: catalog.steps.finish(lease, step),
+            lambda: catalog.steps.abandon(lease, step),
             lambda: catalog.confirm(lease),
         ):
             with pytest.raises(LeaseLost, match="now held by nobody"):
                 write()
-        assert catalog.pending(LoadStep) == [step]
+        assert catalog.steps.pending(LoadStep) == [step]
 
 
 def test_an_overtaken_holder_is_fenced_off(url: str) -> None:
     with _opened(url) as catalog, catalog.lease("work") as lease:
-        step = catalog.begin(lease, "v", LoadStep())
+        step = catalog.steps.begin(lease, "v", LoadStep())
         _leave_to_another_host(url)
         for write in (
-            lambda: catalog.begin(lease, "v", LoadStep()),
-            lambda: catalog.finish(lease, step),
-            lambda: catalog.abandon(lease, step),
+            lambda: catalog.steps.begin(lease, "v", LoadStep()),
+            lambda: catalog.steps.finish(lease, step),
+            lambda: catalog.steps.abandon(lease, step),
             lambda: catalog.confirm(lease),
         ):
             with pytest.raises(LeaseLost, match="now held by process 4711 on elsewhere") as caught:
                 write()
         assert isinstance(caught.value, CatalogError) and caught.value.subject == "work"
-        assert catalog.pending(LoadStep) == [step]
+        assert catalog.steps.pending(LoadStep) == [step]
     # Giving back what one does not have any more takes nothing from the new holder.
     assert _row(url)["pid"] == 4711
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shift", [0.0, 3600.0, -3600.0, LIVE_SECONDS, -LIVE_SECONDS])
-def test_a_live_holder_keeps_its_lease_however_the_clock_is_set(url: str, shift: float) -> None:
+def test_a_live_holder_keeps_its_lease_however_the_clock_is_set(sqlite_url: str, shift: float) -> None:
     """First the asking one's clock is set, then the holder's; the asking one has time to wait, or none."""
     asking, holding = Clock(), Clock()
     with (
-        _opened(url, holding, LIVE_SECONDS) as catalog,
-        _opened(url, asking, LIVE_SECONDS) as other,
+        _opened(sqlite_url, holding, LIVE_SECONDS) as catalog,
+        _opened(sqlite_url, asking, LIVE_SECONDS) as other,
         catalog.lease("work") as lease,
     ):
         for clock, wait in ((asking, 0.0), (asking, LIVE_SECONDS), (holding, LIVE_SECONDS)):
@@ -174,7 +171,7 @@ def test_a_live_holder_keeps_its_lease_however_the_clock_is_set(url: str, shift:
             with pytest.raises(LeaseHeld):
                 other.lease("work", wait).__enter__()
             catalog.confirm(lease)
-        assert _row(url)["beat"] >= 4
+        assert _row(sqlite_url)["beat"] >= 4
 
 
 @pytest.mark.parametrize("shift", [0.0, 3600.0, -3600.0, -SECONDS])
@@ -189,6 +186,18 @@ def test_a_silent_holder_elsewhere_loses_its_lease_however_the_clock_is_set(url:
             waited = time.monotonic() - started
             assert lease.epoch == 3
         assert SECONDS / 2 <= waited <= 2.5 * SECONDS + 5
+
+
+@pytest.mark.slow
+def test_whoever_waited_for_one_lease_takes_the_others_of_the_dead_at_once(url: str) -> None:
+    """Or a standby would watch the leases of each kind of work in turn."""
+    with _opened(url, seconds=3.0) as catalog:
+        with catalog.lease("run"), catalog.lease("capture"), catalog.lease("apply"):
+            _leave_to_another_host(url)
+        with catalog.lease("run", wait_seconds=20):
+            started = time.monotonic()
+            with catalog.lease("capture", wait_seconds=20), catalog.lease("apply", wait_seconds=20):
+                assert time.monotonic() - started < 1.5
 
 
 def test_an_old_lease_is_taken_even_by_one_who_does_not_wait(url: str) -> None:
@@ -210,7 +219,7 @@ def test_a_fresh_lease_elsewhere_is_refused_at_once(url: str) -> None:
         assert time.monotonic() - started < 5
 
 
-def test_a_process_is_told_from_one_with_the_same_number(tmp_path: Path) -> None:
+def test_a_process_is_distinguished_from_one_with_the_same_number(tmp_path: Path) -> None:
     me = this_process()
     assert not is_gone(me)
     assert is_gone(replace(me, start="1"))

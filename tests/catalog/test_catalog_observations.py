@@ -8,7 +8,7 @@ import pytest
 from catalog_world import ORIGINS, TABLES, Both, Plan, capture, queries, view_record
 
 from rollview.catalog import Catalog, Lease, LoadStep, Moved, Refresh, Refreshed, ViewAdded, ViewDropped
-from rollview.catalog.effects import StepEffect
+from rollview.catalog.step_bounds import StepEffect
 
 ALL = tuple(queries())
 
@@ -16,14 +16,14 @@ ALL = tuple(queries())
 @pytest.fixture
 def lease(catalog: Catalog) -> Iterator[Lease]:
     """Held while the test runs; a view is there."""
-    catalog.register(TABLES, ORIGINS)
+    catalog.captured.register(TABLES, ORIGINS)
     with catalog.lease("work") as held:
         _do(catalog, held, ViewAdded(view_record(), queries()))
         yield held
 
 
 def _do(catalog: Catalog, lease: Lease, *effects: StepEffect) -> None:
-    catalog.finish(lease, catalog.begin(lease, "v", LoadStep()), *effects)  # type: ignore[arg-type]
+    catalog.steps.finish(lease, catalog.steps.begin(lease, "v", LoadStep()), *effects)  # type: ignore[arg-type]
 
 
 def _intervals(catalog: Catalog, relation: int = 0) -> list[tuple[int, int]]:
@@ -64,8 +64,8 @@ def test_the_moment_and_its_fingerprint(catalog: Catalog, lease: Lease) -> None:
     assert catalog.observations.fingerprint() != captured
     moment = catalog.standing()
     assert (moment.last_csn, moment.first_csn, moment.high_water("v")) == (3, 1, 2)
-    assert moment.positions("v") == catalog.positions("v") and moment.views() == catalog.views()
-    assert moment.histories() == catalog.histories() and moment.run is None
+    assert moment.positions("v") == catalog.views.positions("v") and moment.views() == catalog.views.all()
+    assert moment.histories() == catalog.captured.histories() and moment.run is None
     with catalog.lease("run"):
         held = catalog.standing().run
         assert held is not None and held.pid > 0
@@ -89,8 +89,8 @@ def test_refreshes_minute_by_minute(catalog: Catalog, lease: Lease) -> None:
         refresh = Refresh("v", "incremental", number, number + 1, 1, 0.1, "run", moment)
         _do(catalog, lease, Refreshed(refresh))
     found = catalog.observations.refreshed_minutes("v", 60.0, 60.0)
-    told = [(each.number, each.first_at, each.from_csn, each.to_csn) for each in found]
-    assert told == [(0, 50.0, 1, 1), (1, 61.0, 1, 4), (2, 120.0, 4, 5), (5, 300.0, 5, 6)]
+    ranges = [(each.number, each.first_at, each.from_csn, each.to_csn) for each in found]
+    assert ranges == [(0, 50.0, 1, 1), (1, 61.0, 1, 4), (2, 120.0, 4, 5), (5, 300.0, 5, 6)]
     assert catalog.observations.refreshed_at("v", 4) == 119.9
     assert catalog.observations.refreshed_at("v", 7) is None
     pages = catalog.observations.refreshes("v", 0, 2), catalog.observations.refreshes("v", 6, 10)

@@ -48,7 +48,7 @@ def _hear(worker: subprocess.Popen[str]) -> list[str]:
     return worker.stdout.readline().split()
 
 
-def _tell(worker: subprocess.Popen[str]) -> None:
+def _continue(worker: subprocess.Popen[str]) -> None:
     assert worker.stdin is not None
     worker.stdin.write("go\n")
     worker.stdin.flush()
@@ -60,13 +60,13 @@ def test_of_two_that_race_exactly_one_wins(catalog: Catalog, url: str, start: St
     winners, epochs = set(), []
     for _ in range(150):
         for worker in workers:
-            _tell(worker)
+            _continue(worker)
         answers = [_hear(worker) for worker in workers]
         assert sorted(answer[0] for answer in answers) == ["held", "won"]
         winners.add([answer[0] for answer in answers].index("won"))
         epochs.append(max(int(answer[1]) for answer in answers))
         for worker in workers:
-            _tell(worker)
+            _continue(worker)
         assert [_hear(worker) for worker in workers] == [["over"]] * 2
     assert epochs == list(range(1, 151))
     assert winners == {0, 1}, "both must have had a chance, or nothing was raced"
@@ -113,8 +113,8 @@ def test_a_stopped_process_loses_its_lease_and_is_fenced(url: str, start: Start)
         os.kill(holder.pid, signal.SIGCONT)
         time.sleep(1)  # Long enough for the old holder to try to renew.
         with_time.confirm(lease)
-        step = with_time.begin(lease, "v", LoadStep())
-        with_time.finish(lease, step)
+        step = with_time.steps.begin(lease, "v", LoadStep())
+        with_time.steps.finish(lease, step)
     with pytest.raises(LeaseLost):
         with_time.confirm(lease)
     with_time.close()
@@ -122,13 +122,18 @@ def test_a_stopped_process_loses_its_lease_and_is_fenced(url: str, start: Start)
 
 def test_killed_again_and_again_in_a_burst_of_steps(catalog: Catalog, url: str, start: Start) -> None:
     """No id is given twice, and a step's effects are all there or not at all."""
-    catalog.register(TABLES, ORIGINS)
+    catalog.captured.register(TABLES, ORIGINS)
     with catalog.lease("burst") as lease:
-        catalog.finish(lease, catalog.begin(lease, "v", LoadStep()), ViewAdded(view_record(), queries()))
+        catalog.steps.finish(
+            lease, catalog.steps.begin(lease, "v", LoadStep()), ViewAdded(view_record(), queries())
+        )
     chance = random.Random(7)
     begun: list[int] = [1]
     finished: list[int] = []
-    for number in range(16):
+    # On a busy machine a worker is killed before it has finished much.
+    for number in range(200):
+        if number >= 16 and len(finished) > 20:
+            break
         worker = start("burst", url)
         assert worker.stdout is not None
         if number % 4:
@@ -141,12 +146,12 @@ def test_killed_again_and_again_in_a_burst_of_steps(catalog: Catalog, url: str, 
         killer.join()
         assert worker.wait() == -signal.SIGKILL
         _check_all_or_nothing(catalog)
-        # An id that was given but not told is lost with its teller; the step itself is pending.
-        begun.extend(step.id for step in catalog.pending(ApplyStep) if step.id not in begun)
+        # An id that was assigned but not reported is lost with its process; the step itself is pending.
+        begun.extend(step.id for step in catalog.steps.pending(ApplyStep) if step.id not in begun)
     assert begun == sorted(set(begun)), "ids grow, and none comes twice"
     assert finished == sorted(set(finished)) and len(finished) > 20
     with catalog.lease("burst") as lease:
-        assert catalog.begin(lease, "v", ApplyStep({}, "burst")).id > max(begun)
+        assert catalog.steps.begin(lease, "v", ApplyStep({}, "burst")).id > max(begun)
 
 
 def _read_step(line: str, begun: list[int], finished: list[int]) -> None:
@@ -155,13 +160,13 @@ def _read_step(line: str, begun: list[int], finished: list[int]) -> None:
 
 
 def _check_all_or_nothing(catalog: Catalog) -> None:
-    csn = catalog.last_csn()
-    view, site = catalog.views()["v"], catalog.sites()["x"]
-    assert set(catalog.positions("v").values()) == {csn} and catalog.high_water("v") == csn
+    csn = catalog.history.last_csn()
+    view, site = catalog.views.all()["v"], catalog.captured.sites()["x"]
+    assert set(catalog.views.positions("v").values()) == {csn} and catalog.views.high_water("v") == csn
     assert (site.version, site.log_position) == (csn, str(csn) if csn else "x0")
-    assert (catalog.touched("x.r", 0, csn), catalog.version_at("x", csn)) == (2 * csn, csn)
+    assert (catalog.history.touched("x.r", 0, csn), catalog.history.version_at("x", csn)) == (2 * csn, csn)
     assert view.materialized_csn == csn
-    assert [refresh.to_csn for refresh in catalog.refreshes("v", 1)] == ([csn] if csn else [])
-    pending = catalog.pending(ApplyStep)
+    assert [refresh.to_csn for refresh in catalog.views.refreshes("v", 1)] == ([csn] if csn else [])
+    pending = catalog.steps.pending(ApplyStep)
     assert [step.bounds.views["v"].upto for step in pending] in ([], [csn + 1])
     assert all(step.id > view.lake_version for step in pending)

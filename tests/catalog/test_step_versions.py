@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog_world import ORIGINS, TABLES, queries, view_record
+from catalog_world import ORIGINS, TABLES, by_hand, queries, view_record
 
-from rollview import __version__
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import (
     ApplyStep,
@@ -46,8 +43,9 @@ from rollview.catalog import (
 )
 from rollview.catalog.database import Database
 from rollview.catalog.step_bounds import KINDS
-from rollview.catalog.step_encoding import UPGRADES
+from rollview.catalog.steps import UPGRADES
 from rollview.errors import InputError, StepRefused
+from rollview.version import __version__
 
 # As the code before versions wrote them, letter by letter.
 OLD_CAPTURE = (
@@ -74,6 +72,7 @@ OF_EVERY_KIND: list[tuple[str, StepBounds[Any]]] = [
     ("", CAPTURE),
     ("v", PROPAGATE),
     ("w", PropagateStep((), (QuerySkip(0, 0, 5),), 5)),
+    ("a, b", PropagateStep((QueryInterval(-1, None, 2, 9),), (), algorithm="c-strobe")),
     ("v,w", APPLY),
     ("v", LoadStep()),
     ("v", DropStep()),
@@ -82,13 +81,8 @@ OF_EVERY_KIND: list[tuple[str, StepBounds[Any]]] = [
 ]
 
 
-def _run(url: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
-        return connection.execute(statement, values).fetchall()
-
-
-def _rows(url: str) -> list[tuple[Any, ...]]:
-    return _run(url, "SELECT * FROM step ORDER BY id")
+def _rows(url: str) -> list[dict[str, Any]]:
+    return by_hand(url, "SELECT * FROM step ORDER BY id")
 
 
 @pytest.fixture
@@ -109,10 +103,11 @@ def old(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
         ("maintain", "(changes)", '{"upto": 4}'),
     ]
     for number, (kind, subject, bounds) in enumerate(steps, 1):
-        _run(url, "INSERT INTO step VALUES (?, ?, ?, ?, 5.0)", number, kind, subject, bounds)
-    _run(url, f"UPDATE catalog SET last_step = {len(steps)}")
+        made = "INSERT INTO step VALUES (:number, :kind, :subject, :bounds, 5.0)"
+        by_hand(url, made, number=number, kind=kind, subject=subject, bounds=bounds)
+    by_hand(url, f"UPDATE catalog SET last_step = {len(steps)}")
     catalog = Catalog.open(url)
-    catalog.register(TABLES, ORIGINS)
+    catalog.captured.register(TABLES, ORIGINS)
     yield catalog
     catalog.close()
 
@@ -120,20 +115,20 @@ def old(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
 @pytest.fixture
 def lease(catalog: Catalog) -> Iterator[Lease]:
     """Held while the test runs. Views v, w and `a, b` are loaded."""
-    catalog.register(TABLES, ORIGINS)
+    catalog.captured.register(TABLES, ORIGINS)
     with catalog.lease("work") as held:
         added = [ViewAdded(view_record(name), queries(name)) for name in ("v", "w", "a, b")]
-        catalog.finish(held, catalog.begin(held, "v", LoadStep()), *added)
+        catalog.steps.finish(held, catalog.steps.begin(held, "v", LoadStep()), *added)
         yield held
 
 
 def test_bounds_of_every_kind_come_back_as_they_were(catalog: Catalog, url: str, lease: Lease) -> None:
-    begun = [catalog.begin(lease, subject, bounds) for subject, bounds in OF_EVERY_KIND]
-    assert catalog.unfinished() == begun
+    begun = [catalog.steps.begin(lease, subject, bounds) for subject, bounds in OF_EVERY_KIND]
+    assert catalog.steps.unfinished() == begun
     for step in begun:
-        assert catalog.pending(type(step.bounds), step.subject) == [step]
+        assert catalog.steps.pending(type(step.bounds), step.subject) == [step]
     assert {type(step.bounds) for step in begun} == set(KINDS.values())
-    written = _run(url, "SELECT kind, version, written_by FROM step ORDER BY id")
+    written = [(row["kind"], row["version"], row["written_by"]) for row in _rows(url)]
     assert written == [(step.kind, step.bounds.version, __version__) for step in begun]
 
 
@@ -144,15 +139,15 @@ def test_every_older_version_has_its_upgrade() -> None:
 def test_a_long_capture_is_read_whole(catalog: Catalog, lease: Lease) -> None:
     units = tuple(PlannedUnit(n, n / 8, (UnitPart("x", n),)) for n in range(1, 20_001))
     bounds = CaptureStep({"x": SiteBatch("0", "9", tuple(range(20_000)))}, units, {"x": 0})
-    step = catalog.begin(lease, "", bounds)
-    assert catalog.pending(CaptureStep) == [step]
+    step = catalog.steps.begin(lease, "", bounds)
+    assert catalog.steps.pending(CaptureStep) == [step]
 
 
 def test_old_steps_are_read_as_what_they_were(old: Catalog) -> None:
-    assert old.pending(CaptureStep) == [Step(1, "", CAPTURE, 5.0)]
-    assert old.pending(PropagateStep, "v") == [Step(2, "v", PROPAGATE, 5.0)]
-    assert old.pending(ApplyStep) == [Step(3, "v,w", APPLY, 5.0)]
-    found = old.unfinished()
+    assert old.steps.pending(CaptureStep) == [Step(1, "", CAPTURE, 5.0)]
+    assert old.steps.pending(PropagateStep, "v") == [Step(2, "v", PROPAGATE, 5.0)]
+    assert old.steps.pending(ApplyStep) == [Step(3, "v,w", APPLY, 5.0)]
+    found = old.steps.unfinished()
     assert [(step.kind, step.subject) for step in found] == [
         ("capture", ""),
         ("propagate", "v"),
@@ -174,50 +169,53 @@ def test_old_steps_are_finished_and_abandoned(old: Catalog, url: str) -> None:
     with old.lease("work") as lease:
         added = [ViewAdded(view_record(name), queries(name)) for name in ("v", "w")]
         # A load is redone: the old one is given up, and a new one begun.
-        old.abandon_pending(lease, "v", LoadStep, DropStep)
-        old.finish(lease, old.begin(lease, "v", LoadStep()), *added)
-        for capture in old.pending(CaptureStep):
+        old.steps.abandon_pending(lease, "v", LoadStep, DropStep)
+        old.steps.finish(lease, old.steps.begin(lease, "v", LoadStep()), *added)
+        for capture in old.steps.pending(CaptureStep):
             positions = {name: batch.upto for name, batch in capture.bounds.sites.items()}
             taken = {name: iter(batch.source_txids) for name, batch in capture.bounds.sites.items()}
             units = tuple(
                 Unit(csn, time, tuple(Part(site, version, next(taken[site])) for site, version in parts), {})
                 for csn, time, parts in capture.bounds.units
             )
-            old.finish(lease, capture, Sequenced(units, positions))
-        for propagate in old.pending(PropagateStep, "v"):
+            old.steps.finish(lease, capture, Sequenced(units, positions))
+        for propagate in old.steps.pending(PropagateStep, "v"):
             ends = (*propagate.bounds.intervals, *propagate.bounds.skipped)
             moves = tuple((ForwardQuery("v", each.block, each.relation), each.upto) for each in ends)
-            old.finish(lease, propagate, Moved("v", moves))
-        for apply in old.pending(ApplyStep):
+            old.steps.finish(lease, propagate, Moved("v", moves))
+        for apply in old.steps.pending(ApplyStep):
             for name, (after, _) in apply.bounds.views.items():
-                assert (after, old.views()[name].materialized_csn) == (0, 0)
+                assert (after, old.views.all()[name].materialized_csn) == (0, 0)
             shown = [Materialized(name, each.upto, 1, 1) for name, each in apply.bounds.views.items()]
-            told = Refresh("v", "incremental", 0, 2, 1, 0.0, apply.bounds.reason, 1.0)
-            old.finish(lease, apply, *shown, Refreshed(told))
-        for condense in old.pending(CondenseStep, "v"):
-            old.abandon(lease, condense)
-        for maintain in old.pending(MaintainStep, "(changes)"):
-            old.abandon(lease, maintain)
-    assert old.unfinished() == [] and _rows(url) == []
-    assert old.last_csn() == 2 and old.commit_time(1) == 10.5
-    assert {name: site.log_position for name, site in old.sites().items()} == {"x": "x9", "y.t": "y3"}
-    assert old.source_txids("x").versions([7, 9]) == {7: 1, 9: 2}
-    assert old.high_water("v") == 2
-    assert {name: record.materialized_csn for name, record in old.views().items()} == {"v": 2, "w": 1}
-    assert old.refreshes("v")[0].reason == "run"
+            refresh = Refresh("v", "incremental", 0, 2, 1, 0.0, apply.bounds.reason, 1.0)
+            old.steps.finish(lease, apply, *shown, Refreshed(refresh))
+        for condense in old.steps.pending(CondenseStep, "v"):
+            old.steps.abandon(lease, condense)
+        for maintain in old.steps.pending(MaintainStep, "(changes)"):
+            old.steps.abandon(lease, maintain)
+    assert old.steps.unfinished() == [] and _rows(url) == []
+    assert old.history.last_csn() == 2 and old.history.commit_time(1) == 10.5
+    assert {name: site.log_position for name, site in old.captured.sites().items()} == {
+        "x": "x9",
+        "y.t": "y3",
+    }
+    assert old.history.source_txids("x").versions([7, 9]) == {7: 1, 9: 2}
+    assert old.views.high_water("v") == 2
+    assert {name: record.materialized_csn for name, record in old.views.all().items()} == {"v": 2, "w": 1}
+    assert old.views.refreshes("v")[0].reason == "run"
 
 
 @pytest.mark.parametrize(("subject", "bounds"), OF_EVERY_KIND, ids=lambda each: getattr(each, "kind", ""))
 def test_a_newer_version_is_refused_untouched(
     catalog: Catalog, url: str, lease: Lease, subject: str, bounds: StepBounds[Any]
 ) -> None:
-    step = catalog.begin(lease, subject, bounds)
+    step = catalog.steps.begin(lease, subject, bounds)
     newer = bounds.version + 1
     # Even if the bounds look as if they could be read.
-    _run(url, "UPDATE step SET version = ?, written_by = '7.3'", newer)
+    by_hand(url, "UPDATE step SET version = :newer, written_by = '7.3'", newer=newer)
     before = _rows(url)
     with pytest.raises(StepRefused) as caught:
-        catalog.pending(type(bounds), subject)
+        catalog.steps.pending(type(bounds), subject)
     of_subject = f" of {subject}" if subject else ""
     start = f"{bounds.kind} step {step.id}{of_subject}, written by rollview 7.3, cannot be finished: "
     assert caught.value.message.startswith(start)
@@ -225,7 +223,7 @@ def test_a_newer_version_is_refused_untouched(
     assert "install rollview 7.3 or later" in caught.value.hint
     assert isinstance(caught.value, InputError) and caught.value.subject
     assert _rows(url) == before
-    found = catalog.unfinished()
+    found = catalog.steps.unfinished()
     assert [type(each) for each in found] == [UnreadableStep]
     assert isinstance(found[0], UnreadableStep) and found[0].refusal.message == caught.value.message
 
@@ -245,8 +243,9 @@ def test_a_newer_version_is_refused_untouched(
 def test_the_hint_names_the_views_to_reload(
     catalog: Catalog, url: str, lease: Lease, kind: str, subject: str, views: tuple[str, ...], command: str
 ) -> None:
-    _run(url, "INSERT INTO step VALUES (99, ?, ?, '{}', 1.0, 9, '7.3')", kind, subject)
-    (found,) = catalog.unfinished()
+    made = "INSERT INTO step VALUES (99, :kind, :subject, '{}', 1.0, 9, '7.3')"
+    by_hand(url, made, kind=kind, subject=subject)
+    (found,) = catalog.steps.unfinished()
     assert isinstance(found, UnreadableStep)
     assert (found.kind, found.subject, found.views) == (kind, subject, views)
     assert found.concerns_all == (subject in ("", "(changes)"))
@@ -254,25 +253,25 @@ def test_the_hint_names_the_views_to_reload(
 
 
 def test_an_unknown_kind_stops_whoever_works_on_its_subject(catalog: Catalog, url: str, lease: Lease) -> None:
-    _run(url, "INSERT INTO step VALUES (99, 'backfill', 'v', '{}', 1.0, 1, '7.3')")
-    mine = catalog.begin(lease, "w", PROPAGATE)
+    by_hand(url, "INSERT INTO step VALUES (99, 'backfill', 'v', '{}', 1.0, 1, '7.3')")
+    mine = catalog.steps.begin(lease, "w", PROPAGATE)
     before = _rows(url)
     for ask in (
-        lambda: catalog.pending(PropagateStep, "v"),
-        lambda: catalog.pending(LoadStep, "v"),
-        lambda: catalog.pending(CaptureStep),
-        lambda: catalog.pending(ApplyStep),
+        lambda: catalog.steps.pending(PropagateStep, "v"),
+        lambda: catalog.steps.pending(LoadStep, "v"),
+        lambda: catalog.steps.pending(CaptureStep),
+        lambda: catalog.steps.pending(ApplyStep),
     ):
         with pytest.raises(StepRefused, match="does not know steps of the kind backfill") as caught:
             ask()
         assert caught.value.message.startswith("backfill step 99 of v, written by rollview 7.3,")
         assert "install rollview 7.3 or later" in caught.value.hint
     assert _rows(url) == before
-    assert catalog.pending(PropagateStep, "w") == [mine]
-    unreadable, readable = sorted(catalog.unfinished(), key=lambda step: -step.id)
+    assert catalog.steps.pending(PropagateStep, "w") == [mine]
+    unreadable, readable = sorted(catalog.steps.unfinished(), key=lambda step: -step.id)
     assert isinstance(unreadable, UnreadableStep) and readable == mine
-    catalog.give_up(lease, unreadable)
-    assert catalog.pending(PropagateStep, "v") == [] and catalog.unfinished() == [mine]
+    catalog.steps.give_up(lease, unreadable)
+    assert catalog.steps.pending(PropagateStep, "v") == [] and catalog.steps.unfinished() == [mine]
 
 
 @pytest.mark.parametrize(
@@ -299,23 +298,25 @@ def test_an_unknown_kind_stops_whoever_works_on_its_subject(catalog: Catalog, ur
 def test_bounds_that_make_no_sense_are_refused_untouched(
     catalog: Catalog, url: str, lease: Lease, kind: str, version: int, bounds: str
 ) -> None:
-    _run(url, "INSERT INTO step VALUES (99, ?, 'v', ?, 1.0, ?, '')", kind, bounds, version)
+    made = "INSERT INTO step VALUES (99, :kind, 'v', :bounds, 1.0, :version, '')"
+    by_hand(url, made, kind=kind, bounds=bounds, version=version)
     before = _rows(url)
     with pytest.raises(StepRefused, match="its bounds cannot be decoded") as caught:
-        catalog.pending(KINDS[kind])
+        catalog.steps.pending(KINDS[kind])
     assert caught.value.message.startswith(f"{kind} step 99 of v, written by an earlier rollview,")
     # No other release could do better.
     assert caught.value.hint.startswith("`rollview setup --reload v`")
-    assert [type(step) for step in catalog.unfinished()] == [UnreadableStep]
+    assert [type(step) for step in catalog.steps.unfinished()] == [UnreadableStep]
     assert _rows(url) == before
 
 
 def test_giving_up_what_is_replaced_needs_no_reading(catalog: Catalog, url: str, lease: Lease) -> None:
-    kept = [catalog.begin(lease, "v", CondenseStep(0, 2)), catalog.begin(lease, "w", LoadStep())]
+    kept = [catalog.steps.begin(lease, "v", CondenseStep(0, 2)), catalog.steps.begin(lease, "w", LoadStep())]
     for number, kind in enumerate(("load", "propagate"), 90):
-        _run(url, "INSERT INTO step VALUES (?, ?, 'v', ?, 1.0, 9, '7.3')", number, kind, json.dumps(kind))
-    catalog.abandon_pending(lease, "v", LoadStep, PropagateStep)
-    assert catalog.unfinished() == kept
+        made = "INSERT INTO step VALUES (:number, :kind, 'v', :bounds, 1.0, 9, '7.3')"
+        by_hand(url, made, number=number, kind=kind, bounds=json.dumps(kind))
+    catalog.steps.abandon_pending(lease, "v", LoadStep, PropagateStep)
+    assert catalog.steps.unfinished() == kept
 
 
 @pytest.mark.slow
@@ -326,20 +327,20 @@ def test_the_type_checker_knows_which_effects_a_step_has(tmp_path: Path) -> None
         "from rollview.catalog import ApplyStep, CaptureStep, Catalog, Lease, Materialized, Moved\n"
         "from rollview.catalog import PropagateStep, Retained, MaintainStep, Sequenced\n"
         "def drive(catalog: Catalog, lease: Lease) -> None:\n"
-        "    for capture in catalog.pending(CaptureStep):\n"
-        "        catalog.finish(lease, capture, Sequenced((), {}))\n"
-        "        catalog.finish(lease, capture, Moved('v', ()))  # wrong\n"
+        "    for capture in catalog.steps.pending(CaptureStep):\n"
+        "        catalog.steps.finish(lease, capture, Sequenced((), {}))\n"
+        "        catalog.steps.finish(lease, capture, Moved('v', ()))  # wrong\n"
         "        capture.bounds.site  # wrong\n"
-        "    apply = catalog.begin(lease, 'v', ApplyStep({}, ''))\n"
-        "    catalog.finish(lease, apply, Materialized('v', 1, 1, 1))\n"
-        "    catalog.finish(lease, apply, Materialized('v', 1, 1, 1), Retained('v', 1))  # wrong\n"
-        "    catalog.finish(lease, catalog.begin(lease, 'v', MaintainStep(3)))\n"
-        "    catalog.begin(lease, 'v', PropagateStep((), (3,)))  # wrong\n"
-        "    catalog.begin(lease, 'v', {'upto': 3})  # wrong\n",
+        "    apply = catalog.steps.begin(lease, 'v', ApplyStep({}, ''))\n"
+        "    catalog.steps.finish(lease, apply, Materialized('v', 1, 1, 1))\n"
+        "    catalog.steps.finish(lease, apply, Materialized('v', 1, 1, 1), Retained('v', 1))  # wrong\n"
+        "    catalog.steps.finish(lease, catalog.steps.begin(lease, 'v', MaintainStep(3)))\n"
+        "    catalog.steps.begin(lease, 'v', PropagateStep((), (3,)))  # wrong\n"
+        "    catalog.steps.begin(lease, 'v', {'upto': 3})  # wrong\n",
         encoding="utf-8",
     )
-    told, trouble, _ = api.run(["--strict", "--cache-dir", str(tmp_path / "cache"), str(file)])
+    printed, trouble, _ = api.run(["--strict", "--cache-dir", str(tmp_path / "cache"), str(file)])
     assert not trouble
     wrong = [n for n, line in enumerate(file.read_text("utf-8").splitlines(), 1) if line.endswith("# wrong")]
-    found = {int(line.split(":")[1]) for line in told.splitlines() if "drivers.py:" in line}
-    assert sorted(found) == wrong, told
+    found = {int(line.split(":")[1]) for line in printed.splitlines() if "drivers.py:" in line}
+    assert sorted(found) == wrong, printed

@@ -51,12 +51,40 @@ def test_a_project_that_was_never_set_up(arguments: list[str], shop: Path, rollv
     assert tree(shop) == before
 
 
+_SPARK = """
+# Where Spark runs: local threads here; {remote: "sc://host:15002"} for a Spark Connect server.
+spark: {master: "local[*]"}"""
+
+
 @pytest.mark.parametrize(
     ("old", "new", "place", "reason", "hint"),
     [
         ("name: shop", "name: [shop", "rollview.yml", "line", ""),
         ("lake: ./lake", "lakes: ./lake", "rollview.yml (line 5)", "unknown setting `lakes`",
          "did you mean `lake`?"),
+        ("lake: ./lake", "lake: gs://bucket/lake", "rollview.yml (line 5)",
+         "`lake` must be a folder or s3://BUCKET/PREFIX; `gs://bucket/lake` is not", "for example ./lake"),
+        ("lake: ./lake", "lake: S3:/bucket", "rollview.yml (line 5)", "`S3:/bucket` is not", "./lake"),
+        ("lake: ./lake", "lake: s3://bucket/a b", "rollview.yml (line 5)", "`s3://bucket/a b` is not", ""),
+        ("lake: ./lake", "lake: s3://bucket/lake", "rollview.yml (line 5)", "`catalog` is missing",
+         "catalog: sqlite:///./catalog.db"),
+        (f"lake: ./lake\n{_SPARK}", "lake: s3://bucket/c\ncatalog: sqlite:///./c.db\nspark: {remote: 'sc://h'}",
+         "rollview.yml", "needs Spark on this machine", "local[*]"),
+        ("lake: ./lake", "lake: ./lake\nname: market", "rollview.yml", "`name` is set twice (line 6", ""),
+        ("crm: {type: sqlite", "crm: {path: a.db, type: sqlite", "rollview.yml", "`path` is set twice", ""),
+        ("lake: ./lake", "storage: {region: r}", "rollview.yml (line 5)", "is in a folder", ""),
+        ("lake: ./lake", "lake: s3://bucket/c\nstorage: {key: k}\ncatalog: sqlite:///./c.db",
+         "rollview.yml", "unknown setting of storage: `key`", "known: access_key_id"),
+        ("type: sqlite, path: ./crm.db", "type: delta, path: 'abfss://c@a/tables'", "source `crm`",
+         "abfss: is not supported", "name a local path"),
+        ("type: sqlite, path: ./crm.db", "type: files, path: 'file:///dumps'", "source `crm`",
+         "file: is not supported", "name a local path"),
+        ("lake: ./lake", "global_transactions: 5m", "rollview.yml (line 5)",
+         "`global_transactions` must be a mapping", "{give_up_after: 5m}"),
+        ("lake: ./lake", "global_transactions: {give_up_after: soon}", "rollview.yml (line 5)",
+         "'soon' is not a valid duration", "for example 500ms, 90s"),
+        ("lake: ./lake", "global_transactions: {give_up: 5m}", "rollview.yml (line 5)",
+         "unknown setting of global_transactions: `give_up`", "did you mean `give_up_after`?"),
         ("type: sqlite, path: ./crm", "type: sqlight, path: ./crm", "source `crm`", "unknown type `sqlight`",
          "did you mean `sqlite`?"),
         ("type: sqlite, path: ./crm", "type: oracle, path: ./crm", "source `crm`", "unknown type `oracle`",
@@ -161,14 +189,14 @@ def test_views_in_a_cycle(shop: Path, rollview: Command) -> None:
     result = rollview("setup", "--json")
     assert result.exit_code == 2
     assert result.stdout == ""
-    told = json.loads(result.stderr)
-    assert set(told) == {"error", "subject", "hint"}
-    assert "one → two → three → one" in told["error"]
-    assert told["hint"] == "a view cannot read itself, not even through others"
+    reported = json.loads(result.stderr)
+    assert set(reported) == {"error", "subject", "hint"}
+    assert "one → two → three → one" in reported["error"]
+    assert reported["hint"] == "a view cannot read itself, not even through others"
     assert tree(shop) == before
 
 
-def test_all_mistakes_are_told_together(shop: Path, rollview: Command) -> None:
+def test_all_mistakes_are_reported_together(shop: Path, rollview: Command) -> None:
     """Each with its file and line; views that read a wrong one are not called wrong."""
     texts = {
         "comma": "SELECT amount,\nsale_id,\nFROM shop.sales",
@@ -189,21 +217,21 @@ def test_all_mistakes_are_told_together(shop: Path, rollview: Command) -> None:
     assert result.exit_code == 2, result.output
     for words in (
         "7 mistakes in views/bytes.sql:2, views/comma.sql:2,",
-        "  views/comma.sql:2: nothing stands behind the comma (line 2, column 8)\n",
+        "  views/comma.sql:2: nothing follows the comma (line 2, column 8)\n",
         "  views/column.sql:2: unknown column `price`",
         "    hint: names that differ only in case are the same",
         "  views/one.sql: views form a cycle: one → two → one\n",
     ):
         assert words in result.stderr
     assert "reader" not in result.stderr
-    told = json.loads(rollview("setup", "--json").stderr)
-    assert "\n" not in told["error"]
-    places = {each["file"]: each["line"] for each in told["mistakes"]}
+    reported = json.loads(rollview("setup", "--json").stderr)
+    assert "\n" not in reported["error"]
+    places = {each["file"]: each["line"] for each in reported["mistakes"]}
     assert places == {
         "views/bytes.sql": 2, "views/comma.sql": 2, "views/column.sql": 2, "views/twice.sql": 0,
         "views/other_name.sql": 1, "views/one.sql": 0, "views/policy.sql": 1,
     }  # fmt: skip
-    assert all(set(each) == {"file", "line", "error", "subject", "hint"} for each in told["mistakes"])
+    assert all(set(each) == {"file", "line", "error", "subject", "hint"} for each in reported["mistakes"])
     assert tree(shop) == before
     for name in texts:
         (shop / "views" / f"{name}.sql").unlink()

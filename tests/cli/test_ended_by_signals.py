@@ -57,7 +57,7 @@ def writers() -> set[int]:
 
 
 def server_in(folder: Path) -> Path | None:
-    """The file that tells of a server that runs below a folder."""
+    """The file that names a server that runs below a folder."""
     return next((each for each in folder.glob("**/crm/data/postmaster.pid")), None)
 
 

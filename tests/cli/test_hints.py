@@ -38,6 +38,7 @@ VALUES = {
     "source": SOURCE,
     "self.source": SOURCE,
     "verdict.view": VIEW,
+    "reloads": f"--reload {VIEW} --reload sales_by_state",
     "' '.join(map(quote, views))": f"{VIEW} sales_by_state",
     "close[0]": "status",
     "quote(waiting.global_id)": "--help",
@@ -114,8 +115,8 @@ def test_every_command_of_a_hint_can_be_typed(
         words = [PLACES.get(word, word) for word in shlex.split(command)[1:]]
         if words[0] in ("demo", "simulate", "COMMAND"):
             words = [words[0].replace("COMMAND", "status"), "--help"]
-        if words[0] == "ui":
-            words.append("--help")  # It ends only when it is told to.
+        if words[0] == "ui" or "--standby" in words:
+            words.append("--help")  # It ends only when it is stopped.
         if words == ["run"]:
             words.append("--once")
         if words[:1] in (

@@ -22,9 +22,9 @@ sys.path.insert(0, str(ROOT / "tests" / "service"))
 
 from shop import Shop, transact  # noqa: E402
 
-from rollview.service.local_socket import socket_folder  # noqa: E402
-from rollview.service.project import Project  # noqa: E402
-from rollview.service.project_file import read_project_file  # noqa: E402
+from rollview.answer.local_socket import socket_folder  # noqa: E402
+from rollview.config.project_file import read_project_file  # noqa: E402
+from rollview.project.project import Project  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -82,6 +82,7 @@ def folder(tmp_path: Path, spark: SparkSession) -> Iterator[tuple[Path, Shop]]:
     shop.close()
 
 
+@pytest.mark.long
 def test_a_live_table_and_answers_beside_it(folder: tuple[Path, Shop]) -> None:
     place, shop = folder
     alone = _typed(place, "read", "sold")

@@ -7,11 +7,13 @@ import logging
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
+from rollview.cli import main
 from rollview.cli.event_lines import Activity, sentence
 from rollview.cli.logs import SPARK_LOGGERS, log_options, logging_as_asked
 from rollview.cli.terminal import Working
@@ -19,8 +21,10 @@ from rollview.events import (
     Applied,
     Captured,
     Event,
+    GivenUp,
     Propagated,
     Retry,
+    SourceNoted,
     SparkStarted,
     SparkStarting,
     Started,
@@ -28,8 +32,8 @@ from rollview.events import (
     StepFinished,
     Waiting,
 )
+from rollview.runtime.event_log import log_event
 from rollview.secrets import Secrets
-from rollview.service.event_log import log_event
 
 QUERY = logging.getLogger("a query logger")
 
@@ -58,6 +62,7 @@ def _command(context: click.Context, debug: bool, secret: str) -> None:
 def _say_a_secret(context: click.Context, secret: str) -> None:
     """In a message, in a traceback, and in an event that nobody has cleaned."""
     context.meta["rollview.hide"] = Secrets([secret]).hide
+    context.meta["rollview.hide_foreign"] = Secrets([secret]).hide_foreign
     log = logging.getLogger("rollview.run")
     log.info("the password is %s", secret)
     try:
@@ -91,6 +96,18 @@ def test_by_default_only_other_libraries_are_heard(caplog: pytest.LogCaptureFixt
     assert not [
         record for record in caplog.records if record.name.startswith("py4j") or record.name == QUERY.name
     ]
+
+
+def test_a_library_that_sets_up_logging_puts_nothing_on_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does by `logging.warning(…)` in the midst of a command: then the root has a handler."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+    logging.basicConfig(force=True)
+    _run()
+    assert "from rollview" not in capsys.readouterr().err
+    _run("--debug")
+    assert "from rollview" in capsys.readouterr().err
 
 
 def test_a_log_file_is_appended_to(tmp_path: Path) -> None:
@@ -187,6 +204,12 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
             Waiting("t-1", ("crm",), ("shop",)),
             "waiting for shop: global transaction t-1 holds up crm; `rollview release t-1` ends the wait",
         ),
+        (
+            GivenUp("t-1", ("crm",), ("shop",), 300.0),
+            "gave up waiting for shop after 5 min: the changes of crm in global transaction t-1 are a"
+            " transaction of their own",
+        ),
+        (SourceNoted("crm", "source crm: such and such"), "source crm: such and such"),
         (Propagated("v", 1, 2), "propagated v to csn 2"),
         (Propagated("v$0a7430b646", 1, 2), ""),
         (Applied(("v$0a7430b646", "v", "w"), 2), "applied v, w to csn 2"),
@@ -200,13 +223,13 @@ def test_sentences(event: Event, line: str) -> None:
 
 
 def test_the_spinner_says_what_is_being_done() -> None:
-    told: list[str] = []
+    activities: list[str] = []
 
-    class Told(Working):
+    class _Activities(Working):
         def __call__(self, what: str) -> None:
-            told.append(what)
+            activities.append(what)
 
-    activity = Activity(Told(), "waiting")
+    activity = Activity(_Activities(), "waiting")
     for event in (
         StepBegun("setup", "crm"),
         StepFinished("setup", "crm", 0, 0.1),
@@ -217,4 +240,27 @@ def test_the_spinner_says_what_is_being_done() -> None:
         Retry("run", 1, 0.5, "away", "SourceUnavailable"),
     ):
         activity(event)
-    assert told == ["set up crm", "waiting", "propagate v", "starting Spark", "propagate v", "waiting"]
+    assert activities == ["set up crm", "waiting", "propagate v", "starting Spark", "propagate v", "waiting"]
+
+
+@pytest.mark.parametrize(
+    "password", ["change me", "a", "reached", "source", "3", "p@ss/w:rd", 'it\'s "%40"', "plan"]
+)
+@pytest.mark.parametrize("options", [(), ("--json",), ("--debug",), ("--log-level", "debug")], ids=" ".join)
+def test_a_password_tears_no_sentence_and_is_in_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, password: str, options: tuple[str, ...]
+) -> None:
+    """A server that is away: what the driver says is shown, and what we say of it stays whole."""
+    (tmp_path / "views").mkdir()
+    (tmp_path / "views" / "v.sql").write_text("CREATE MATERIALIZED VIEW v AS SELECT id FROM crm.t")
+    monkeypatch.setenv("CRM_PASSWORD", password)
+    monkeypatch.setenv("JAVA_HOME", "/no/such/java")
+    entry = "{type: postgres, dsn: 'postgresql://u:${CRM_PASSWORD}@127.0.0.1:1/d', timeout: 2}"
+    (tmp_path / "rollview.yml").write_text(f"name: x\nsources:\n  crm: {entry}\n")
+    done = CliRunner().invoke(main, ["setup", *options, "--project", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "source crm cannot be reached: " in done.output
+    for written in (f":{quote(password, safe='')}@", f"'{password}'", f'"{password}"', f"={password} "):
+        assert written not in done.output, written
+    if len(password) > 6 and password != "reached":
+        assert password not in done.output

@@ -75,7 +75,7 @@ def test_followers_end_when_asked(shop: Path, sign: signal.Signals) -> None:
     assert time.monotonic() - started < PATIENCE_SECONDS
 
 
-def test_run_goes_on_until_ctrl_c(shop: Path) -> None:
+def test_run_continues_until_ctrl_c(shop: Path) -> None:
     """Spark is started in the midst of it, and takes Ctrl-C for itself if nobody takes it back."""
     arguments = _command("run", "--json", "--project", str(shop))
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -131,8 +131,38 @@ def test_a_failure_of_spark_is_one_line(shop: Path, rollview: Command) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     first, second = done.stderr.splitlines()
-    assert "[DIVIDE_BY_ZERO] Division by zero." in first
-    assert second == "  hint: --debug shows the full traceback"
+    assert first == "error: the query cannot be computed: [DIVIDE_BY_ZERO] Division by zero (in n / 0)"
+    assert second == "  hint: change the query, for example by `try_divide` or `try_cast`"
+
+
+JAVA = ("at org.apache", "Traceback", "Caused by", "Exception in task", "Py4J", "SQLQueryContextLogger")
+
+
+def test_no_trace_of_java_reaches_the_terminal(tmp_path: Path) -> None:
+    """Views that fail at `setup` and later: sentences, exit code 1, and the other view is there."""
+    with closing(sqlite3.connect(tmp_path / "a.db")) as database, database:
+        database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, k TEXT NOT NULL)")
+        database.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    (tmp_path / "rollview.yml").write_text("name: p\nsources: {a: {type: sqlite, path: ./a.db}}\n")
+    (tmp_path / "views").mkdir()
+    for name, sql in {
+        "good": "SELECT k, count(*) AS n FROM a.t GROUP BY k",
+        "two_rows": "SELECT id, (SELECT k FROM a.t WHERE id < 9) AS x FROM a.t",
+        "pattern": "SELECT id, k RLIKE concat('(', k) AS x FROM a.t",
+        "later": "SELECT id, 10 % (id - 3) AS x FROM a.t",
+    }.items():
+        (tmp_path / "views" / f"{name}.sql").write_text(f"CREATE MATERIALIZED VIEW {name} AS {sql};\n")
+    done = _rollview("setup", "--project", str(tmp_path))
+    assert done.returncode == 1, done.stderr
+    assert "view good: loaded" in done.stdout and "view two_rows: not set up" in done.stdout
+    assert done.stderr.startswith("error: 2 views were not set up; the others were:\n")
+    assert "view two_rows cannot be computed at csn 0: " in done.stderr
+    with closing(sqlite3.connect(tmp_path / "a.db")) as database, database:
+        database.execute("INSERT INTO t VALUES (3, 'c')")
+    once = _rollview("run", "--once", "--project", str(tmp_path))
+    assert once.returncode == 1 and "view later cannot be computed at csn 1: " in once.stderr
+    for run in (done, once):
+        assert not [each for each in JAVA if each in run.stdout + run.stderr], run.stderr
 
 
 def test_the_demo(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rollview.cli import main
-from rollview.simulator.example import example_world
-from rollview.simulator.world import to_json
+from rollview.lab.examples.strobe import DELETION_AFTER_FIRST_ANSWER, example_world
+from rollview.lab.simulator.world import to_json
 
 
 def run(*arguments: str) -> Result:
@@ -45,7 +45,7 @@ def test_json_is_one_object() -> None:
     assert record["runs"] == 20
 
 
-def test_a_campaign_that_falls_short_tells_the_story() -> None:
+def test_a_campaign_that_falls_short_prints_the_story() -> None:
     result = run("simulate", "--algorithm", "conventional", "--runs", "300", "--scenario", "single-update")
     assert result.exit_code == 1
     assert "falls short; shrunk to its core" in result.output
@@ -105,8 +105,16 @@ def _world(**changes: Any) -> dict[str, Any]:
         (["--algorithm", "all", "--view", "SELECT a FROM x.t1"], "generates its own worlds"),
         (["--algorithm", "all", "--write", "no/such/folder/page.md"], "does not exist"),
         (["--write", "page.md"], "--write needs --algorithm all"),
+        (["--costs"], "--costs needs --algorithm all"),
+        (["--algorithm", "all", "--costs", "--write", "page.md"], "has no tables of costs"),
         (["--relations", "0"], "0 is not in the range"),
         (["--algorithm", "magic"], "'magic' is not one of"),
+        (["--example", "zhuge1996/7"], "did you mean zhuge1996/"),
+        (["--example", "zhuge1996/5", "--runs", "3"], "--example cannot be combined with --runs"),
+        (["--example", "beyer2000/4.1", "--trace", "run.jsonl"], "beyer2000/4.1 has no trace"),
+        (["--example", "all"], "--example all writes the page"),
+        (["--example", "zhuge1996/5", "--write", "page.md"], "--write needs --example all"),
+        (["--list", "--seed", "1"], "--list cannot be combined with --seed"),
     ],
 )
 def test_bad_input_exits_with_two_and_writes_nothing(
@@ -154,9 +162,96 @@ def test_an_unknown_key_column(tmp_path: Path) -> None:
     assert "its columns are A, B" in result.output
 
 
-def test_the_demo_tells_its_story() -> None:
+def test_the_demo_prints_its_story() -> None:
     result = run("demo", "--anomaly", "--runs", "20")
     assert result.exit_code == 0
     assert "final view: [1, 2, 3, 4]" in result.output
     assert "all 118 schedules: 10 end with a wrong view" in result.output
     assert "20 runs" in result.output
+
+
+def _written(tmp_path: Path, world: dict[str, Any]) -> str:
+    file = tmp_path / "world.json"
+    file.write_text(json.dumps(world), encoding="utf-8")
+    return str(file)
+
+
+def test_a_world_with_a_schedule_is_replayed(tmp_path: Path) -> None:
+    """By the algorithm that it names; by another one with other states; a run is repeated from its trace."""
+    world = _world(schedule=list(DELETION_AFTER_FIRST_ANSWER), algorithm="conventional", network="fifo")
+    file, trace = _written(tmp_path, world), tmp_path / "run.jsonl"
+    result = run("simulate", "--world", file, "--json", "--trace", str(trace), "--expect", "convergence")
+    record = json.loads(result.output)
+    assert (result.exit_code, record["algorithm"], record["runs"], record["level"]) == (
+        1,
+        "conventional",
+        1,
+        "none",
+    )
+    strobe = json.loads(run("simulate", "--world", file, "--algorithm", "strobe", "--json").output)
+    assert (strobe["algorithm"], strobe["level"], strobe["runs"]) == ("strobe", "strong", 1)
+    again = tmp_path / "again.jsonl"
+    assert run("simulate", "--world", str(trace), "--trace", str(again)).exit_code == 1
+    assert again.read_text(encoding="utf-8") == trace.read_text(encoding="utf-8")
+
+
+def test_every_kind_of_run_is_replayed_from_its_trace(tmp_path: Path) -> None:
+    """Hostile networks and snapshots included; seeds are not needed."""
+    for seed in range(12):
+        first, again = tmp_path / f"{seed}.jsonl", tmp_path / f"{seed}-again.jsonl"
+        given = ("--network", "hostile", "--scenario", "global", "--transactions", "6")
+        assert (
+            run("simulate", "--runs", "1", "--seed", str(seed), *given, "--trace", str(first)).exit_code == 0
+        )
+        assert run("simulate", "--world", str(first), "--trace", str(again)).exit_code == 0
+        one, other = (file.read_text(encoding="utf-8").splitlines() for file in (first, again))
+        assert other[1:] == one[1:]
+        assert json.loads(other[0])["schedule"] == json.loads(one[0])["schedule"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"schedule": ["commit q"]}, [], "`commit q` cannot happen here; these can: commit x, commit y"),
+        ({"schedule": "commit x"}, [], "not an array of steps"),
+        ({"schedule": [7]}, [], "not an array of steps"),
+        ({"schedule": [], "algorithm": "magic"}, [], "unknown algorithm: 'magic'"),
+        ({"schedule": [], "algorithm": ["sweep"]}, [], "unknown algorithm: ['sweep']"),
+        ({"schedule": []}, ["--runs", "7"], "cannot be combined with --runs"),
+        ({"schedule": []}, ["--exhaustive"], "cannot be combined with --exhaustive"),
+        (
+            {"schedule": ["commit x", "deliver x"], "scripts": {}, "algorithm": "strobe"},
+            [],
+            "`commit x` is still in its schedule",
+        ),
+    ],
+)
+def test_a_schedule_that_cannot_be(
+    changes: dict[str, Any], options: list[str], message: str, tmp_path: Path
+) -> None:
+    result = run("simulate", "--world", _written(tmp_path, _world(**changes)), *options)
+    assert result.exit_code == 2, result.output
+    assert message in result.output.replace("\n", " ")
+
+
+def test_an_example_is_replayed(tmp_path: Path) -> None:
+    """The paper's numbers beside ours, a difference with its note, and a trace that --world takes."""
+    result = run("simulate", "--example", "zhuge1996/6")
+    assert result.exit_code == 0, result.output
+    assert "C-Strobe applied again" in result.output
+    assert "y commits version 1: +1 y.r2[2, 3]" in result.output
+    assert "differs" in result.output
+    assert "design note 006: both neighbours are asked in one round" in result.output
+    trace = tmp_path / "run.jsonl"
+    record = json.loads(run("simulate", "--example", "zhuge1996/5", "--trace", str(trace), "--json").output)
+    assert [line["agrees"] for line in record["lines"]] == [True] * 5
+    replayed = json.loads(run("simulate", "--world", str(trace), "--json").output)
+    assert (replayed["algorithm"], replayed["level"]) == ("c-strobe", "complete")
+
+
+def test_examples_are_listed() -> None:
+    result = run("simulate", "--list")
+    assert result.exit_code == 0
+    for key in ("beyer2000/figure-3", "salem2000/figure-9", "sze2000/12", "zhuge1996/6-grouped"):
+        assert key in result.output
+    assert "zhuge1996/1" in json.loads(run("simulate", "--list", "--json").output)

@@ -6,6 +6,7 @@ import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import click
@@ -16,14 +17,16 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from rollview.cli import main as main_group
-from rollview.cli.durations import Duration
+from rollview.cli.answers import Page, print_page
 from rollview.cli.failures import plain_line
 from rollview.cli.main import COMMANDS
-from rollview.cli.rows import Page, print_page
-from rollview.cli.status_tables import print_status
+from rollview.cli.query import Duration
+from rollview.cli.status import print_status
 from rollview.cli.terminal import plain
+from rollview.config.durations import seconds_of
+from rollview.config.project_file import read_project_file
 from rollview.errors import RollviewError
-from rollview.service.status import Status, UnfinishedStatus
+from rollview.observe.status import Status, UnfinishedStatus
 
 JAVA = """An error occurred while calling o65.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure
@@ -120,14 +123,25 @@ def test_values_as_json() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("0s", 0), ("500ms", 0.5), ("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("7d", 604800)],
+    [
+        *(("0s", 0), ("500ms", 0.5), ("500 milliseconds", 0.5), ("90", 90), ("90s", 90), ("1 second", 1)),
+        *(("1.5m", 90), ("5 minutes", 300), ("2h", 7200), ("1 hour", 3600), ("7d", 604800)),
+        (" 2 days ", 172800),
+    ],
 )
-def test_durations(text: str, seconds: float) -> None:
-    assert Duration().convert(text, None, None) == seconds
+def test_durations(text: str, seconds: float, tmp_path: Path) -> None:
+    """The same in an option, in the project file and in a view."""
+    assert seconds_of(text) == pytest.approx(seconds)
+    assert Duration().convert(text, None, None) == pytest.approx(seconds)
+    (tmp_path / "rollview.yml").write_text(
+        f"name: p\nstep_seconds: '{text}'\nsources: {{s: {{type: sqlite, path: ./s.db}}}}\n"
+    )
+    assert read_project_file(tmp_path).step_seconds == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-1s", "5 weeks", "1h30m"])
+@pytest.mark.parametrize("text", ["", "soon", "-1s", "5 weeks", "1h30m", "5 ms s", "h"])
 def test_what_is_no_duration(text: str) -> None:
+    assert seconds_of(text) is None
     with pytest.raises(click.BadParameter, match="is not a valid duration"):
         Duration().convert(text, None, None)
 

@@ -1,4 +1,4 @@
-"""`status --watch`, the live table of `run`, and progress: what is shown while something goes on."""
+"""`status --watch`, the live table of `run`, and progress: what is shown while something runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pyarrow import parquet
 from rich.console import Console
 
 from rollview.cli.event_lines import duration_words, progress_words
-from rollview.cli.live_run import LiveRun
-from rollview.cli.watch import watch
+from rollview.cli.run import LiveRun
+from rollview.cli.status import watch
 from rollview.errors import InputError, SourceUnavailable
 from rollview.events import Event, Events, Failed, Progress, StepBegun, StepFinished
-from rollview.service.overview import Overview, SourceLine, ViewLine
-from rollview.service.progress import EVERY_SECONDS, ROWS, ProgressMeter, watching_files
-from rollview.service.status import HaltStatus, Status
+from rollview.observe.state import HaltStatus, ProjectState, SourceState, ViewState
+from rollview.observe.status import Status
+from rollview.runtime.progress import EVERY_SECONDS, ROWS, ProgressMeter, watching_files
 
 
 def _statuses(*found: int | Exception) -> Callable[[], Status]:
@@ -79,25 +79,25 @@ def _halted(reason: str) -> HaltStatus | None:
     return HaltStatus(reason, "EvaluationError", "", 0, "") if reason else None
 
 
-def _view(name: str, shown: int, high_water: int, lag: float, stopped: str = "") -> ViewLine:
+def _view(name: str, shown: int, high_water: int, lag: float, stopped: str = "") -> ViewState:
     state = "stopped" if stopped else "catching up" if lag else "running"
-    known = (0, 42 - shown, lag, False, 1, "", 0.0, None, (), ())
-    return ViewLine(name, "deferred", state, _halted(stopped), shown, None, high_water, *known)
+    known = (0, 42 - shown, lag, lag > 0, None, False, 1, "", 0.0, 0.0, None, (), ())
+    return ViewState(name, "deferred", "sweep", state, _halted(stopped), (), shown, None, high_water, *known)
 
 
-def _overview(*views: ViewLine) -> Overview:
+def _state(*views: ViewState) -> ProjectState:
     sources = (
-        SourceLine("crm", (), 1200, 0, 1.0, time.time() - 3, 0, 0, None),
-        SourceLine("shop", (), 0, 0, None, 0.0, 0, 0, _halted("it is away")),
+        SourceState("crm", (), 1200, 0, 1.0, time.time() - 3, 0, 0, None),
+        SourceState("shop", (), 0, 0, None, 0.0, 0, 0, _halted("it is away")),
     )
-    return Overview(time.time(), 42, None, sources, views, (), (), None)
+    return ProjectState(time.time(), 42, None, sources, views, (), 0.0, (), (), None)
 
 
 def test_the_live_table() -> None:
     live = LiveRun("shop")
     assert "starting" in _drawn(live)
     live.show(
-        _overview(
+        _state(
             _view("sold", 40, 42, 75.0),
             _view("total", 42, 42, 0.0),
             _view("big", 0, 0, 0.0),
@@ -125,13 +125,13 @@ def test_the_live_table() -> None:
         assert line in text, (line, text)
     live(Failed("run", "it broke", "ValueError"))
     assert "loading" not in _drawn(live)
-    live.show(_overview(), is_last=True)
+    live.show(_state(), is_last=True)
     assert "Ctrl-C" not in _drawn(live)
 
 
 def test_of_many_views_those_are_shown_that_need_a_look() -> None:
     live, fine = LiveRun("shop"), [_view(f"v{number}", 1, 1, 0.0) for number in range(200)]
-    live.show(_overview(*fine, _view("broken", 1, 1, 0.0, "why")))
+    live.show(_state(*fine, _view("broken", 1, 1, 0.0, "why")))
     text = _drawn(live, height=24)
     assert "broken" in text
     assert "more" in text
@@ -151,7 +151,7 @@ def test_progress_without_a_total() -> None:
     assert progress_words(Progress("load", "v", 0, 0, "transactions", 1.0, None)) == "0 of 0 transactions"
 
 
-class _Told:
+class _Received:
     def __init__(self) -> None:
         self.events: list[Any] = []
         self.emitter = Events()
@@ -161,39 +161,41 @@ class _Told:
         self.events.append(event)
 
 
-def test_progress_is_told_once_a_second_with_what_is_left() -> None:
-    told, now = _Told(), [0.0]
-    meter = ProgressMeter(told.emitter, "load", "v", ROWS, clock=lambda: now[0])
+def test_progress_is_reported_once_a_second_with_what_is_left() -> None:
+    received, now = _Received(), [0.0]
+    meter = ProgressMeter(received.emitter, "load", "v", ROWS, clock=lambda: now[0])
     for step in range(41):
         now[0] = step / 10
         meter.at(step * 10, 1000)
-    assert [(each.done, each.total) for each in told.events] == [
+    assert [(each.done, each.total) for each in received.events] == [
         (100, 1000),
         (200, 1000),
         (300, 1000),
         (400, 1000),
     ]
-    assert [round(each.left_seconds, 6) for each in told.events] == [9.0, 8.0, 7.0, 6.0]
-    assert told.events[0].seconds == 1.0
+    assert [round(each.left_seconds, 6) for each in received.events] == [9.0, 8.0, 7.0, 6.0]
+    assert received.events[0].seconds == 1.0
 
 
 def test_rows_in_finished_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollview.service.progress.EVERY_SECONDS", 0.02)
-    told = _Told()
+    monkeypatch.setattr("rollview.runtime.progress.EVERY_SECONDS", 0.02)
+    received = _Received()
     (tmp_path / "unfinished.parquet").write_bytes(b"PAR1")
-    with watching_files(ProgressMeter(told.emitter, "load", "v", ROWS), tmp_path, lambda: 50):
+    with watching_files(ProgressMeter(received.emitter, "load", "v", ROWS), tmp_path, lambda: 50):
         for number in range(3):
             parquet.write_table(pa.table({"a": range(20)}), tmp_path / f"{number}.parquet")
             time.sleep(0.2)
-    assert [each.done for each in told.events][-1] == 60
-    assert told.events[-1].total == 60, "an estimate that was too low grows"
-    assert {each.total for each in told.events if each.done < 50} == {50}
+    assert [each.done for each in received.events][-1] == 60
+    assert received.events[-1].total == 60, "an estimate that was too low grows"
+    assert {each.total for each in received.events if each.done < 50} == {50}
     assert EVERY_SECONDS == 1.0
 
 
 def test_what_is_quick_is_not_watched(tmp_path: Path) -> None:
     asked: list[int] = []
-    told = _Told()
-    with watching_files(ProgressMeter(told.emitter, "load", "v", ROWS), tmp_path, lambda: asked.append(1)):
+    received = _Received()
+    with watching_files(
+        ProgressMeter(received.emitter, "load", "v", ROWS), tmp_path, lambda: asked.append(1)
+    ):
         pass
-    assert (asked, told.events) == ([], [])
+    assert (asked, received.events) == ([], [])

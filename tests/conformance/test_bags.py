@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from rollview.algebra.bag import MemoryBag, before_it
+from rollview.algebra.bag import before_it
 from rollview.algebra.expression import Column, Literal, call
-from rollview.spark import SparkBag
+from rollview.bags import PlacedBag
+from rollview.lab.memory.bag import MemoryBag
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +75,7 @@ def test_differential_programs(
 ) -> None:
     left, right = ("r.a", "r.b"), ("t.c", "t.d")
     memory = [MemoryBag(left, dict(r)), MemoryBag(left, dict(s)), MemoryBag(right, dict(t))]
-    on_spark = [SparkBag.of(spark, dict.fromkeys(bag.columns, "bigint"), bag.counts) for bag in memory]
+    on_spark = [PlacedBag.of(spark, dict.fromkeys(bag.columns, "bigint"), bag.counts) for bag in memory]
     if at_driver:
         on_spark = [bag.materialized() for bag in on_spark]
     here, there = memory[0], on_spark[0]
@@ -90,14 +91,14 @@ def test_differential_programs(
 def test_differential_summaries_of_nothing(spark: SparkSession, keys: list[str]) -> None:
     measures = [("n", Literal(1)), ("total", B)]
     here = MemoryBag(("r.a", "r.b"), {}).summarize(keys, measures)
-    there = SparkBag.of(spark, {"r.a": "bigint", "r.b": "bigint"}, {}).summarize(keys, measures)
+    there = PlacedBag.of(spark, {"r.a": "bigint", "r.b": "bigint"}, {}).summarize(keys, measures)
     assert there.collect() == here.counts
 
 
 def test_a_group_of_cancelled_rows_adds_nothing(spark: SparkSession) -> None:
     """A bag that is not net may have such groups; rolled into a summary they are not there."""
     schema = {"r.a": "bigint", "r.b": "bigint"}
-    rows = SparkBag.of(spark, schema, {(1, 2): 1})
+    rows = PlacedBag.of(spark, schema, {(1, 2): 1})
     delta = rows.plus(rows.negate()).summarize(["r.a"], [("n", Literal(1)), ("total", B)])
     assert delta.collect() == {(1, 0, 0): 1}
     sums = [("n", Column("n")), ("total", Column("total"))]

@@ -13,10 +13,8 @@ from pyspark.sql import SparkSession
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.expression import Column, Expression, Literal, call
-from rollview.spark import SparkBag
-from rollview.spark.driver_arithmetic import arithmetic
-from rollview.spark.driver_condition import evaluate_condition
-from rollview.spark.driver_outputs import projected
+from rollview.bags import PlacedBag
+from rollview.bags.arrow_expressions import arithmetic, evaluate_condition, projected
 
 pytestmark = pytest.mark.slow
 
@@ -69,9 +67,9 @@ def test_differential_with_spark(spark: SparkSession, seed: int) -> None:
     here = [each for each in here if arithmetic(each, table) is not None]
     assert len(here) > 15
     outputs = [(f"c{number}", each) for number, each in enumerate(here)]
-    mine = SparkBag.of_rows(spark, projected(table, outputs))
-    theirs = SparkBag(SparkBag.of_rows(spark, table).frame).project(outputs)
-    assert mine.is_at_driver
+    mine = PlacedBag.of_rows(spark, projected(table, outputs))
+    theirs = PlacedBag(PlacedBag.of_rows(spark, table).frame).project(outputs)
+    assert mine.place == "driver"
     assert mine.frame.dtypes == theirs.frame.dtypes
     assert mine.collect() == theirs.collect()
 
@@ -85,14 +83,14 @@ def test_comparisons(spark: SparkSession, seed: int) -> None:
     here = [each for each in tests if evaluate_condition(each, table) is not None]
     assert len(here) > 40
     outputs = [(f"c{n}", call("IF", each, Literal(1), Literal(0))) for n, each in enumerate(here)]
-    mine = SparkBag.of_rows(spark, projected(table, outputs))
-    theirs = SparkBag(SparkBag.of_rows(spark, table).frame).project(outputs)
+    mine = PlacedBag.of_rows(spark, projected(table, outputs))
+    theirs = PlacedBag(PlacedBag.of_rows(spark, table).frame).project(outputs)
     assert mine.collect() == theirs.collect()
 
 
 def test_measures_of_an_aggregate(spark: SparkSession) -> None:
     random = Random(1)
-    here = SparkBag.of_rows(spark, _table(random, 40, {"price": KINDS["price"], "rate": KINDS["rate"]}))
+    here = PlacedBag.of_rows(spark, _table(random, 40, {"price": KINDS["price"], "rate": KINDS["rate"]}))
     once = call("*", Column("price"), call("-", Literal(1), Column("rate")))
     twice = call("*", once, call("+", Literal(1), Column("rate")))
     is_half = call("<", Column("rate"), Literal(Decimal("0.5000")))
@@ -105,12 +103,12 @@ def test_measures_of_an_aggregate(spark: SparkSession) -> None:
         ("flag", call("IF", is_half, Literal(1), Literal(0))),
         ("null", call("IF", is_half, Literal(None), twice)),
     ]
-    there = SparkBag(here.frame)
+    there = PlacedBag(here.frame)
     for mine, theirs in (
         (here.summarize((), measures), there.summarize((), measures)),
         (here.project(measures[:5]), there.project(measures[:5])),
     ):
-        assert mine.is_at_driver
+        assert mine.place == "driver"
         assert mine.collect() == theirs.collect()
         assert mine.frame.dtypes == theirs.frame.dtypes
 
@@ -130,7 +128,7 @@ def test_what_does_not_fit_is_left_to_spark(
     table = pa.table({column: pa.array([value], KINDS[column]), COUNT: pa.array([1], pa.int64())})
     assert arithmetic(expression, table) is None
     with pytest.raises(PySparkException, match=r"OVERFLOW|OUT_OF_RANGE"):
-        SparkBag.of_rows(spark, table).project([("x", expression)]).collect()
+        PlacedBag.of_rows(spark, table).project([("x", expression)]).collect()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.expression import TRUE, Column, Expression, Literal, call
-from rollview.spark import SparkBag
+from rollview.bags import PlacedBag
 
 pytestmark = pytest.mark.slow
 
@@ -51,8 +51,8 @@ LEFT_TO_SPARK: list[Expression] = [
 
 @pytest.mark.parametrize("condition", [*HERE, *LEFT_TO_SPARK], ids=str)
 def test_differential_with_spark(spark: SparkSession, condition: Expression) -> None:
-    here = SparkBag.of_rows(spark, TABLE)
-    there = SparkBag(SparkBag.of_rows(spark, TABLE).frame)
+    here = PlacedBag.of_rows(spark, TABLE)
+    there = PlacedBag(PlacedBag.of_rows(spark, TABLE).frame)
     found = here.select(condition)
-    assert found.is_at_driver == (condition in HERE)
+    assert (found.place == "driver") == (condition in HERE)
     assert found.collect() == there.select(condition).collect()

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from rollview.algebra.averages import average_of
 from rollview.algebra.bag import COUNT
 from rollview.algebra.expression import Column, Expression, Literal, call
-from rollview.algebra.functions.averages import average_of
-from rollview.spark import SparkBag
-from rollview.spark.driver_outputs import computed
+from rollview.bags import PlacedBag
+from rollview.bags.arrow_expressions import computed
 
 pytestmark = pytest.mark.slow
 
@@ -59,29 +59,29 @@ OUTPUTS = (
 
 
 def test_differential_with_spark(spark: SparkSession) -> None:
-    here = SparkBag.of_rows(spark, _table(200))
-    mine, theirs = here.project(OUTPUTS), SparkBag(here.frame).project(OUTPUTS)
-    assert mine.is_at_driver
-    assert not theirs.is_at_driver
+    here = PlacedBag.of_rows(spark, _table(200))
+    mine, theirs = here.project(OUTPUTS), PlacedBag(here.frame).project(OUTPUTS)
+    assert mine.place == "driver"
+    assert theirs.place != "driver"
     assert mine.frame.dtypes == theirs.frame.dtypes
     assert mine.collect() == theirs.collect()
     # Numbers without NaN and −0.0 are the same here and there.
-    assert mine.net_effect().is_at_driver
+    assert mine.net_effect().place == "driver"
     assert mine.net_effect().collect() == theirs.collect()
 
 
 def test_of_no_rows_there_are_the_same_columns(spark: SparkSession) -> None:
-    here = SparkBag.of_rows(spark, _table(3).slice(0, 0))
-    mine, theirs = here.project(OUTPUTS), SparkBag(here.frame).project(OUTPUTS)
-    assert mine.is_at_driver
+    here = PlacedBag.of_rows(spark, _table(3).slice(0, 0))
+    mine, theirs = here.project(OUTPUTS), PlacedBag(here.frame).project(OUTPUTS)
+    assert mine.place == "driver"
     assert mine.frame.dtypes == theirs.frame.dtypes
 
 
 @pytest.mark.parametrize("number", [float("nan"), -0.0])
 def test_what_spark_takes_for_another_number_is_left_to_it(spark: SparkSession, number: float) -> None:
     table = pa.table({"d": pa.array([number, 0.0, None]), COUNT: pa.array([1, 1, 1])})
-    net = SparkBag.of_rows(spark, table).net_effect()
-    assert not net.is_at_driver
+    net = PlacedBag.of_rows(spark, table).net_effect()
+    assert net.place != "driver"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from rollview.algebra.bag import COUNT, keep
 from rollview.algebra.expression import Column, Literal, call
-from rollview.spark import SparkBag, driver_sums
+from rollview.bags import PlacedBag, arrow_ops
 
 pytestmark = pytest.mark.slow
 
@@ -47,12 +47,12 @@ def _table(random: Random, rows: int) -> pa.Table:
     )
 
 
-def _both(spark: SparkSession, table: pa.Table) -> tuple[SparkBag, SparkBag]:
+def _both(spark: SparkSession, table: pa.Table) -> tuple[PlacedBag, PlacedBag]:
     """The rows at the driver, and as a frame."""
-    here = SparkBag.of_rows(spark, table)
-    assert here.is_at_driver
-    there = SparkBag(here.frame)
-    assert not there.is_at_driver
+    here = PlacedBag.of_rows(spark, table)
+    assert here.place == "driver"
+    there = PlacedBag(here.frame)
+    assert there.place != "driver"
     return here, there
 
 
@@ -65,9 +65,9 @@ def test_differential_with_spark(spark: SparkSession, keys: tuple[str, ...]) -> 
         (each.running(keys, "_csn", SUMS), each.added_up(keys, SUMS), each.summarize(keys, measures))
         for each in (here, there)
     ]
-    assert results[0][2].is_at_driver
+    assert results[0][2].place == "driver"
     for mine, theirs in zip(*results, strict=True):
-        assert mine.is_at_driver or not keys
+        assert mine.place == "driver" or not keys
         assert mine.collect() == theirs.collect()
         assert mine.frame.dtypes == theirs.frame.dtypes
 
@@ -78,7 +78,7 @@ def test_sums_of_nothing(spark: SparkSession, keys: tuple[str, ...]) -> None:
     is_there = call("IF", call("IS NULL", Column("word")), Literal(0), Literal(1))
     measures = (*keep(SUMS), ("rows", Literal(1)), ("words", is_there))
     mine, theirs = (each.summarize(keys, measures) for each in (here, there))
-    assert mine.is_at_driver
+    assert mine.place == "driver"
     assert mine.collect() == theirs.collect()
     assert len(mine.collect()) == (0 if keys else 1)
     assert mine.frame.dtypes == theirs.frame.dtypes
@@ -87,12 +87,12 @@ def test_sums_of_nothing(spark: SparkSession, keys: tuple[str, ...]) -> None:
 def test_what_does_not_fit_is_left_to_spark(spark: SparkSession) -> None:
     columns = {"k": pa.array([1, 1], pa.int64()), "n": pa.array([2**63 - 1, 1], pa.int64())}
     table = pa.table({**columns, COUNT: pa.array([1, 1], pa.int64())})
-    assert driver_sums.added_up(table, ["k"], ["n"]) is None
+    assert arrow_ops.added_up(table, ["k"], ["n"]) is None
     with pytest.raises(PySparkException, match="OVERFLOW"):
-        SparkBag.of_rows(spark, table).added_up(["k"], ["n"]).collect()
+        PlacedBag.of_rows(spark, table).added_up(["k"], ["n"]).collect()
     floats = pa.table({"k": [1.5], "n": [1], COUNT: [1]})
-    assert driver_sums.added_up(floats, ["k"], ["n"]) is None
-    assert driver_sums.added_up(floats, ["n"], ["k"]) is None
+    assert arrow_ops.added_up(floats, ["k"], ["n"]) is None
+    assert arrow_ops.added_up(floats, ["n"], ["k"]) is None
 
 
 def test_rows_that_share_keys(spark: SparkSession) -> None:

@@ -20,15 +20,15 @@ from rollview.algebra.expression import Column, Literal, call
 from rollview.algebra.history import CSN
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
+from rollview.bags import PlacedBag
 from rollview.operators import window
 from rollview.operators.first_rows import FirstRows
 from rollview.operators.generate import Generate
-from rollview.operators.partial_groups import PartialGroups
+from rollview.operators.grouped_values import PartialGroups
 from rollview.operators.recomputed import WHICH, Kept, Recomputed
 from rollview.planning import parse_view
-from rollview.service.content import block_contents
-from rollview.spark import SparkBag
-from rollview.spark.answered import answered
+from rollview.spark.gate import answered
+from rollview.views.content import block_contents
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +91,7 @@ def _ends() -> list[Rows]:
 def _check(spark: SparkSession, view: View, states: list[Rows]) -> None:
     """What the operator shows, rolled along its timed delta, is what Spark makes of its text at every csn."""
     bags = [
-        {name: SparkBag.of(spark, SCHEMAS[name], rows) for name, rows in state.items()} for state in states
+        {name: PlacedBag.of(spark, SCHEMAS[name], rows) for name, rows in state.items()} for state in states
     ]
     root = view.root
     contents = [list(block_contents(root, tables)) for tables in bags]
@@ -138,14 +138,14 @@ def conditions_behind_generators_forgotten(patch: Patch) -> None:
 
 def points_mixed(patch: Patch) -> None:
     """A query is answered from the rows of all points."""
-    true = SparkBag._answer
+    true = PlacedBag._answer
 
-    def answer(bag: SparkBag, sql: str, tables: Any, names: Any, point: Any) -> SparkBag:
+    def answer(bag: PlacedBag, sql: str, tables: Any, names: Any, point: Any) -> PlacedBag:
         found = true(bag, sql, tables, names, {})
         fixed = [(name, call("CAST AS BIGINT", Literal(value))) for name, value in point.items()]
         return found.project((*keep(found.columns), *fixed))
 
-    patch.setattr(SparkBag, "_answer", answer)
+    patch.setattr(PlacedBag, "_answer", answer)
 
 
 def relations_mixed(patch: Patch) -> None:
@@ -237,8 +237,8 @@ def test_of_many_rows_few_are_looked_at(spark: SparkSession) -> None:
     """However many rows stand in an order: those that a step touches, and as many more as are shown."""
     root = parse_view("SELECT k, x FROM s.t ORDER BY x DESC LIMIT 3", TABLES, "v").root
     columns = dict.fromkeys(root.state_columns, "bigint")
-    state = SparkBag.of(spark, columns, {(number % 7, number): 1 for number in range(500)})
+    state = PlacedBag.of(spark, columns, {(number % 7, number): 1 for number in range(500)})
     delta = {(0, 0, 1): -1, (1, 498, 1): -1, (1, 1000, 2): 1, (1, 1000, 3): -1}
-    _, less, _ = root.reduced(state, SparkBag.of(spark, columns | {CSN: "bigint"}, delta))
+    _, less, _ = root.reduced(state, PlacedBag.of(spark, columns | {CSN: "bigint"}, delta))
     found = less.collect()
     assert sorted(row[1] for row in found) == [0, 496, 497, 498, 499]

@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError
 from lake_rows import CHANGES, bag, change_log, changes, commit, content
 
 from rollview.errors import LakeError
-from rollview.lake import FileLayout, LakeTable, data_files, transaction
+from rollview.lake import FileLayout, LakeTable, data_files, disk, transaction
 
 SCRIPT = Path(__file__).with_name("write_steps.py")
 
@@ -140,7 +140,7 @@ def full(*_: Any, **__: Any) -> Any:
 
 FAULTS: dict[str, tuple[Any, str]] = {
     "data file": (data_files.pq, "write_table"),
-    "data on disk": (data_files, "sync"),
+    "data on disk": (disk, "sync"),
     "footer": (data_files, "statistics_of"),
     "commit": (transaction, "_commit"),
 }
@@ -200,7 +200,7 @@ def test_a_failure_after_the_commit_loses_no_file(
         assert isinstance(error, KeyboardInterrupt)
     monkeypatch.undo()
     assert content(table) == bag(changes(1, 10)) + bag(changes(2, 5))
-    monkeypatch.setattr(transaction, "sync", full)
+    monkeypatch.setattr(disk.DiskTable, "sync_entry", full)
     with pytest.raises(LakeError, match="may not be on disk"):
         table.append(changes(3, 5), commit(3))
     monkeypatch.undo()

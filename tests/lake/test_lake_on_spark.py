@@ -19,8 +19,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from rollview.errors import LakeError
-from rollview.lake import FileLayout, LakeTable
+from rollview.errors import LakeError, LakeUnavailable
+from rollview.lake import FileLayout, LakeTable, data_files
 from rollview.rows import ColumnRanges, FileScan, ScanFile, arrow_schema
 from rollview.spark.scan import frame_of
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 
 def collected(frame: DataFrame) -> pa.Table:
-    """A frame's rows in Arrow, where zones are told."""
+    """A frame's rows in Arrow, with time zones."""
     return frame.toArrow()
 
 
@@ -208,3 +208,23 @@ def test_failures_of_spark_leave_nothing(spark: SparkSession, tmp_path: Path) ->
     assert [path for path in sorted(table.folder.glob("*")) if path.name != "_staging"] == files
     assert not list((table.folder / "_staging").glob("*"))
     assert (table.version(), table.columns) == (1, CHANGES)
+
+
+def test_files_that_are_not_seen_yet_are_missed(
+    spark: SparkSession, everything: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network file system may show the files of executors late; their rows must not be lost silently."""
+    frame = frame_of(spark, pa.concat_tables([every_type()] * 2)).repartition(2)
+    monkeypatch.setattr(data_files, "_is_local", lambda _: False)
+    everything.append(frame, commit(1))
+    assert sum(file.rows for file in everything.files()) == frame.count()
+    glob = Path.glob
+
+    def late(folder: Path, pattern: str) -> list[Path]:
+        return sorted(glob(folder, pattern))[pattern == "part-*.parquet" :]
+
+    monkeypatch.setattr(Path, "glob", late)
+    with pytest.raises(LakeUnavailable, match=r"executors wrote .* rows, and this machine sees"):
+        everything.append(frame, commit(2))
+    monkeypatch.undo()
+    assert everything.last_step("capture") == 1

@@ -17,7 +17,7 @@ from lake_rows import bag, change_log, changes, commit
 
 from rollview.errors import LakeError
 from rollview.lake import LakeFile, LakeTable
-from rollview.lake.file import holding
+from rollview.lake.data_files import holding
 from rollview.rows import arrow_schema
 
 COLUMNS = (("k", "bigint"), ("s", "string"), ("d", "date"), ("f", "double"), ("_csn", "bigint"))

@@ -21,7 +21,7 @@ from lake_rows import EVERY_TYPE, commit, every_type
 
 from rollview.errors import LakeError
 from rollview.lake import LakeTable
-from rollview.lake.statistics import INDEXED_COLUMNS, statistics_of
+from rollview.lake.data_files import INDEXED_COLUMNS, statistics_of
 
 relaxed = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

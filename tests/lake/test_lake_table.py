@@ -166,7 +166,7 @@ def test_the_log_is_cleaned_up_and_stays_readable(tmp_path: Path) -> None:
     assert sum(content(table).values()) == 78
 
 
-def test_a_table_made_anew_is_noticed(tmp_path: Path) -> None:
+def test_a_recreated_table_is_noticed(tmp_path: Path) -> None:
     table = change_log(tmp_path / "t", steps=2)
     assert len(table.files()) == 2
     shutil.rmtree(table.folder)

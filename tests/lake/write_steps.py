@@ -1,6 +1,6 @@
 """A process that appends steps to a change log until it is killed: `write_steps.py FOLDER WRITER STEPS ROWS`.
 
-Started again it goes on after its last step. Now and then it compacts and replaces, as the drivers do.
+Started again it continues after its last step. Now and then it compacts and replaces, as the drivers do.
 """
 
 from __future__ import annotations

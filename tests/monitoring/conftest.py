@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from watched_project import add_views, catalog_of, view_text, write_project
 
-from rollview.service.project import Project
+from rollview.project.project import Project
 
 
 @pytest.fixture

@@ -16,11 +16,11 @@ from rollview import events
 from rollview.catalog import Fault, Materialized, Waiting
 from rollview.catalog.step_bounds import ApplyStep, CsnRange
 from rollview.events import Event
+from rollview.maintain.retry import Stop
 from rollview.monitoring import Monitor, metrics, metrics_text
 from rollview.monitoring.metrics import Metric
-from rollview.service.lake_sizes import TableSize
-from rollview.service.project import Project
-from rollview.service.retry import Stop
+from rollview.project.project import Project
+from rollview.storage.lake_tables import TableSize
 
 DECLARED = [each for each in vars(metrics).values() if isinstance(each, Metric)]
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
@@ -47,14 +47,14 @@ def _show(project: Project, view: str, csn: int) -> None:
     """Says that a view shows a csn."""
     catalog = catalog_of(project)
     with catalog.lease("apply") as lease:
-        step = catalog.begin(lease, view, ApplyStep({view: CsnRange(0, csn)}, "test"))
-        catalog.finish(lease, step, Materialized(view, csn, 1, 0))
+        step = catalog.steps.begin(lease, view, ApplyStep({view: CsnRange(0, csn)}, "test"))
+        catalog.steps.finish(lease, step, Materialized(view, csn, 1, 0))
 
 
 def test_a_view_that_does_not_show_all_lags(watched: Project) -> None:
     catalog, now = catalog_of(watched), time.time()
     commit(catalog, [now - 100, now - 60, now - 20])
-    catalog.note_looked(["crm", "shop"], now - 5)
+    catalog.captured.note_looked(["crm", "shop"], now - 5)
     _show(watched, "sold", 2)
     found = _scrape(Monitor(watched))
     assert found["rollview_last_csn", ()] == 3
@@ -72,45 +72,47 @@ def test_a_view_that_does_not_show_all_lags(watched: Project) -> None:
 def test_a_view_that_shows_all_is_as_old_as_the_last_look(watched: Project) -> None:
     catalog, now = catalog_of(watched), time.time()
     commit(catalog, [now - 100])
-    catalog.note_looked(["shop"], now - 5)
+    catalog.captured.note_looked(["shop"], now - 5)
     _show(watched, "sold", 1)
     first = _scrape(Monitor(watched))
     assert first["rollview_view_lag_seconds", ("sold",)] == 0
     assert ("rollview_view_staleness_seconds", ("sold",)) not in first, "crm was never looked at"
-    catalog.note_looked(["crm"], now - 50)
+    catalog.captured.note_looked(["crm"], now - 50)
     found = _scrape(Monitor(watched))
     assert found["rollview_view_staleness_seconds", ("sold",)] == pytest.approx(50, abs=3)
 
 
-def test_a_view_with_a_schedule_lags_only_behind_what_is_due(watched: Project) -> None:
+def test_a_view_with_a_schedule_that_is_not_due_lags_and_is_not_late(watched: Project) -> None:
     catalog = catalog_of(watched)
     due = time.time() // 86_400 * 86_400
     commit(catalog, [due + 0.001])
-    assert _scrape(Monitor(watched))["rollview_view_lag_seconds", ("daily",)] == 0
-    assert _scrape(Monitor(watched))["rollview_view_lag_seconds", ("sold",)] > 0
+    found = _scrape(Monitor(watched))
+    assert found["rollview_view_lag_seconds", ("daily",)] == found["rollview_view_lag_seconds", ("sold",)] > 0
+    assert (found["rollview_view_late", ("daily",)], found["rollview_view_late", ("sold",)]) == (0, 1)
 
 
-def test_a_view_with_a_schedule_lags_behind_what_was_due(watched: Project) -> None:
+def test_a_view_with_a_schedule_is_late_behind_what_was_due(watched: Project) -> None:
     due = time.time() // 86_400 * 86_400
     commit(catalog_of(watched), [due - 100])
-    found = _scrape(Monitor(watched))["rollview_view_lag_seconds", ("daily",)]
-    assert found == pytest.approx(time.time() - due + 100, abs=5)
+    found = _scrape(Monitor(watched))
+    assert found["rollview_view_lag_seconds", ("daily",)] == pytest.approx(time.time() - due + 100, abs=5)
+    assert found["rollview_view_late", ("daily",)] == 1
 
 
-def test_what_has_stopped_is_told(watched: Project) -> None:
+def test_faults_are_reported(watched: Project) -> None:
     catalog = catalog_of(watched)
     before = _scrape(Monitor(watched))
     assert before["rollview_source_reachable", ("crm",)] == 1
     assert before["rollview_source_halted", ("crm",)] == before["rollview_view_halted", ("sold",)] == 0
-    catalog.note_fault(Fault("site", "crm", "SourceUnavailable", "away"))
-    catalog.note_fault(Fault("table", "shop.sales", "SourceChanged", "lost"))
+    catalog.faults.note(Fault("site", "crm", "SourceUnavailable", "away"))
+    catalog.faults.note(Fault("table", "shop.sales", "SourceChanged", "lost"))
     found = _scrape(Monitor(watched))
     assert found["rollview_source_reachable", ("crm",)] == 0
     assert found["rollview_source_halted", ("crm",)] == found["rollview_view_halted", ("sold",)] == 1
     assert found["rollview_source_tables_halted", ("shop",)] == 1
     assert found["rollview_source_reachable", ("shop",)] == 1
     assert found["rollview_ready", ()] == 0
-    catalog.note_fault(Fault("site", "crm", "LogLost", "gone"))
+    catalog.faults.note(Fault("site", "crm", "LogLost", "gone"))
     assert _scrape(Monitor(watched))["rollview_source_reachable", ("crm",)] == 1, "it answers, and says so"
 
 
@@ -126,7 +128,7 @@ def test_waiting_transactions_and_consumers(watched: Project) -> None:
     assert ("rollview_consumer_lag_csn", ("sold", "billing")) in found
 
 
-def test_a_catalog_that_cannot_be_read_is_told(watched: Project) -> None:
+def test_a_catalog_that_cannot_be_read_is_reported(watched: Project) -> None:
     place = Path(watched._warehouse.project.catalog.removeprefix("sqlite:///"))
     watched._warehouse.catalog.close()
     place.write_bytes(b"this is not a database, whatever its name says" * 100)
@@ -256,7 +258,10 @@ def test_the_page_lists_every_metric() -> None:
     rows = re.findall(
         r"^\| `(rollview_\w+)` \| (\w+) \|([^|]*)\| (.*) \|$", PAGE.read_text("utf-8"), re.MULTILINE
     )
-    listed = {name: (kind, tuple(re.findall(r"`(\w+)`", labels)), told) for name, kind, labels, told in rows}
+    listed = {
+        name: (kind, tuple(re.findall(r"`(\w+)`", labels)), described)
+        for name, kind, labels, described in rows
+    }
     real = {
         f"{each.name}_total" if each.kind == "counter" else each.name: (each.kind, each.labels, each.help)
         for each in DECLARED

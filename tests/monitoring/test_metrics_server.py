@@ -16,19 +16,19 @@ from watched_project import catalog_of, write_project
 
 from rollview.catalog import Fault
 from rollview.cli import main
-from rollview.cli.listen_address import parse_address
+from rollview.cli.ui import parse_address
 from rollview.errors import OptionError
 from rollview.events import StepBegun, StepFinished
+from rollview.maintain.retry import Stop
 from rollview.monitoring import Monitor, health, ready, serving
 from rollview.monitoring.monitor import IDLE_SECONDS, STEP_SECONDS
-from rollview.service.project import Project
-from rollview.service.retry import Stop
+from rollview.project.project import Project
 
 
 def _get(url: str, method: str = "GET") -> tuple[int, str, str]:
     """Code, type and body of an answer."""
     try:
-        with urlopen(Request(url, method=method), timeout=10) as answer:
+        with urlopen(Request(url, method=method), timeout=60) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except HTTPError as error:
         with error:
@@ -53,7 +53,29 @@ def test_what_is_served(watched: Project) -> None:
         assert _get(f"{url}/nothing")[0] == 404
         assert _get(f"{url}/metrics", "POST")[0] == 501
     with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=5).close()
+        socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60).close()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/views/sold/rows",
+        "/query?sql=SELECT+1",
+        "/metrics/../lake/catalog.db",
+        "/%2e%2e/rollview.yml",
+        "//evil.com/metrics",
+        "/metrics;/etc/passwd",
+    ],
+)
+def test_nothing_else_is_served_and_nothing_is_started(watched: Project, path: str) -> None:
+    """No rows, no files; neither Spark nor a source, which is not even there, is asked."""
+    with serving(Monitor(watched), "127.0.0.1", 0) as url:
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60) as client:
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert client.recv(1000).split(b" ")[1] == b"404"
+        assert [_get(f"{url}{known}")[0] for known in ("/metrics", "/healthz", "/readyz")] == [200] * 3
+    assert watched._warehouse.session._spark is None
+    assert "sources" not in watched._warehouse.sites.__dict__
 
 
 def test_an_answer_that_fails_is_an_error_and_ends_nothing(
@@ -70,16 +92,16 @@ def test_an_answer_that_fails_is_an_error_and_ends_nothing(
         assert _get(f"{url}/readyz")[0] == 200
 
 
-def test_a_port_in_use_is_told(watched: Project) -> None:
+def test_a_port_in_use_is_reported(watched: Project) -> None:
     with (
         serving(Monitor(watched), "127.0.0.1", 0) as url,
         pytest.raises(
             OptionError, match=r"cannot serve metrics at 127.0.0.1:\d+: Address already in use"
-        ) as told,
+        ) as caught,
         serving(Monitor(watched), "127.0.0.1", int(url.rpartition(":")[2])),
     ):
         pass
-    assert told.value.hint == "choose another port, or end the program that listens there"
+    assert caught.value.hint == "choose another port, or end the program that listens there"
 
 
 # Ready.
@@ -87,10 +109,10 @@ def test_a_port_in_use_is_told(watched: Project) -> None:
 
 def test_not_ready_while_every_view_has_stopped(watched: Project) -> None:
     catalog = catalog_of(watched)
-    catalog.note_fault(Fault("view", "sold", "EvaluationError", "division by zero"))
+    catalog.faults.note(Fault("view", "sold", "EvaluationError", "division by zero"))
     assert ready(Monitor(watched)).ok
     assert ready(Monitor(watched)).body["stopped_views"] == ["sold"]
-    catalog.note_fault(Fault("site", "crm", "SourceUnavailable", "away"))
+    catalog.faults.note(Fault("site", "crm", "SourceUnavailable", "away"))
     found = ready(Monitor(watched))
     assert not found.ok
     assert found.body["reason"] == "every view has stopped: `rollview status` says why"
@@ -137,9 +159,9 @@ def test_a_loop_that_does_not_move_is_not_healthy(watched: Project) -> None:
     monitor = Monitor(watched, Stop())
     assert health(monitor).ok, "it has just begun"
     assert _asleep(monitor, IDLE_SECONDS - 10)["healthy"]
-    told = _asleep(monitor, IDLE_SECONDS + 10)
-    assert not told["healthy"]
-    assert told["reason"] == "the loop has not moved for 130 s and no step is under way; the limit is 120 s"
+    answer = _asleep(monitor, IDLE_SECONDS + 10)
+    assert not answer["healthy"]
+    assert answer["reason"] == "the loop has not moved for 130 s and no step is under way; the limit is 120 s"
     assert monitor.stop is not None
     monitor.stop.wait(0)
     assert health(monitor).ok
@@ -148,8 +170,8 @@ def test_a_loop_that_does_not_move_is_not_healthy(watched: Project) -> None:
 def test_a_step_may_take_its_time(watched: Project) -> None:
     monitor = Monitor(watched, Stop())
     monitor.life(StepBegun("load", "sold", 1))
-    told = _asleep(monitor, IDLE_SECONDS + 10)
-    assert (told["healthy"], told["under_way"]) == (True, ["load sold"])
+    answer = _asleep(monitor, IDLE_SECONDS + 10)
+    assert (answer["healthy"], answer["under_way"]) == (True, ["load sold"])
     assert "while load sold is under way" in _asleep(monitor, STEP_SECONDS + 10)["reason"]
     monitor.life(StepFinished("load", "sold", 1, 5.0))
     assert not _asleep(monitor, IDLE_SECONDS + 10)["healthy"]

@@ -1,4 +1,4 @@
-"""OpenLineage: which runs are told of, what is in them, and that a collector never stops the work."""
+"""OpenLineage: which runs are reported, what is in them, and that a collector never stops the work."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from uuid import UUID
 import pytest
 from watched_project import add_views, catalog_of, view_text, write_project
 
-from rollview import extras
+from rollview import imports
+from rollview.config.project_file import read_project_file
 from rollview.errors import MissingExtra, ProjectError
 from rollview.events import Event, Failed, Halted, Refreshed, Retry, StepBegun
 from rollview.monitoring import Monitor, following_lineage, lineage, lineage_events, metrics_text
 from rollview.monitoring.lineage import LineageCounts
-from rollview.service.project import Project
-from rollview.service.project_file import read_project_file
+from rollview.project.project import Project
 from rollview.sources.delta import DeltaSource
 from rollview.sources.files import FileSource
 from rollview.sources.mariadb import MariaDBSource
@@ -76,7 +76,7 @@ def _project(folder: Path, setting: str) -> Iterator[Project]:
         yield project
 
 
-def _told(folder: Path, *events: Event) -> list[dict[str, Any]]:
+def _sent(folder: Path, *events: Event) -> list[dict[str, Any]]:
     """What is written of events of a project."""
     with _project(folder, "{file: lineage.jsonl}") as project, following_lineage(project) as counts:
         for event in events:
@@ -96,7 +96,7 @@ APPLIED = Refreshed("sold", "incremental", 7, 3, 0.5, "run")
 
 
 def test_a_roll_that_changed_rows_is_one_run(tmp_path: Path) -> None:
-    begin, end = _told(tmp_path / "p", APPLIED)
+    begin, end = _sent(tmp_path / "p", APPLIED)
     assert _states([begin, end]) == [("watched.sold", "START"), ("watched.sold", "COMPLETE")]
     assert begin["run"]["runId"] == end["run"]["runId"]
     UUID(end["run"]["runId"])
@@ -116,7 +116,7 @@ def test_a_roll_that_changed_rows_is_one_run(tmp_path: Path) -> None:
 
 
 def test_columns_have_their_lineage(tmp_path: Path) -> None:
-    _, end = _told(tmp_path / "p", APPLIED)
+    _, end = _sent(tmp_path / "p", APPLIED)
     facet = end["outputs"][0]["facets"]["columnLineage"]
     (origin,) = facet["fields"]["state"]["inputFields"]
     assert (origin["name"], origin["field"]) == (f"{tmp_path}/p/crm.db/customer", "state")
@@ -127,7 +127,7 @@ def test_columns_have_their_lineage(tmp_path: Path) -> None:
 
 
 def test_a_view_over_a_view_reads_its_table(tmp_path: Path) -> None:
-    _, end = _told(tmp_path / "p", Refreshed("by_state", "incremental", 7, 1, 0.5, "run"))
+    _, end = _sent(tmp_path / "p", Refreshed("by_state", "incremental", 7, 1, 0.5, "run"))
     (read,) = end["inputs"]
     assert (read["namespace"], read["name"]) == ("file", f"{tmp_path}/p/lake/views/sold")
     fields = end["outputs"][0]["facets"]["columnLineage"]["fields"]
@@ -142,16 +142,16 @@ def test_what_changed_nothing_is_no_run(tmp_path: Path) -> None:
     nothing = Refreshed("sold", "incremental", 7, 0, 0.5, "run")
     stage = Refreshed("sold$0a", "incremental", 7, 4, 0.5, "run")
     step = Refreshed("sold", "recomputed", 7, 4, 0.5, "deltas would take longer")
-    assert _told(tmp_path / "p", nothing, stage, step, Retry("run", 1, 0.5, "away", "OSError")) == []
+    assert _sent(tmp_path / "p", nothing, stage, step, Retry("run", 1, 0.5, "away", "OSError")) == []
     many = Refreshed("sold", "incremental", 7, None, 0.5, "run")
-    assert len(_told(tmp_path / "q", many)) == 2, "too many to be counted is not none"
+    assert len(_sent(tmp_path / "q", many)) == 2, "too many to be counted is not none"
 
 
-def test_a_load_is_told_when_it_begins(tmp_path: Path) -> None:
-    lines = _told(tmp_path / "p", StepBegun("load", "sold", 1), Refreshed("sold", "full", 7, 9, 0.5, "new"))
+def test_a_load_is_reported_when_it_begins(tmp_path: Path) -> None:
+    lines = _sent(tmp_path / "p", StepBegun("load", "sold", 1), Refreshed("sold", "full", 7, 9, 0.5, "new"))
     assert _states(lines) == [("watched.sold", "START"), ("watched.sold", "COMPLETE")]
     assert len({line["run"]["runId"] for line in lines}) == 1
-    new = _told(tmp_path / "q", StepBegun("load", "not_yet", 1))
+    new = _sent(tmp_path / "q", StepBegun("load", "not_yet", 1))
     assert _states(new) == [("watched.not_yet", "START"), ("watched.not_yet", "FAIL")]
     assert new[0]["inputs"] == new[0]["outputs"] == []
     message = new[1]["run"]["facets"]["errorMessage"]["message"]
@@ -169,16 +169,16 @@ def test_a_load_is_told_when_it_begins(tmp_path: Path) -> None:
 )
 def test_a_load_that_fails(tmp_path: Path, failure: Event) -> None:
     again = (StepBegun("load", "sold", 2), Refreshed("sold", "full", 7, 9, 0.5, "new"))
-    lines = _told(tmp_path / "p", StepBegun("load", "sold", 1), failure, *again)
+    lines = _sent(tmp_path / "p", StepBegun("load", "sold", 1), failure, *again)
     assert [line["eventType"] for line in lines] == ["START", "FAIL", "START", "COMPLETE"]
     assert lines[1]["run"]["facets"]["errorMessage"]["message"] == "division by zero"
     assert lines[0]["run"]["runId"] == lines[1]["run"]["runId"] != lines[2]["run"]["runId"]
 
 
 def test_a_view_that_stops_is_a_run_that_failed(tmp_path: Path) -> None:
-    lines = _told(tmp_path / "p", Halted("view", "sold", "division by zero", "EvaluationError"))
+    lines = _sent(tmp_path / "p", Halted("view", "sold", "division by zero", "EvaluationError"))
     assert [line["eventType"] for line in lines] == ["START", "FAIL"]
-    assert _told(tmp_path / "q", Halted("site", "crm", "away", "SourceUnavailable")) == []
+    assert _sent(tmp_path / "q", Halted("site", "crm", "away", "SourceUnavailable")) == []
 
 
 # A collector.
@@ -214,10 +214,10 @@ def test_a_collector_that_is_away_never_stops_the_work(
             monitor = Monitor(project, lineage=counts)
         assert counts == LineageCounts(sent=2, failed=6)
         assert b'rollview_lineage_events_total{outcome="failed"} 6.0' in metrics_text(monitor)
-    told = [record.getMessage() for record in caplog.records if record.name == lineage.__name__]
-    assert len(told) == 2, "once that it fails, once that it works again"
-    assert told[0].startswith(f"lineage cannot be sent to {collector.url}, and will be tried on: ")
-    assert told[1] == f"lineage can be sent to {collector.url} again"
+    messages = [record.getMessage() for record in caplog.records if record.name == lineage.__name__]
+    assert len(messages) == 2, "once that it fails, once that it works again"
+    assert messages[0].startswith(f"lineage cannot be sent to {collector.url}, retrying: ")
+    assert messages[1] == f"lineage can be sent to {collector.url} again"
 
 
 def test_nobody_waits_for_a_collector_that_is_slow(
@@ -237,7 +237,7 @@ def test_nobody_waits_for_a_collector_that_is_slow(
         assert counts.dropped >= 14
 
 
-def test_where_nobody_listens_the_password_is_not_told(
+def test_where_nobody_listens_the_password_is_not_shown(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     setting = '{url: "http://team:hunter2@127.0.0.1:1/"}'
@@ -270,14 +270,14 @@ def test_wrong_settings(tmp_path: Path, setting: str, message: str) -> None:
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lineage_events._client.cache_clear()
-    monkeypatch.setattr(extras, "_is_installed", lambda _: False)
+    monkeypatch.setattr(imports, "_is_installed", lambda _: False)
     with (
         _project(tmp_path / "p", "{file: a}") as project,
-        pytest.raises(MissingExtra, match="needs the extra `openlineage`") as told,
+        pytest.raises(MissingExtra, match="needs the extra `openlineage`") as caught,
         following_lineage(project),
     ):
         pass
-    assert told.value.hint == "pip install 'rollview[openlineage]'; or leave the setting out"
+    assert caught.value.hint == "pip install 'rollview[openlineage]'; or leave the setting out"
 
 
 def test_a_project_without_the_setting_sends_nothing(watched: Project) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from click.testing import CliRunner
 from watched_project import add_views, catalog_of, view_text, write_project
 
 from rollview.cli import main
-from rollview.errors import SourceUnavailable
-from rollview.service.project import Project
-from rollview.service.retry import Stop
+from rollview.errors import SourceMissing, SourceUnavailable
+from rollview.maintain.retry import Stop
+from rollview.project.project import Project
 from rollview.sources.postgres import PostgresSource
 
 PASSWORD = 'hunter2 "of" the\\shop'
@@ -64,6 +65,29 @@ def test_no_password_in_a_log(folder: Path, lines: str, monkeypatch: pytest.Monk
         assert each not in text + result.output
     assert "no answer to ***" in text
     if lines == "json":
-        told = [json.loads(line) for line in text.splitlines()]
-        (first, *_) = [each for each in told if each.get("event") == "retry"]
+        reported = [json.loads(line) for line in text.splitlines()]
+        (first, *_) = [each for each in reported if each.get("event") == "retry"]
         assert (first["level"], first["attempt"], first["kind"]) == ("warning", 1, "SourceUnavailable")
+
+
+@pytest.mark.parametrize("password", [PASSWORD, "change me"])
+def test_no_password_in_a_file_of_the_lake(
+    folder: Path, password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Faults are written to the catalog, with what the source said; they are there, without the password."""
+    monkeypatch.setenv("CRM_PASSWORD", password)
+
+    def capture(source: PostgresSource, *_: object) -> None:
+        raise SourceMissing(
+            f'no "{source._address.conninfo}"', subject="crm", hint=f"{quote(password)} is wrong"
+        )
+
+    monkeypatch.setattr(PostgresSource, "capture", capture)
+    result = CliRunner().invoke(main, ["run", "--once", "--project", str(folder)])
+    assert result.exit_code != 0
+    with Project.open(folder) as project:
+        assert "***" in json.dumps(catalog_of(project).faults.of("site")["crm"].message)
+    kept = [each.read_bytes() for each in (folder / "lake").rglob("*") if each.is_file()]
+    assert kept
+    for written in (password, quote(password), json.dumps(password)[1:-1], f"password='{password}"):
+        assert not [each for each in kept if written.encode() in each], written

@@ -1,4 +1,4 @@
-"""`run`, watched: metrics move with the views, a source that goes away is told, and so is lineage."""
+"""`run`, watched: metrics move with the views, a source that goes away is reported, and so is lineage."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 
 from shop import Shop
 
+from rollview.maintain.retry import Stop
 from rollview.monitoring import Monitor, following_lineage, serving
-from rollview.service.project import Project
-from rollview.service.retry import Stop
+from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
 WAIT_SECONDS = 60.0
@@ -41,7 +41,7 @@ Samples = dict[tuple[str, str], float]
 
 def _scrape(url: str) -> Samples:
     """Samples by name and the first label of interest."""
-    with urlopen(f"{url}/metrics", timeout=10) as answer:
+    with urlopen(f"{url}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     return {
         (
@@ -104,7 +104,7 @@ def _watch(shop: Shop, url: str, monitor: Monitor) -> None:
     assert found["rollview_step_duration_seconds_count", "apply"] >= 1
     assert found["rollview_run_last_turn_timestamp_seconds", ""] > time.time() - 60
     assert found["rollview_lineage_events_total", ""] >= 0
-    monitor.sampler.look()
+    monitor.sampler.poll()
     sized = _scrape(url)
     assert (sized["rollview_view_rows", "sold"], sized["rollview_view_rows", "by_state"]) == (2, 2)
     assert sized["rollview_view_stored_bytes", "sold"] > 0
@@ -148,21 +148,23 @@ def test_run_as_a_service(shop: Shop, spark: SparkSession) -> None:
         output, errors = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 0
     assert output == "stopped at csn 1\n", "the log takes the place of the lines"
-    told = [json.loads(line) for line in errors.splitlines()]
-    assert told[0]["message"] == f"metrics at http://127.0.0.1:{port}/metrics"
-    assert [each["event"] for each in told if each.get("event") in ("started", "captured", "stopped")] == [
+    reported = [json.loads(line) for line in errors.splitlines()]
+    assert reported[0]["message"] == f"metrics at http://127.0.0.1:{port}/metrics"
+    assert [
+        each["event"] for each in reported if each.get("event") in ("started", "captured", "stopped")
+    ] == [
         "started",
         "captured",
         "stopped",
     ]
-    assert {each["level"] for each in told} == {"info"}
+    assert {each["level"] for each in reported} == {"info"}
 
 
 def _until_it_answers(url: str) -> dict[str, Any]:
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
-            with urlopen(url, timeout=5) as answer:
+            with urlopen(url, timeout=60) as answer:
                 found: dict[str, Any] = json.loads(answer.read())
                 return found
         except URLError:

@@ -12,11 +12,11 @@ from watched_project import add_views, catalog_of, view_text, write_project
 
 from rollview.events import ClockJumped, Event, FileNoted
 from rollview.monitoring import Monitor
-from rollview.service import clock_watch, file_notes
-from rollview.service.clock_watch import ClockWatch
-from rollview.service.file_notes import FileWatch
-from rollview.service.memory import give_back
-from rollview.service.project import Project
+from rollview.project.project import Project
+from rollview.run import upkeep
+from rollview.run.upkeep import ClockWatch, give_back
+from rollview.views import view_files
+from rollview.views.view_files import FileWatch
 
 
 @pytest.fixture
@@ -34,48 +34,48 @@ def filed(tmp_path: Path) -> Iterator[Project]:
 
 
 def _watch(project: Project, monkeypatch: pytest.MonkeyPatch) -> tuple[FileWatch, list[Event]]:
-    monkeypatch.setattr(file_notes, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(view_files, "LOOK_SECONDS", 0.0)
     parts, heard = project._warehouse, list[Event]()
     project.subscribe(heard.append)
     return FileWatch(parts.project, parts.catalog, parts.events), heard
 
 
-def _told(heard: list[Event]) -> dict[str, str]:
+def _notes_of(heard: list[Event]) -> dict[str, str]:
     found = {each.view: each.note for each in heard if isinstance(each, FileNoted)}
     heard.clear()
     return found
 
 
-def test_files_are_told_of_once_for_each_change(filed: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_reported_once_for_each_change(filed: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     watch, heard = _watch(filed, monkeypatch)
-    watch.look()
+    watch.poll()
     assert heard == []
     file = filed._warehouse.project.folder / "views" / "sold.sql"
     text = file.read_text()
     file.write_text("SELEC nothing")
-    watch.look()
-    told = _told(heard)
-    assert told.keys() == {"sold"}, "the other view has nothing to do with it"
-    assert "cannot be used" in told["sold"] and "sold.sql" in told["sold"]
-    watch.look()
+    watch.poll()
+    notes = _notes_of(heard)
+    assert notes.keys() == {"sold"}, "the other view has nothing to do with it"
+    assert "cannot be used" in notes["sold"] and "sold.sql" in notes["sold"]
+    watch.poll()
     assert heard == []
     file.write_text(text + "\n-- and more")
-    watch.look()
-    assert "has changed" in _told(heard)["sold"]
+    watch.poll()
+    assert "has changed" in _notes_of(heard)["sold"]
     file.unlink()
-    watch.look()
-    assert "is gone" in _told(heard)["sold"]
+    watch.poll()
+    assert "is gone" in _notes_of(heard)["sold"]
     file.write_text(text)
-    watch.look()
-    assert _told(heard) == {"sold": ""}
+    watch.poll()
+    assert _notes_of(heard) == {"sold": ""}
 
 
-def test_a_broken_file_of_no_view_is_told(filed: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_file_of_no_view_is_reported(filed: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     watch, heard = _watch(filed, monkeypatch)
     (filed._warehouse.project.folder / "views" / "new.sql").write_text("SELEC nothing")
-    watch.look()
-    told = _told(heard)
-    assert len(told) == 1 and "new.sql" in "".join(told.values())
+    watch.poll()
+    notes = _notes_of(heard)
+    assert len(notes) == 1 and "new.sql" in "".join(notes.values())
     status = filed.status()
     assert "new.sql" in "".join(status.broken.values())
     assert [view.note for view in status.views] == ["", ""]
@@ -89,50 +89,50 @@ def test_no_file_stops_the_watch(filed: Project, monkeypatch: pytest.MonkeyPatch
     (views / "empty.sql").touch()
     (views / "folder.sql").mkdir()
     (views / "nowhere.sql").symlink_to(views / "gone")
-    watch.look()
-    assert _told(heard).keys().isdisjoint({"sold", "kept"})
+    watch.poll()
+    assert _notes_of(heard).keys().isdisjoint({"sold", "kept"})
     (views / "deep.sql").write_text("SELECT " + "(" * 20_000 + "1" + ")" * 20_000)
-    watch.look()
-    assert "" not in _told(heard).values()
+    watch.poll()
+    assert "" not in _notes_of(heard).values()
     assert filed.status().broken
 
 
 def test_a_metric_says_which_files_differ(filed: Project) -> None:
     monitor = Monitor(filed)
-    monitor.sampler.look()
+    monitor.sampler.poll()
     assert monitor.sampler.last.file_differs == {"sold": False, "kept": False}
     (filed._warehouse.project.folder / "views" / "kept.sql").unlink()
-    monitor.sampler.look()
+    monitor.sampler.poll()
     assert monitor.sampler.last.file_differs == {"sold": False, "kept": True}
 
 
 @pytest.mark.parametrize("jump", [7200.0, -7200.0, 11.0])
-def test_a_clock_that_is_set_is_told_once(
+def test_a_clock_that_is_set_is_reported_once(
     watched: Project, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
     heard: list[Event] = []
     watched.subscribe(heard.append)
     watch = ClockWatch(watched._warehouse.events)
-    watch.look()
+    watch.poll()
     assert heard == []
     ahead = time.time() - time.monotonic() + jump
-    monkeypatch.setattr(clock_watch, "_ahead", lambda: ahead)
-    watch.look()
-    watch.look()
+    monkeypatch.setattr(upkeep, "_ahead", lambda: ahead)
+    watch.poll()
+    watch.poll()
     (event,) = heard
     assert isinstance(event, ClockJumped)
     assert event.seconds == pytest.approx(jump, abs=1.0)
 
 
-def test_a_clock_that_is_corrected_a_little_is_not_told(
+def test_a_clock_that_is_corrected_a_little_is_not_reported(
     watched: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[Event] = []
     watched.subscribe(heard.append)
     watch = ClockWatch(watched._warehouse.events)
     ahead = time.time() - time.monotonic() + 2.0
-    monkeypatch.setattr(clock_watch, "_ahead", lambda: ahead)
-    watch.look()
+    monkeypatch.setattr(upkeep, "_ahead", lambda: ahead)
+    watch.poll()
     assert heard == []
 
 

@@ -20,9 +20,9 @@ from rollview.catalog import (
     ViewRecord,
 )
 from rollview.planning import UNTYPED
-from rollview.service.attached import histories_of
-from rollview.service.definitions import algorithm_of, as_table, digest, is_full, parse_definition
-from rollview.service.project import Project
+from rollview.project.project import Project
+from rollview.views.properties import algorithm_of, as_table, digest, is_full, parse_definition
+from rollview.views.resumable import histories_of
 
 TABLES = {
     "crm.customer": Table(
@@ -67,7 +67,7 @@ def catalog_of(project: Project) -> Catalog:
 def add_views(catalog: Catalog, texts: Mapping[str, str]) -> None:
     """Says of views that they are loaded at csn 0, dependencies first."""
     known = dict(TABLES)
-    catalog.register(list(TABLES.values()), ORIGINS)
+    catalog.captured.register(list(TABLES.values()), ORIGINS)
     for name, sql in texts.items():
         view = parse_definition(sql, known, name, UNTYPED)
         known[name] = as_table(view)
@@ -77,23 +77,23 @@ def add_views(catalog: Catalog, texts: Mapping[str, str]) -> None:
             record = ViewRecord(
                 part.name, part.sql, digest(part), columns, columns, 0, 0, 0, 0, 0, "deferred", tables=base
             )
-            histories = histories_of(part, catalog)
+            histories = histories_of(part, catalog.now)
             positions = () if is_full(part) else algorithm_of(part).positions(part)
             with catalog.lease(f"propagate:{part.name}") as lease:
-                step = catalog.begin(lease, part.name, LoadStep())
+                step = catalog.steps.begin(lease, part.name, LoadStep())
                 record = ViewRecord(**{**vars(record), "histories": histories})
                 done = Refreshed(Refresh(part.name, "full", 0, 0, 0, 0.1, "new", 1.0))
-                catalog.finish(lease, step, ViewAdded(record, dict.fromkeys(positions, 0)), done)
+                catalog.steps.finish(lease, step, ViewAdded(record, dict.fromkeys(positions, 0)), done)
 
 
 def commit(catalog: Catalog, times: Sequence[float], table: str = "shop.sales") -> None:
     """Transactions that change one row of a table each, captured as one step."""
     site = table.partition(".")[0]
-    last, version = catalog.last_csn(), catalog.sites()[site].version
+    last, version = catalog.history.last_csn(), catalog.captured.sites()[site].version
     units = tuple(
         Unit(last + n, when, (Part(site, version + n, version + n),), {table: 1})
         for n, when in enumerate(times, 1)
     )
     with catalog.lease("capture") as lease:
-        step = catalog.begin(lease, "", CaptureStep(sites={}, units=(), versions={}))
-        catalog.finish(lease, step, Sequenced(units, {site: f"after {version + len(times)}"}))
+        step = catalog.steps.begin(lease, "", CaptureStep(sites={}, units=(), versions={}))
+        catalog.steps.finish(lease, step, Sequenced(units, {site: f"after {version + len(times)}"}))

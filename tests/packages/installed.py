@@ -59,8 +59,8 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 
 def plain_environment() -> dict[str, str]:
-    """The environment without what leads Python to the repository."""
-    hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONWARNINGS"}
+    """The environment without what leads Python to the repository or has it compile modules every time."""
+    hidden = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONWARNINGS", "PYTHONDONTWRITEBYTECODE"}
     kept = {name: value for name, value in os.environ.items() if name not in hidden}
     return kept | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 

@@ -100,12 +100,14 @@ MARIADB = f"sources: {{s: {{type: mariadb, dsn: 'mariadb://u:hidden@{NOBODY}/db'
 SQLITE = "sources: {s: {type: sqlite, path: ../s.db}}"
 CATALOG = f"{SQLITE}\ncatalog: postgresql://u:hidden@{NOBODY}/db"
 CONNECT = f"{SQLITE}\nspark: {{remote: 'sc://{NOBODY}'}}"
+LAKE = f"{SQLITE}\ncatalog: sqlite:///./c.db\nlake: s3://bucket/lake"
 
 MISSING = [
     ("postgres", POSTGRES, ("setup",)),
     ("mariadb", MARIADB, ("setup",)),
     ("postgres", CATALOG, ("status",)),
     ("connect", CONNECT, ("setup",)),
+    ("s3", LAKE, ("setup",)),
     ("demo", "", ("demo",)),
     ("demo", "", ("init", "new")),
 ]

@@ -44,8 +44,8 @@ def blocks_of(page: str) -> list[str]:
     return re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-def typed(page: str, folder: Path, spark: Any) -> str:
-    """What a shell says to all blocks of a page, each of which must do what it is there for."""
+def typed(page: str, folder: Path, spark: Any, **variables: str) -> str:
+    """What a shell with these variables says to all blocks of a page; each must do what it is there for."""
     # The name of a socket may not be long.
     with TemporaryDirectory() as place, socket.socket(socket.AF_UNIX) as server:
         address, client = f"{place}/socket", Path(place, "rollview")
@@ -55,19 +55,24 @@ def typed(page: str, folder: Path, spark: Any) -> str:
         server.listen()
         server.settimeout(0.1)
         path = os.pathsep.join([place, str(Path(sys.executable).parent), os.environ["PATH"]])
-        with subprocess.Popen(
-            ["bash", "-euo", "pipefail", "-c", "\n".join(blocks_of(page))],
-            cwd=folder,
-            env=os.environ | {"PATH": path},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as shell:
+        # Not a pipe, which is full at some point while nobody reads.
+        output = Path(place, "output")
+        with (
+            output.open("w") as said,
+            subprocess.Popen(
+                ["bash", "-euo", "pipefail", "-c", "\n".join(blocks_of(page))],
+                cwd=folder,
+                env=os.environ | variables | {"PATH": path, "PGCONNECT_TIMEOUT": "10"},
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                text=True,
+            ) as shell,
+        ):
             while shell.poll() is None:
                 _answer(server, spark)
-            told = shell.stdout.read() if shell.stdout else ""
-        assert shell.returncode == 0, told
-    return told
+        printed = output.read_text()
+        assert shell.returncode == 0, printed
+    return printed
 
 
 def _answer(server: socket.socket, spark: Any) -> None:

@@ -2,7 +2,7 @@
 
 `python tests/pages/what_if.py` writes the tables into the pages, between comments that name them. Lines come
 below their headings in the order of the files and of the tests in them. What no test can prove is in none of
-these tables; the pages list it by themselves, as what cannot be noticed.
+these tables; the pages list it automatically, as what cannot be noticed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TABLES = {
             " reloads them",
             "the views of all tables stop; `rollview setup` reloads them",
             "all views of the source stop; `rollview setup --reload crm` reloads them",
-            "look-ups are refused, capture goes on",
+            "look-ups are refused, capture continues",
             NOTHING,
         ),
     ),
@@ -65,7 +65,7 @@ TABLES = {
             "the table is lost",
             "all tables of the database are lost",
             "all views of the source stop",
-            "look-ups are refused, capture goes on",
+            "look-ups are refused, capture continues",
         ),
     ),
     "SQLite": Table(

@@ -13,15 +13,16 @@ import pytest
 from test_oracle_any_query import check
 
 from rollview.algebra import change_points
-from rollview.algebra.bag import MemoryBag, keep
+from rollview.algebra.bag import keep
 from rollview.algebra.expression import Column
+from rollview.lab.memory.bag import MemoryBag
 from rollview.operators.aggregate import Aggregate
 from rollview.operators.draft import Draft
 from rollview.operators.grouped_values import GroupedValues
 from rollview.operators.multiset import LEFT, RIGHT, Multiset
 from rollview.operators.negated import Negated
 from rollview.operators.union_all import UnionAll
-from rollview.sql import layers
+from rollview.sql.passes import layers
 
 Patch = pytest.MonkeyPatch
 QUERIES = 480
@@ -130,8 +131,8 @@ def having_without_effect(patch: Patch) -> None:
     """HAVING is translated and not asked."""
     true = layers.having_above
 
-    def having_above(select: Any, names: Any) -> Any:
-        above = true(select, names)
+    def having_above(select: Any, tables: Any) -> Any:
+        above = true(select, tables)
         above.set("where", None)
         return above
 

@@ -18,14 +18,15 @@ import pytest
 from any_query import AnyQuery
 
 from rollview.algebra import change_points
-from rollview.algebra.bag import MemoryBag, keep
+from rollview.algebra.bag import keep
 from rollview.algebra.expression import Literal
 from rollview.algebra.history import CSN
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View, is_stage
+from rollview.lab.memory.bag import MemoryBag
 from rollview.planning import parse_view
-from rollview.service.content import block_contents, with_stages
-from rollview.service.used_columns import used_tables
+from rollview.views.content import block_contents, with_stages
+from rollview.views.lookup import used_tables
 
 TABLES = (
     Table("north", "t", ("k", "x", "word")),
@@ -353,6 +354,7 @@ def test_a_text_can_be_read_over_the_columns_that_it_names(sql: str) -> None:
     _check_used(sql)
 
 
+@pytest.mark.slow
 def test_random_texts_can_be_read_over_the_columns_that_they_name() -> None:
     for sql in RANDOM:
         _check_used(sql)
@@ -363,6 +365,7 @@ def test_the_text_of_a_stage_can_be_read_alone(sql: str) -> None:
     _check_alone(sql)
 
 
+@pytest.mark.slow
 def test_the_text_of_a_stage_of_random_queries_can_be_read_alone() -> None:
     for sql in RANDOM:
         _check_alone(sql)

@@ -16,8 +16,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from rollview.algebra.evaluate import evaluate
 from rollview.algebra.relation import Table
+from rollview.lab.memory.evaluate import evaluate
 from rollview.operators.aggregate import Aggregate
 from rollview.operators.union_all import UnionAll
 from rollview.planning import parse_view

@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from sqlglot import exp
 
 from rollview import errors
 from rollview.algebra.relation import ForeignKey, Table
+from rollview.operators.aggregate import Aggregate
+from rollview.operators.recomputed import Recomputed
 from rollview.planning import parse_view, referenced_names, starred_names, view_name
 from rollview.planning.render import render
+from rollview.sql import errors as sql_errors
 
 TABLES = (
     Table(
@@ -123,7 +128,7 @@ def test_names_are_found_without_looking_them_up() -> None:
 
 
 @pytest.mark.parametrize("function", [referenced_names, view_name])
-def test_finding_names_tells_mistakes_with_their_place(function: Callable[[str], object]) -> None:
+def test_finding_names_reports_mistakes_with_their_place(function: Callable[[str], object]) -> None:
     with pytest.raises(errors.ViewError, match=r"something is missing here: `WHERE` \(line 2, column 11\)"):
         function("SELECT x\nFROM base WHERE")
     with pytest.raises(errors.ViewError, match="this is not a view definition"):
@@ -188,3 +193,19 @@ def test_an_order_that_has_no_effect_is_in_no_stage() -> None:
 )
 def test_a_function_over_a_window_is_no_aggregate(sql: str, stages: int) -> None:
     assert len(parse_view(sql, TABLES, "v").stages) == stages
+
+
+def test_where_the_translation_fails_the_query_is_left_to_spark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sql = "SELECT cust_id, count(*) AS n FROM shop.sales GROUP BY cust_id"
+
+    def translate(query: exp.Expr, translation: object) -> NoReturn:
+        raise AttributeError(f"{query} {translation}")
+
+    monkeypatch.setattr(Aggregate, "translate", translate)
+    with pytest.raises(AttributeError):
+        parse_view(sql, TABLES, "v")
+    monkeypatch.setattr(sql_errors, "OWN_MISTAKES", (AttributeError,))
+    root = parse_view(sql, TABLES, "v").root
+    assert isinstance(root, Recomputed) and "AttributeError" in root.reason

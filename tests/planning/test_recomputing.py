@@ -8,12 +8,13 @@ import pytest
 from any_query import AnyQuery
 from test_oracle_any_query import TABLES, bags, history
 
-from rollview.algebra.bag import MemoryBag, keep
+from rollview.algebra.bag import keep
 from rollview.algebra.history import CSN
 from rollview.algorithms.effects import ContentsAt, ForwardQuery, Interval, Publish, StateAt
 from rollview.algorithms.recomputing import recompute
+from rollview.lab.memory.bag import MemoryBag
 from rollview.planning import parse_view
-from rollview.service.content import block_contents
+from rollview.views.content import block_contents
 
 QUERIES = 40
 

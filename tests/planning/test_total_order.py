@@ -71,7 +71,7 @@ def test_a_stage_is_found_again_by_its_own_text(sql: str, _: str) -> None:
         assert [part.name for part in again.parts] == [part.name for part in stage.parts]
 
 
-def test_a_mistake_is_said_where_it_stands() -> None:
+def test_a_mistake_is_reported_at_its_place() -> None:
     with pytest.raises(ViewError, match=r"unknown column `no` \(line 1, column 73\)"):
         parse_view(
             "SELECT max_by(k, x) AS m FROM s.t UNION ALL (SELECT k FROM s.t ORDER BY no LIMIT 1)", TABLES

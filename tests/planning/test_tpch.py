@@ -19,12 +19,11 @@ import duckdb
 import pytest
 import sqlglot
 
-from rollview.algebra.block import Block
-from rollview.algebra.evaluate import evaluate
 from rollview.algebra.expression import Column, to_sql
-from rollview.algebra.node import Node
+from rollview.algebra.node import Block, Node
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
+from rollview.lab.memory.evaluate import evaluate
 from rollview.operators.aggregate import Aggregate
 from rollview.planning import parse_view, referenced_names
 

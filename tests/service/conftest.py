@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from shop import Shop, transact
 
-from rollview.service.project import Project
+from rollview.project.project import Project
 from servers.spark import shared_session
 
 

@@ -10,7 +10,7 @@ from crashing import Died, Executioner
 from pyspark.sql import SparkSession
 from shop import Shop, shown
 
-from rollview.service.project import Project
+from rollview.project.project import Project
 
 VIEWS = {
     "sales_by_state": """SELECT c.state, count(*) AS n, sum(s.amount) AS total FROM shop.sales s
@@ -46,6 +46,9 @@ STATEFUL_VIEWS = {
         SELECT r.top, count(*) AS n FROM r JOIN crm.customer c ON c.cust_id = r.id GROUP BY r.top""",
 }
 """One of each operator that stores a state, over both databases."""
+
+
+_OUTLIVED = 4
 
 
 class Bench:
@@ -84,23 +87,27 @@ class Bench:
         *expected: str,
         first: Callable[[Project], object] | None = None,
     ) -> Iterator[str]:
-        """Kills the action at each of its moments in turn; the caller recovers and checks.
+        """Kills the action at each of its moments in turn; the caller recovers and checks, as he does after
+        an action that came to its end.
 
         What comes `first` each time is not killed. How many moments there are depends a little on the data,
-        so it ends when the action has outlived two. Deaths at the expected places must have been among them.
+        so it ends when the action has outlived the same moment several times. Deaths at the expected places
+        must have been among them.
         """
-        moment, outlived, places = 0, 0, []
-        while outlived < 2:
+        moment, outlived, places = 0, 0, list[str]()
+        while outlived < _OUTLIVED:
             self.change_every_source()
             if first is not None:
                 assert self.do(first)
             died = not self.do(action, moment)
             place = f"moment {moment}, {self.executioner.place}"
             self.executioner.revive()
-            moment, outlived = moment + 1, 0 if died else outlived + 1
             if died:
+                moment, outlived = moment + 1, 0
                 places.append(place)
-                yield place
+            else:
+                outlived += 1
+            yield place
         for wanted in expected:
             assert any(wanted in place for place in places), (wanted, places)
 
@@ -111,7 +118,7 @@ class Bench:
             self.shop.transact()
 
     def check(self, place: str, prepare: Callable[[Project], object] | None = None) -> None:
-        """A new process goes on; then everything is as if nothing had happened."""
+        """A new process continues; then everything is as if nothing had happened."""
         shop = self.shop
         with Project.open(shop.folder, self.spark) as project:
             if prepare is not None:
@@ -125,7 +132,7 @@ class Bench:
             for view in status.views:
                 assert view.materialized == last, place
                 assert shown(project, view.name) == shop.expected(project, view.name, last), (place, view)
-                condensed = project._warehouse.catalog.condensed(view.name)
+                condensed = project._warehouse.catalog.views.condensed(view.name)
                 older = (view.oldest + last) // 2
                 while any(each.after < older < each.upto for each in condensed):
                     older -= 1

@@ -1,7 +1,7 @@
 """Crashes at durable steps: the process "dies" right after the n-th durable operation, or right before it.
 
 Durable are the transactions of the catalog, the commits of lake tables, what is deleted there, and what a
-source is told. Between two of them nothing lasting happens, save the data files of a lake commit: so a death
+source is asked to forget. Between two of them only data files of a lake commit are written: so a death
 after each operation, and one before each lake commit, are all there are. A dying process does nothing
 more: whatever it tries afterwards fails as well, until `revive`.
 """
@@ -14,33 +14,43 @@ from typing import Any
 import pytest
 
 from rollview.catalog import Catalog
+from rollview.catalog.captured import Captured
 from rollview.catalog.global_transactions import GlobalTransactions
+from rollview.catalog.history import History
+from rollview.catalog.steps import Steps
+from rollview.catalog.works import Works
 from rollview.lake import LakeTable
-from rollview.service.lake_tables import LakeTables
+from rollview.lake.object_store import ObjectStore, ObjectTable
 from rollview.sources.sqlite import SQLiteSource
+from rollview.storage.lake_tables import LakeTables
 
 OPERATIONS: tuple[tuple[type, str], ...] = (
-    (Catalog, "register"),
-    (Catalog, "unregister"),
-    (Catalog, "restart"),
+    (Captured, "register"),
+    (Captured, "unregister"),
+    (History, "restart"),
     (Catalog, "announce_epoch"),
     (Catalog, "begin_epoch"),
-    (Catalog, "begin"),
-    (Catalog, "finish"),
-    (Catalog, "abandon"),
-    (Catalog, "abandon_pending"),
-    (Catalog, "prune_history"),
+    (Steps, "begin"),
+    (Steps, "finish"),
+    (Steps, "abandon"),
+    (Steps, "abandon_pending"),
+    (History, "prune"),
     (GlobalTransactions, "wait_for"),
+    (Works, "choose"),
+    (Works, "note_measured"),
+    (Works, "note_failure"),
     (LakeTable, "create_if_missing"),
     (LakeTable, "_commit"),
     (LakeTable, "restore"),
     (LakeTable, "vacuum"),
     (LakeTables, "drop"),
+    (ObjectStore, "put_if_absent"),
+    (ObjectTable, "publish"),
     (SQLiteSource, "setup"),
     (SQLiteSource, "current_position"),
     (SQLiteSource, "acknowledge"),
 )
-BOTH_SIDES = ("_commit",)
+BOTH_SIDES = ("_commit", "put_if_absent")
 
 
 class Died(BaseException):

@@ -27,7 +27,7 @@ from shop import Shop, shown
 
 from rollview.cli.main import main
 from rollview.errors import RollviewError
-from rollview.service.project import Project
+from rollview.project.project import Project
 
 VIEWS = {
     "sales_by_state": """SELECT c.state, count(*) AS n, sum(s.amount) AS total FROM shop.sales s
@@ -93,17 +93,17 @@ class Damaged:
 
     def lead_back(self, what: str) -> None:
         """Right, or refused with a hint that leads to right."""
-        told: list[str] = []
+        errors: list[str] = []
         for _ in range(MOST_HINTS + 1):
             error = self._attempt()
             if error is None:
                 return
-            told.append(f"{type(error).__name__}: {error}")
+            errors.append(f"{type(error).__name__}: {error}")
             commands = COMMAND.findall(error.hint)
-            assert commands, f"{what}: no command in the hint: {told}"
+            assert commands, f"{what}: no command in the hint: {errors}"
             self.hints[f"{type(error).__name__}: {commands[0]}"] += 1
             self.type(commands[0])
-        raise AssertionError(f"{what}: hints lead nowhere: {told}")
+        raise AssertionError(f"{what}: hints lead nowhere: {errors}")
 
     def _attempt(self) -> RollviewError | None:
         try:
@@ -131,7 +131,7 @@ class Damaged:
     # Deeds
 
     def deed_nothing(self) -> None:
-        """Steady work goes on."""
+        """Steady work continues."""
 
     def deed_kill(self) -> str:
         """A process dies at some durable operation of something."""
@@ -259,10 +259,8 @@ class Damaged:
 
     def deed_full_disk(self) -> str:
         """A write fails somewhere."""
-        place = self.chance.choice(
-            ["rollview.lake.data_files.sync", "rollview.lake.transaction.sync", "rollview.lake.identity.sync"]
-        )
-        left = self.chance.randint(0, 6)
+        place = "rollview.lake.disk.sync"
+        left = self.chance.randint(0, 12)
 
         def full(path: Any) -> None:
             nonlocal left

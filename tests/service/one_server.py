@@ -7,6 +7,7 @@ with all changes up to there as the log had them.
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,14 +16,12 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-import duckdb
 import psycopg
-import sqlglot
-from shop import frozen, states_of
-from sqlglot import exp
+from oracle import Oracle
+from shop import states_of
 from threads import at_work
 
-from rollview.service.project import Project
+from rollview.project.project import Project
 
 TABLES = {
     "customer": "cust_id INT PRIMARY KEY, state TEXT",
@@ -68,10 +67,11 @@ class OneServer:
             f"name: shop\nspark: {{master: 'local[2]'}}\nsources:\n{source}\n"
         )
         self.write_views(views)
+        self._oracle: Oracle | None = None
         self.first: dict[str, Counter[tuple[Any, ...]]] = {}
 
     def write_views(self, views: Mapping[str, str]) -> None:
-        """Writes the view files anew."""
+        """Rewrites the view files."""
         for file in (self.folder / "views").iterdir():
             file.unlink()
         self.views = dict(views)
@@ -116,7 +116,7 @@ class OneServer:
                     assert found[csn] == expected[view], (view, csn)
         now = {name: self._captured(project, name, rows) for name, rows in self.copy().items()}
         for name in TABLES:
-            if f"db.{name}" in project._warehouse.catalog.tables():
+            if f"db.{name}" in project._warehouse.catalog.captured.tables():
                 assert +tables[name] == now[name], name
         return status.last_csn - least
 
@@ -124,7 +124,7 @@ class OneServer:
         self, project: Project, name: str, rows: Counter[tuple[Any, ...]]
     ) -> Counter[tuple[Any, ...]]:
         """Rows of a table without what is not captured of it."""
-        table = project._warehouse.catalog.tables().get(f"db.{name}")
+        table = project._warehouse.catalog.captured.tables().get(f"db.{name}")
         columns = [column.split()[0] for column in TABLES[name].split(", ")]
         known = [table is not None and column in table.columns for column in columns]
         found: Counter[tuple[Any, ...]] = Counter()
@@ -135,7 +135,7 @@ class OneServer:
     def _changes(self, project: Project) -> dict[int, list[tuple[str, tuple[Any, ...], int]]]:
         """What the log had, by csn."""
         found: dict[int, list[tuple[str, tuple[Any, ...], int]]] = {}
-        captured = project._warehouse.catalog.tables()
+        captured = project._warehouse.catalog.captured.tables()
         for table, columns in TABLES.items():
             if f"db.{table}" not in captured:
                 continue
@@ -147,25 +147,18 @@ class OneServer:
         return found
 
     def _answers(self, tables: Mapping[str, Counter[tuple[Any, ...]]]) -> dict[str, Counter[tuple[Any, ...]]]:
-        with duckdb.connect() as database:
-            database.execute("CREATE SCHEMA db")
-            for name, columns in TABLES.items():
-                plain = columns.replace(" PRIMARY KEY", "").split(" REFERENCES")[0]
-                if "REFERENCES" in columns:
-                    plain += "," + columns.split("CASCADE,")[1]
-                database.execute(f"CREATE TABLE db.{name} ({plain})")
-                rows = list(tables[name].elements())
-                if rows:
-                    place = f"({','.join('?' * len(rows[0]))})"
-                    values = [value for row in rows for value in row]
-                    database.execute(f"INSERT INTO db.{name} VALUES {','.join([place] * len(rows))}", values)
-            answers = {}
-            for view, sql in self.views.items():
-                statement = sqlglot.parse_one(sql, dialect="spark")
-                query = statement.expression if isinstance(statement, exp.Create) else statement
-                rows = database.execute(query.sql(dialect="duckdb")).fetchall()
-                answers[view] = Counter(map(frozen, rows))
-            return answers
+        if self._oracle is None or self._oracle.views != self.views:
+            self._oracle = Oracle(
+                {f"db.{name}": _plain(columns) for name, columns in TABLES.items()}, self.views
+            )
+        return self._oracle.answers(
+            self.views, {f"db.{name}": list(rows.elements()) for name, rows in tables.items()}
+        )
+
+
+def _plain(columns: str) -> str:
+    """Without keys."""
+    return re.sub(r" PRIMARY KEY| REFERENCES \w+ ON DELETE CASCADE", "", columns)
 
 
 def change(connection: psycopg.Connection[Any], chance: random.Random) -> None:

@@ -23,7 +23,7 @@ import psycopg
 from pyspark.sql import SparkSession
 
 from rollview.errors import PointError, RollviewError
-from rollview.service.project import Project
+from rollview.project.project import Project
 from servers.postgres import shared_server
 
 TABLES = {
@@ -180,7 +180,7 @@ class Owned:
             if command is not None:
                 project.setup([command[2]] if command[2] else None)
             else:
-                # The row is to be corrected; then the view goes on by itself.
+                # The row is to be corrected; then the view continues automatically.
                 self.shop.execute("UPDATE sale SET amount = 3 WHERE amount = 0")
 
     def answer(self, view: str) -> Rows:

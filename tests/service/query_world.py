@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from shop import SCHEMAS, Shop, check_every_csn, transact
 
 from rollview.algebra import change_points
-from rollview.service.project import Project
+from rollview.project.project import Project
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "planning"))
 

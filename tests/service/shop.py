@@ -17,13 +17,14 @@ from typing import Any
 import duckdb
 import pytest
 import sqlglot
+from oracle import Oracle, frozen, insert
 from sqlglot import exp
 
 from rollview.algebra.net_effect import Range
 from rollview.errors import PointError
-from rollview.service.project import Project
-from rollview.service.status import ViewStatus
-from rollview.sql.place import DIALECT
+from rollview.observe.status import ViewStatus
+from rollview.project.project import Project
+from rollview.sql.dialect import DIALECT
 
 SCHEMAS = {
     "crm": {"customer": "cust_id INTEGER PRIMARY KEY, state TEXT, segment TEXT"},
@@ -32,6 +33,12 @@ SCHEMAS = {
         "product": "product_id INTEGER PRIMARY KEY, kind TEXT, parent_id INTEGER",
     },
 }
+COLUMNS = {
+    f"{name}.{table}": columns.replace(" PRIMARY KEY", "").replace("INTEGER", "BIGINT")
+    for name, tables in SCHEMAS.items()
+    for table, columns in tables.items()
+}
+"""Of the same tables in DuckDB."""
 VIEWS = {
     "sales_by_state": """SELECT c.state, count(*) AS n, sum(s.amount) AS total, avg(s.amount) AS mean
         FROM shop.sales s JOIN crm.customer c ON s.cust_id = c.cust_id GROUP BY c.state""",
@@ -87,6 +94,7 @@ class Shop:
         self.captured: set[str] = set()
         self.first: dict[str, int] = {}
         self.random = random.Random(0)
+        self._oracle: Oracle | None = None
         self.write_project()
 
     def connect(self, name: str) -> sqlite3.Connection:
@@ -127,8 +135,8 @@ class Shop:
         return sum(len(states) - 1 for states in self.states.values())
 
     def match(self, project: Project) -> None:
-        """Where capture may have begun at any transaction since `begin`: the newest version tells."""
-        for name, site in project._warehouse.catalog.sites().items():
+        """Where capture may have begun at any transaction since `begin`: the newest version decides."""
+        for name, site in project._warehouse.catalog.captured.sites().items():
             self.first[name] = len(self.states[name]) - 1 - site.version
 
     def transact(self, statements: int = 3) -> None:
@@ -153,8 +161,8 @@ class Shop:
     def states_at(self, project: Project, csn: int) -> dict[str, dict[str, Rows]]:
         """The tables at a csn."""
         catalog = project._warehouse.catalog
-        sites = catalog.sites()
-        versions = {name: catalog.version_at(name, csn) if name in sites else -1 for name in SCHEMAS}
+        sites = catalog.captured.sites()
+        versions = {name: catalog.history.version_at(name, csn) if name in sites else -1 for name in SCHEMAS}
         return {name: self.states[name][self.first[name] + at] for name, at in versions.items()}
 
     def expected_now(self, view: str) -> Counter[tuple[Any, ...]]:
@@ -169,28 +177,19 @@ class Shop:
         self, views: Iterable[str], states: dict[str, dict[str, Rows]]
     ) -> dict[str, Counter[tuple[Any, ...]]]:
         """The same for several views."""
-        with duckdb.connect() as database:
-            self.fill(database, states)
-            for other, sql in self.views.items():
-                statement = sqlglot.parse_one(sql, dialect="spark")
-                query = statement.expression if isinstance(statement, exp.Create) else statement
-                database.execute(f"CREATE VIEW {other} AS {query.sql(dialect='duckdb')}")
-            answers = {view: database.execute(f"SELECT * FROM {view}").fetchall() for view in views}
-            return {view: Counter(map(frozen, rows)) for view, rows in answers.items()}
+        if self._oracle is None or list(self._oracle.views.items()) != list(self.views.items()):
+            self._oracle = Oracle(COLUMNS, self.views)
+        rows = {f"{name}.{table}": states[name][table] for name in SCHEMAS for table in SCHEMAS[name]}
+        return self._oracle.answers(views, rows)
 
     def fill(self, database: duckdb.DuckDBPyConnection, states: dict[str, dict[str, Rows]]) -> None:
         """Makes the tables in DuckDB, with these rows."""
-        for name, tables in SCHEMAS.items():
-            state = states[name]
+        for name in SCHEMAS:
             database.execute(f"CREATE SCHEMA {name}")
-            for table, columns in tables.items():
-                plain = columns.replace(" PRIMARY KEY", "").replace("INTEGER", "BIGINT")
-                database.execute(f"CREATE TABLE {name}.{table} ({plain})")
-                if state[table]:
-                    row = "(" + ",".join("?" * len(state[table][0])) + ")"
-                    values = [value for each in state[table] for value in each]
-                    rows = ",".join([row] * len(state[table]))
-                    database.execute(f"INSERT INTO {name}.{table} VALUES {rows}", values)
+        for table, columns in COLUMNS.items():
+            database.execute(f"CREATE TABLE {table} ({columns})")
+            source, _, own = table.partition(".")
+            insert(database, table, states[source][own])
 
     def close(self) -> None:
         for connection in self.connections.values():
@@ -231,13 +230,6 @@ def change(name: str, connection: sqlite3.Connection, chance: random.Random) -> 
         column = SCHEMAS[name][table].split(", ")[1].split()[0]
         connection.execute(f"UPDATE {table} SET {column} = ? WHERE {key} >= ?", (row[1], row[0]))
     return f"{name}.{table}" if connection.total_changes > before else ""
-
-
-def frozen(value: Any) -> Any:
-    """Rows, structs and arrays as tuples."""
-    if isinstance(value, dict):
-        return frozen(list(value.values()))
-    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def shown(project: Project, view: str, as_of: int | None = None) -> Counter[tuple[Any, ...]]:
@@ -281,19 +273,19 @@ def states_of(project: Project, view: ViewStatus) -> dict[int, Counter[tuple[Any
     return states
 
 
-def is_told(csn: int, condensed: Iterable[Range]) -> bool:
+def is_readable(csn: int, condensed: Iterable[Range]) -> bool:
     """Whether a csn is none of those that were given up when a stretch of the delta became one step."""
     return not any(each.after < csn < each.upto for each in condensed)
 
 
-def check_told(shop: Shop, project: Project) -> tuple[int, int]:
-    """Every view is right at every csn that it tells, and refuses the others; how many there are of each."""
-    status, told, refused = project.status(), 0, 0
+def check_readable_csns(shop: Shop, project: Project) -> tuple[int, int]:
+    """Every view is right at every readable csn, and refuses the others; returns both numbers."""
+    status, readable, refused = project.status(), 0, 0
     for view in status.views:
-        states, condensed = states_of(project, view), project._warehouse.catalog.condensed(view.name)
+        states, condensed = states_of(project, view), project._warehouse.catalog.views.condensed(view.name)
         for csn in range(status.last_csn + 1):
-            if is_told(csn, condensed):
-                told += 1
+            if is_readable(csn, condensed):
+                readable += 1
                 assert states[csn] == shop.expected(project, view.name, csn), (view.name, csn)
             else:
                 refused += 1
@@ -302,7 +294,7 @@ def check_told(shop: Shop, project: Project) -> tuple[int, int]:
     assert all(verdict.is_right for verdict in project.verify())
     for name in shop.views:
         assert shown(project, name) == shop.expected_now(name), name
-    return told, refused
+    return readable, refused
 
 
 def check_every_csn(shop: Shop, project: Project) -> None:

@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 from shop import shown
 
-from rollview.service.project import Project
+from rollview.algorithms.beyer2000 import source_propagation
+from rollview.project.project import Project
 from servers.postgres import PostgresServer, shared_server
 
 pytestmark = pytest.mark.slow
@@ -64,6 +65,19 @@ def _now() -> str:
     return moment
 
 
+def _expect_triggers(bank: Bank, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers do what the policy says of them; under ipda nothing is computed from the log."""
+    with psycopg.connect(bank.dsn) as connection:
+        found = connection.execute("SELECT FROM pg_trigger WHERE tgname LIKE 'rollview%'").fetchall()
+    assert bool(found) == (policy != "deferred")
+
+    def compute(query: object) -> None:
+        raise AssertionError("it is computed from the log")
+
+    if policy == "ipda":
+        monkeypatch.setattr(source_propagation, "evaluate_forward", compute)
+
+
 def _rows(answer: Any) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in answer.rows.collect())
 
@@ -101,7 +115,7 @@ def test_state_count_and_its_copies(tmp_path: Path, spark: SparkSession, dsn: st
 
 @pytest.mark.parametrize("policy", ["ipda", "immediate", "deferred"])
 def test_withdrawals_and_deposits_at_three(
-    tmp_path: Path, spark: SparkSession, dsn: str, policy: str
+    tmp_path: Path, spark: SparkSession, dsn: str, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """§4.3 and §4.4: a transfer is in both views or in neither; what depends on it comes behind it."""
     query = "SELECT id, sum(amount) AS amount FROM db.accounts WHERE amount {} 0 GROUP BY id"
@@ -114,6 +128,7 @@ def test_withdrawals_and_deposits_at_three(
     )
     with Project.open(bank.folder, spark) as project:
         project.setup()
+        _expect_triggers(bank, policy, monkeypatch)
         with psycopg.connect(dsn) as x1:
             x1.execute("INSERT INTO accounts VALUES ('a1', -100)")  # 2:59
             three = _now()
@@ -133,7 +148,9 @@ def test_withdrawals_and_deposits_at_three(
 
 
 @pytest.mark.parametrize("policy", ["ipda", "immediate", "deferred"])
-def test_petunias(tmp_path: Path, spark: SparkSession, dsn: str, policy: str) -> None:
+def test_petunias(
+    tmp_path: Path, spark: SparkSession, dsn: str, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """§5: the net effect of what happened to a key is one row that goes and one that comes."""
     bank = Bank(
         tmp_path / "p",
@@ -144,6 +161,7 @@ def test_petunias(tmp_path: Path, spark: SparkSession, dsn: str, policy: str) ->
     )
     with Project.open(bank.folder, spark) as project:
         project.setup()
+        _expect_triggers(bank, policy, monkeypatch)
         first = project.status().last_csn
         for name in ("Peter", "Patty"):
             bank.run(f"UPDATE customer SET name = '{name}''s Petunias' WHERE custid = 52")

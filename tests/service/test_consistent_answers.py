@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from shop import VIEWS, Shop, shown, transact
 
 from rollview.errors import PointError
-from rollview.service.load import LoadDriver
-from rollview.service.project import Project
+from rollview.maintain.load import LoadDriver
+from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,8 @@ from shop import VIEWS, Shop, frozen, transact
 
 from rollview.cli import main
 from rollview.errors import ConsumerLost, InputError, LeaseHeld, PointError
-from rollview.service.consumers import Changes
-from rollview.service.project import Project
+from rollview.project.project import Project
+from rollview.upkeep.consumers import Changes
 
 pytestmark = pytest.mark.slow
 

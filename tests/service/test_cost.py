@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from shop import Shop, shown
 
-from rollview.service.project import Project
-from rollview.spark import driver_side
+from rollview.bags import arrow_ops
+from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ def test_keys_that_change_all_the_time_do_not_multiply(shop: Shop, spark: SparkS
     for _ in range(20):
         shop.transact()
     most = 0
-    join = driver_side.join
+    join = arrow_ops.join
 
     def measured(left: pa.Table, right: pa.Table, *how: Any) -> pa.Table | None:
         nonlocal most
@@ -74,8 +74,8 @@ def test_keys_that_change_all_the_time_do_not_multiply(shop: Shop, spark: SparkS
         for _ in range(400):
             shop.transact(4)
         assert project.capture().transactions
-        patch.setattr(driver_side, "join", measured)
-        patch.setattr(driver_side, "MOST_PAIRS", 200_000)
+        patch.setattr(arrow_ops, "join", measured)
+        patch.setattr(arrow_ops, "MOST_PAIRS", 200_000)
         project.refresh()
         assert 0 < most < 200_000
         for view in project.views:
@@ -89,18 +89,18 @@ def test_a_backlog_does_not_multiply_with_the_changes_of_a_key(shop: Shop, spark
             {shop.views["sold"]}"""
     }
     shop.write_project()
-    join, most = driver_side.join, 0
+    join, most = arrow_ops.join, 0
 
     def measured(left: pa.Table, right: pa.Table, on: Any, condition: Any) -> pa.Table | None:
         nonlocal most
         if on:
-            most = max(most, driver_side._pairs(left, right, on))
+            most = max(most, arrow_ops._pairs(left, right, on))
         return join(left, right, on, condition)
 
     pairs = []
     with Project.open(shop.folder, spark) as project, pytest.MonkeyPatch.context() as patch:
         project.setup()
-        patch.setattr(driver_side, "join", measured)
+        patch.setattr(arrow_ops, "join", measured)
         for number in (60, 600):
             for _ in range(number):
                 shop.transact(4)

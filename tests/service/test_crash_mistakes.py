@@ -11,11 +11,11 @@ from crash_bench import VIEWS, Bench
 from crashing import Executioner
 from pyspark.sql import SparkSession
 
-from rollview.catalog import Catalog
+from rollview.catalog.steps import Steps
 from rollview.errors import RollviewError
 from rollview.lake import LakeTable
 from rollview.lake.log import DeltaLog
-from rollview.service.project import Project
+from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
 Patch = pytest.MonkeyPatch
@@ -29,27 +29,27 @@ def commit_ids_not_looked_at(patch: Patch) -> None:
 
 def steps_not_redone(patch: Patch) -> None:
     """Whoever comes after a crash begins a new step, with bounds of its own."""
-    patch.setattr(Catalog, "pending", lambda catalog, kind, subject=None: [])
+    patch.setattr(Steps, "pending", lambda steps, kind, subject=None: [])
 
 
 def finished_before_it_is_written(patch: Patch) -> None:
     """The catalog says that a step is done, and then its rows are committed."""
     late: list[Callable[[], Any]] = []
-    commit, finish = LakeTable._commit, Catalog.finish
+    commit, finish = LakeTable._commit, Steps.finish
 
     def commit_later(table: LakeTable, *arguments: Any, **options: Any) -> int:
         late.append(lambda: commit(table, *arguments, **options))
         return table.version() + 1
 
-    def finish_first(catalog: Catalog, *arguments: Any) -> None:
+    def finish_first(steps: Steps, *arguments: Any) -> None:
         finished = list(late)
         late.clear()
-        finish(catalog, *arguments)
+        finish(steps, *arguments)
         for each in finished:
             each()
 
     patch.setattr(LakeTable, "_commit", commit_later)
-    patch.setattr(Catalog, "finish", finish_first)
+    patch.setattr(Steps, "finish", finish_first)
 
 
 MISTAKES = [commit_ids_not_looked_at, steps_not_redone, finished_before_it_is_written]
@@ -59,7 +59,7 @@ MISTAKES = [commit_ids_not_looked_at, steps_not_redone, finished_before_it_is_wr
 def test_the_crash_campaign_catches(
     mistake: Callable[[Patch], None], tmp_path: Path, spark: SparkSession, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr("rollview.service.run.RunDriver.maintain_lake", lambda driver: {})
+    monkeypatch.setattr("rollview.run.run.RunDriver.maintain_lake", lambda driver: {})
     bench = Bench(tmp_path / "shop", spark, Executioner(monkeypatch), ONE_VIEW)
     assert bench.do(lambda project: project.setup())
     mistake(monkeypatch)

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 from shop import shown
 
 from rollview.errors import HistoryBroken
-from rollview.service.attached import detached
-from rollview.service.project import Project
+from rollview.project.project import Project
+from rollview.views.resumable import detached
 
 pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
@@ -43,7 +43,7 @@ EVERY_STEP = (
 @pytest.fixture
 def bench(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A project that is set up. Maintenance has a test of its own; here it would only take time."""
-    monkeypatch.setattr("rollview.service.run.RunDriver.maintain_lake", lambda driver: {})
+    monkeypatch.setattr("rollview.run.run.RunDriver.maintain_lake", lambda driver: {})
     made = Bench(tmp_path / "shop", spark, Executioner(monkeypatch))
     assert made.do(lambda project: project.setup())
     yield made
@@ -62,7 +62,7 @@ def test_oracle_a_crash_of_run(bench: Bench) -> None:
 def test_oracle_a_crash_of_an_operator_with_state(
     text: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollview.service.run.RunDriver.maintain_lake", lambda driver: {})
+    monkeypatch.setattr("rollview.run.run.RunDriver.maintain_lake", lambda driver: {})
     bench = Bench(tmp_path / "shop", spark, Executioner(monkeypatch), {"view": text})
     assert bench.do(lambda project: project.setup())
     for place in bench.every_crash(lambda project: project.run(once=True), "_commit of deltas/view"):
@@ -87,11 +87,11 @@ def test_oracle_a_crash_of_refresh(bench: Bench) -> None:
 def test_oracle_a_crash_of_the_first_set_up(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each crash meets a fresh project, and writers go on before somebody sets it up again.
+    """Each crash meets a fresh project, and writers continue before somebody sets it up again.
 
     The view has a stage, and reads both databases.
     """
-    monkeypatch.setattr("rollview.service.run.RunDriver.maintain_lake", lambda driver: {})
+    monkeypatch.setattr("rollview.run.run.RunDriver.maintain_lake", lambda driver: {})
     executioner = Executioner(monkeypatch)
     views = {"states_of_size": DEEP_VIEWS["states_of_size"]}
     moment, finished = 0, False
@@ -128,7 +128,7 @@ def test_oracle_a_crash_of_condense(bench: Bench) -> None:
     for place in bench.every_crash(action, *wanted, first=first):
         bench.check(place)
         with Project.open(bench.shop.folder, bench.spark) as project:
-            for each in project._warehouse.catalog.condensed(name)[-1:]:
+            for each in project._warehouse.catalog.views.condensed(name)[-1:]:
                 for csn in (each.after, each.upto):
                     expected = bench.shop.expected(project, name, csn)
                     assert shown(project, name, csn) == expected, (place, csn)
@@ -197,16 +197,16 @@ def _what_is_shown(bench: Bench) -> dict[str, tuple[int, Counter[Any]]]:
 
 
 def _check_what_is_there(bench: Bench, place: str, known: Mapping[str, tuple[int, Counter[Any]]]) -> None:
-    """Also a view that cannot go on can be read as it was; then the oracle knows another history."""
+    """A view that cannot continue can be read as it was, too; then the oracle knows another history."""
     with Project.open(bench.shop.folder, bench.spark) as project:
         if not project.views:
             return
-        # A view whose tables have begun again cannot go on until it is loaded; `run` says so at the end.
+        # A view whose tables have begun again cannot continue until it is loaded; `run` says so at the end.
         with suppress(HistoryBroken):
             project.run(once=True)
         bench.shop.match(project)
         catalog, views = project._warehouse.catalog, project._warehouse.views
-        has_begun_again = any(detached(catalog, view) for view in views.all().values())
+        has_begun_again = any(detached(catalog.now, view) for view in views.all().values())
         for view in project.status().views:
             if has_begun_again:
                 csn, rows = known[view.name]
@@ -222,7 +222,7 @@ def _check_what_is_there(bench: Bench, place: str, known: Mapping[str, tuple[int
 @pytest.mark.parametrize("retention", ["{}", "{changes: 0s, deltas: 0s, files: 0s}"])
 def test_oracle_a_crash_of_maintenance(bench: Bench, retention: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compaction of logs with many files, and pruning of all that may go."""
-    monkeypatch.setattr("rollview.service.maintenance.MANY_FILES", 2)
+    monkeypatch.setattr("rollview.upkeep.maintenance.MANY_FILES", 2)
     monkeypatch.setattr("rollview.lake.maintenance._FEWEST", 2)
     bench.shop.write_project(retention=retention)
     done: dict[str, int] = {}

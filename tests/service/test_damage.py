@@ -20,7 +20,7 @@ from shop import shown
 from rollview.catalog import CaptureStep
 from rollview.cli.main import main
 from rollview.errors import LakeError, LakeMisfit, RollviewError
-from rollview.service.project import Project
+from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +48,7 @@ def _follow(spark: SparkSession, folder: Path, error: RollviewError) -> None:
     assert done.exit_code == 0, (command, done.output)
 
 
-def _run_as_told(project: Project, spark: SparkSession, folder: Path) -> None:
+def _run_with_hints(project: Project, spark: SparkSession, folder: Path) -> None:
     """Runs; whatever an error says to do is done."""
     for _ in range(3):
         try:
@@ -90,10 +90,10 @@ def test_oracle_a_delta_source_loses_the_newest_entry_of_its_log(
         project = Project.open(tmp_path, spark)
     entries = sorted((tmp_path / "d" / "sales" / "_delta_log").glob("*.json"))
     entries[-1].unlink()
-    _run_as_told(project, spark, tmp_path)
+    _run_with_hints(project, spark, tmp_path)
     assert all(verdict.is_right for verdict in project.verify())
     write_deltalake(table, pa.table({"id": pa.array([9], pa.int64()), "kind": ["a"]}), mode="append")
-    _run_as_told(project, spark, tmp_path)
+    _run_with_hints(project, spark, tmp_path)
     now = DeltaTable(table).to_pyarrow_table()
     assert sorted(row["id"] for row in project.read("v").collect()) == sorted(now["id"].to_pylist())
     counts = {row["kind"]: row["n"] for row in project.read("w").collect()}
@@ -112,7 +112,7 @@ _OTHERS = [(deed, table) for deed in ("first entry", "all entries") for table in
     [*_LOST, *(pytest.param(*each, marks=pytest.mark.soak) for each in _OTHERS if each not in _LOST)],
 )
 def test_oracle_a_log_that_lost_entries(tmp_path: Path, spark: SparkSession, table: str, deed: str) -> None:
-    """Of a table in the lake: noticed by the process that runs and by the next one, and mended as told."""
+    """Of a table in the lake: noticed by the running process and the next, repaired as its hint says."""
     world = Damaged(tmp_path, spark, seed=8)
     with world.open() as project:
         world.write(4)
@@ -131,7 +131,7 @@ def test_oracle_a_log_that_lost_entries(tmp_path: Path, spark: SparkSession, tab
 def test_oracle_a_capture_of_two_sites_cannot_be_finished_for_one(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The site is begun again as told; what the capture had written of the other one is taken back."""
+    """The site is begun again as the hint says; the capture's rows of the other one are removed."""
     world = Damaged(tmp_path, spark, 8, monkeypatch)
     with world.open() as project:
         world.write(4)
@@ -153,7 +153,7 @@ def _pending(world: Damaged) -> list[set[str]]:
             project.capture()
         world.executioner.revive()
         with world.open() as project:
-            found = [set(each.bounds.sites) for each in project._warehouse.catalog.pending(CaptureStep)]
+            found = [set(each.bounds.sites) for each in project._warehouse.catalog.steps.pending(CaptureStep)]
         if found:
             break
     return found
@@ -199,7 +199,7 @@ def test_recover_leaves_a_locked_catalog_alone(tmp_path: Path, spark: SparkSessi
 
 @pytest.mark.parametrize("deed", ["gone", "cut off"])
 def test_oracle_the_lake_forgets_whose_it_is(tmp_path: Path, spark: SparkSession, deed: str) -> None:
-    """Before a start it is told again, if nothing contradicts; a process at work is refused."""
+    """Before a start it is assigned again, if nothing contradicts; a process at work is refused."""
     world = Damaged(tmp_path, spark, seed=11)
     file = world.lake / "lake.json"
     with world.open() as project:

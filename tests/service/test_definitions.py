@@ -9,10 +9,10 @@ import pytest
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
 from rollview.errors import InputError, UnsupportedError
+from rollview.observe.explain import explain
 from rollview.operators.translation import Untyped
-from rollview.service.definitions import (
+from rollview.views.properties import (
     Verifying,
-    ViewText,
     algorithm_of,
     is_full,
     notices,
@@ -21,7 +21,7 @@ from rollview.service.definitions import (
     reloads_on_loss,
     verifying,
 )
-from rollview.service.explain import explain
+from rollview.views.view_files import ViewText
 
 
 def _view(**properties: str) -> View:
@@ -49,7 +49,7 @@ def test_incremental_allows_nothing_that_is_recomputed() -> None:
         _view(refresh="incremental", policy="snapshot")
 
 
-def test_outputs_without_a_name_are_told() -> None:
+def test_outputs_without_a_name_are_reported() -> None:
     sql = "SELECT amount + 1, sale_id FROM shop.sales"
     sales = Table("shop", "sales", ("sale_id", "amount"), types=("bigint", "bigint"))
     view = parse_text(ViewText(Path("v.sql"), "v", sql, ("shop.sales",)), {"shop.sales": sales}, Untyped())

@@ -10,9 +10,9 @@ from shop import Shop, shown, states_of, transact
 
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
-from rollview.service.load import LoadDriver
-from rollview.service.project import Project
-from rollview.service.snapshot import SnapshotReader
+from rollview.maintain.load import LoadDriver
+from rollview.maintain.snapshot import SnapshotReader
+from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ def check_all_it_covers(shop: Shop, project: Project) -> None:
             assert state == shop.expected(project, view.name, csn), (view.name, csn)
 
 
-def test_oracle_edited_views_go_on_from_what_is_stored(
+def test_oracle_edited_views_continue_from_what_is_stored(
     edited: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Project.open(edited.folder, spark) as project:
@@ -132,14 +132,14 @@ def test_an_edited_view_with_damaged_tables_is_loaded(edited: Shop, spark: Spark
 def test_other_words_and_properties_load_nothing(
     edited: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is stored, and the delta, go on; the properties are those of the new text."""
+    """What is stored, and the delta, stay; the properties are those of the new text."""
 
     def refused(*_: object, **__: object) -> None:
         raise AssertionError("a view is loaded")
 
     monkeypatch.setattr(LoadDriver, "run", refused)
     monkeypatch.setattr(LoadDriver, "derive", refused)
-    totals = "-- anew\nSELECT cust_id,  COUNT(*) n, sum(amount) total FROM shop.sales GROUP BY cust_id"
+    totals = "-- again\nSELECT cust_id,  COUNT(*) n, sum(amount) total FROM shop.sales GROUP BY cust_id"
     properties = "TBLPROPERTIES ('rollview.schedule' = '0 0 1 1 *', 'rollview.interval' = '2')"
     edited.views |= {
         "totals": f"CREATE MATERIALIZED VIEW totals COMMENT 'per customer' AS {totals}",
@@ -158,7 +158,7 @@ def test_other_words_and_properties_load_nothing(
             at = view.materialized
             assert at == (stood.materialized if view.name == "largest" else project.status().last_csn)
             assert shown(project, view.name) == edited.expected(project, view.name, at)
-            assert not project._warehouse.catalog.spans(view.name)
+            assert not project._warehouse.catalog.views.spans(view.name)
         assert project.setup().unchanged and all(each.is_right for each in project.verify())
 
 
@@ -178,7 +178,7 @@ def _with_policy(policy: str) -> dict[str, str]:
 def test_oracle_policies_are_switched_without_reading_tables(
     shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """snapshot to deferred and back, several times; where the rows do not tell the state, it is loaded."""
+    """snapshot to deferred and back, several times; a state that does not follow from the rows is loaded."""
     shop.views = _with_policy("snapshot")
     shop.write_project()
     transact(shop, 30)

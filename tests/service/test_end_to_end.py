@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from shop import MORE_VIEWS, VIEWS, Shop, check_every_csn
 
-from rollview.service.project import Project
+from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
 

@@ -8,10 +8,13 @@ import logging
 import re
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rollview import events
+from rollview.errors import NotSetUp
 from rollview.events import (
     Applied,
     Captured,
@@ -25,8 +28,10 @@ from rollview.events import (
     Verified,
     Waiting,
 )
-from rollview.service.event_log import log_event
-from rollview.service.step_timer import StepTimer, timed_step
+from rollview.run.upkeep import BackgroundVerify
+from rollview.runtime.event_log import log_event
+from rollview.runtime.progress import StepTimer, timed_step
+from rollview.upkeep.verify import Verification, VerifyDriver
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "events.md"
 CLASSES = sorted(Event.__subclasses__(), key=lambda each: each.__name__)
@@ -65,7 +70,7 @@ def test_a_record_is_json() -> None:
     assert Applied(("v", "w"), 12).record()["views"] == ["v", "w"]
 
 
-def test_the_emitter_stamps_the_time_and_tells_everybody() -> None:
+def test_the_emitter_stamps_the_time_and_calls_everybody() -> None:
     emitter, one, other = Events(clock=iter([1.0, 2.0, 3.0]).__next__), [], []
     end = emitter.subscribe(one.append)
     emitter.subscribe(other.append)
@@ -78,28 +83,28 @@ def test_the_emitter_stamps_the_time_and_tells_everybody() -> None:
 
 
 def test_a_subscriber_that_raises_is_logged_and_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    emitter, told, calls = Events(), [], []
+    emitter, received, calls = Events(), [], []
 
     def broken(event: Event) -> None:
         calls.append(event)
         raise ValueError("broken")
 
     emitter.subscribe(broken)
-    emitter.subscribe(told.append)
+    emitter.subscribe(received.append)
     emitter.emit(Captured(1, 1))
     emitter.emit(Captured(1, 2))
-    assert (len(calls), len(told)) == (1, 2)
+    assert (len(calls), len(received)) == (1, 2)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "ValueError: broken" in caplog.text
 
 
 def test_many_threads_are_heard_one_at_a_time_in_order() -> None:
-    emitter, told, inside = Events(), [], []
+    emitter, received, inside = Events(), [], []
 
     def subscriber(event: Event) -> None:
         inside.append(1)
         assert len(inside) == 1
-        told.append(event)
+        received.append(event)
         inside.pop()
 
     emitter.subscribe(subscriber)
@@ -111,30 +116,30 @@ def test_many_threads_are_heard_one_at_a_time_in_order() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(told) == 1600, "nobody was dropped, so nobody was called while another was"
-    assert [event.time for event in told] == sorted(event.time for event in told)
+    assert len(received) == 1600, "nobody was dropped, so nobody was called while another was"
+    assert [event.time for event in received] == sorted(event.time for event in received)
 
 
 def test_a_subscriber_may_emit() -> None:
-    emitter, told = Events(), []
+    emitter, received = Events(), []
     emitter.subscribe(lambda event: emitter.emit(Captured(1, 2)) if event.fields()["csn"] == 1 else None)
-    emitter.subscribe(told.append)
+    emitter.subscribe(received.append)
     emitter.emit(Captured(1, 1))
-    assert sorted(event.fields()["csn"] for event in told) == [1, 2]
+    assert sorted(event.fields()["csn"] for event in received) == [1, 2]
 
 
 # Steps
 
 
 def test_a_step_is_begun_and_finished_with_its_phases() -> None:
-    emitter, told = Events(), []
-    emitter.subscribe(told.append)
+    emitter, received = Events(), []
+    emitter.subscribe(received.append)
     with timed_step(emitter, "apply", "v", 7) as timer:
         for name in ("write", "commit", "write"):
             with timer.phase(name):
                 pass
         timer.rows = 3
-    begun, finished = told
+    begun, finished = received
     assert (begun.name, begun.fields()) == ("step_begun", {"kind": "apply", "subject": "v", "step": 7})
     assert isinstance(finished, StepFinished)
     assert set(finished.phases) == {"write", "commit"}
@@ -143,15 +148,15 @@ def test_a_step_is_begun_and_finished_with_its_phases() -> None:
 
 
 def test_a_step_that_fails_is_not_finished() -> None:
-    emitter, told = Events(), []
-    emitter.subscribe(told.append)
+    emitter, received = Events(), []
+    emitter.subscribe(received.append)
     with (
         pytest.raises(ZeroDivisionError),
         timed_step(emitter, "apply", "v", 7) as timer,
         timer.phase("write"),
     ):
         _ = 1 / 0
-    assert [type(event) for event in told] == [StepBegun]
+    assert [type(event) for event in received] == [StepBegun]
     assert "write" in timer.phases
 
 
@@ -204,3 +209,46 @@ def test_the_log_has_the_event_as_data(caplog: pytest.LogCaptureFixture) -> None
     log_event(Captured(2, 5, time=1.5))
     assert caplog.records[0].__dict__["event"] == Captured(2, 5, time=1.5).record()
     assert {record.name for record in caplog.records} == {"rollview.run"}
+
+
+def test_what_a_wrong_view_makes_suspect_is_verified_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot be verified is reported, and keeps the others from nothing."""
+    verdicts = {
+        "l": Verification("l", 5, 3, 1, (), (), None, ("m", "n", "o")),
+        "m": Verification("m", 5, 3, 2, (), (), None, ("l", "n", "p")),
+        "o": Verification("o", 5, 3, 0, (), ()),
+        "p": Verification("p", 5, 3, 0, (), ()),
+    }
+
+    def run(_: VerifyDriver, name: str, fraction: float = 1.0, chance: object = None) -> Verification:
+        if name not in verdicts:
+            raise NotSetUp(f"view {name} is stopped")
+        assert fraction == (0.5 if name == "l" else 1.0)
+        return verdicts[name]
+
+    class Asked:
+        names = ("l", "m", "n", "o", "p")
+
+        def named(self, name: str) -> Any:
+            wanted = {"rollview.verify": "50% every 1s"} if name == "l" else {}
+            return SimpleNamespace(properties=wanted)
+
+    clock = iter((0.0, 10.0))
+    timer = SimpleNamespace(monotonic=lambda: next(clock))
+    monkeypatch.setattr("rollview.run.upkeep.time", timer)
+    monkeypatch.setattr(VerifyDriver, "run", run)
+    received: list[Event] = []
+    emitted = Events()
+    emitted.subscribe(received.append)
+    nothing: Any = None
+    driver = VerifyDriver(nothing, nothing, nothing, emitted)
+    asked: Any = Asked()
+    background = BackgroundVerify(asked, driver, emitted)
+    background.poll()
+    background.poll()
+    background.close()
+    assert [
+        (each.view, each.different, each.suspects) if isinstance(each, Verified) else each.name
+        for each in received
+    ] == [("l", 1, ("m", "n", "o")), ("m", 2, ("l", "n", "p")), "failed", ("o", 0, ()), ("p", 0, ())]
+    assert [each.view for each in driver.run_suspects([verdicts["l"], verdicts["m"]])] == ["o", "p"]

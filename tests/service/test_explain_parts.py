@@ -6,15 +6,23 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from pyspark.sql import SparkSession
+from shop import Shop, transact
 
 from rollview.algebra import costs
 from rollview.algebra.relation import Table
+from rollview.catalog import CostLine, Lookups
+from rollview.cli.main import main
 from rollview.errors import InputError
+from rollview.observe.copies import Copy, priced
+from rollview.observe.explain import explain
+from rollview.observe.explain_parts import Size
 from rollview.planning import parse_view
 from rollview.planning.parse import UNTYPED
-from rollview.service.definitions import ViewText, notices, parse_text
-from rollview.service.explain import explain
-from rollview.service.explain_parts import Size
+from rollview.project.project import Project
+from rollview.views.properties import notices, parse_text
+from rollview.views.view_files import ViewText
 
 TABLES = (
     Table("shop", "sales", ("sale_id", "cust_id", "product", "amount"), ("sale_id",)),
@@ -117,3 +125,88 @@ def test_what_is_recomputed_says_why(key: str, value: str, code: str) -> None:
     assert found.full_code == code
     assert [part.method for part in found.parts] == ["full"] * len(found.parts)
     assert not any(part.costs or part.asks for part in found.parts)
+
+
+def test_copies_that_make_views_self_maintaining() -> None:
+    def copies(sql: str) -> list[tuple[str, tuple[str, ...], str]]:
+        found = explain(parse_view(sql, TABLES, "v")).copies
+        assert found is None or (found.together is None and found.cheapest is None)
+        return [] if found is None else [(each.table, each.columns, each.condition) for each in found.copies]
+
+    assert copies(f"SELECT s.sale_id, c.state FROM {JOIN} WHERE s.amount > 2") == [
+        ("shop.sales", ("sale_id", "cust_id"), "(`s.amount` > 2)"),
+        ("crm.customer", ("cust_id", "state"), ""),
+    ]
+    # One copy for both, of all rows, because one of them needs all.
+    assert copies(
+        "SELECT a.day FROM crm.visit a JOIN crm.visit b ON a.cust_id = b.cust_id WHERE a.day < 3"
+    ) == [("crm.visit", ("cust_id", "day"), "")]
+    # A view of one table asks nobody; one that is recomputed keeps nothing; a stage is kept as it is.
+    assert copies("SELECT cust_id, max(amount) AS m FROM shop.sales GROUP BY cust_id") == []
+    said = "CREATE MATERIALIZED VIEW v TBLPROPERTIES ('rollview.policy' = 'snapshot') AS "
+    assert copies(f"{said} SELECT s.sale_id, c.state FROM {JOIN}") == []
+    assert [table for table, _, _ in copies(TYPICAL["visitors"][0])] == ["crm.customer"]
+
+
+def test_copies_are_chosen_by_what_was_measured() -> None:
+    sales, customer = (
+        Copy("shop.sales", ("cust_id",), rows=1000, bytes=8000, changes=5000),
+        Copy("crm.customer", ("cust_id",), rows=10, bytes=80, changes=2),
+    )
+    lookups = [
+        Lookups(("crm.customer",), 40, 40, 40, 320, 2.0),
+        Lookups(("shop.sales",), 1, 1, 100, 800, 0.1),
+        Lookups(("crm.customer", "shop.sales"), 2, 2, 50, 800, 0.2),
+    ]
+
+    def applying(fixed: float, per_row: float) -> CostLine:
+        cost = CostLine()
+        for rows in (1, 10, 100):
+            cost = cost.with_sample(rows, fixed + per_row * rows)
+        return cost
+
+    def chosen(fixed: float, per_row: float) -> tuple[str, ...]:
+        found = priced((sales, customer), lookups, applying(fixed, per_row), steps=40)
+        assert found.together is not None and found.cheapest is not None and found.measured == 43
+        assert (found.together.lookups, found.together.rows) == (43, 233)
+        assert found.together.seconds == pytest.approx(2.3)
+        return found.cheapest.tables
+
+    # The rows that change the most are dear to keep; what is asked for most is dear to ask.
+    assert chosen(0.001, 0.001) == ("crm.customer",)
+    assert set(chosen(0.0, 0.000001)) == {"crm.customer", "shop.sales"}
+    assert chosen(2.0, 0.001) == ()
+    assert priced((sales, customer), [], applying(1.0, 1.0), 40).cheapest is None
+
+
+@pytest.mark.slow
+def test_copies_of_a_project_at_work(tmp_path: Path, spark: SparkSession) -> None:
+    """Every sub-query that was sent is counted, and all of them ask for nothing but the proposed copies."""
+    shop = Shop(tmp_path / "shop")
+    transact(shop, 20)
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        before = project.explain("sold").copies
+        assert before is not None and before.together is None
+        assert {each.table: each.columns for each in before.copies} == {
+            "shop.sales": ("sale_id", "cust_id", "product_id", "amount"),
+            "crm.customer": ("cust_id", "state"),
+            "shop.product": ("product_id", "kind"),
+        }
+        for _ in range(6):
+            transact(shop, 4)
+            project.run(once=True)
+        found = project.explain("sold")
+        advice, lookups = found.copies, project._warehouse.catalog.works.lookups("sold")
+        assert advice is not None and advice.together is not None and advice.cheapest is not None
+        assert advice.measured == advice.together.lookups == found.work.lookups > 0
+        assert sum(each.rows_found for each in lookups) == found.work.rows_found
+        assert {name for each in lookups for name in each.tables} <= {each.table for each in advice.copies}
+        assert advice.together.seconds > 0.0 and all(each.rows and each.bytes for each in advice.copies)
+        assert sum(each.changes for each in advice.copies) > 0
+        assert advice.cheapest.net_seconds >= max(0.0, advice.together.net_seconds)
+        printed = CliRunner().invoke(main, ["explain", "sold", "--project", str(shop.folder)], obj=spark)
+        assert f"all of them would have saved {advice.measured} look-up" in printed.output, printed.output
+        assert "by these measurements" in printed.output
+        project.setup(reload=("sold",))
+        assert project._warehouse.catalog.works.lookups("sold") == []

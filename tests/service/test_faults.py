@@ -24,8 +24,8 @@ from shop import SCHEMAS, Shop, check_all, check_unharmed, shown, transact
 
 from pages.what_if import what_if
 from rollview.errors import InputError, LakeError, LeaseHeld, RollviewError
-from rollview.service.project import Project
-from rollview.service.retry import Stop
+from rollview.maintain.retry import Stop
+from rollview.project.project import Project
 from rollview.sources.sqlite import SQLiteSource
 
 pytestmark = pytest.mark.slow
@@ -67,17 +67,17 @@ def test_a_source_that_goes_away_within_a_step(
 
 
 def test_run_waits_for_a_source_that_went_away(shop: Shop, project: Project) -> None:
-    stop, told = Stop(), []
-    project.subscribe(lambda event: told.append(event.name))
+    stop, received = Stop(), []
+    project.subscribe(lambda event: received.append(event.name))
     daemon = threading.Thread(target=lambda: project.run(stop=stop))
     daemon.start()
     try:
         transact(shop)
-        _wait_for(lambda: "applied" in told)
+        _wait_for(lambda: "applied" in received)
         with _away(shop, "crm"):
-            _wait_for(lambda: "retry" in told)
+            _wait_for(lambda: "retry" in received)
         transact(shop)
-        _wait_for(lambda: "applied" in told[told.index("retry") :])
+        _wait_for(lambda: "applied" in received[received.index("retry") :])
     finally:
         stop.now()
         daemon.join()
@@ -87,9 +87,9 @@ def test_run_waits_for_a_source_that_went_away(shop: Shop, project: Project) -> 
 @what_if(
     "all sources",
     "`rollview setup` runs while `run` does",
-    "`run` notices and goes on with what is new",
+    "`run` notices, and continues with the new definitions",
 )
-def test_run_goes_on_with_what_setup_has_changed(shop: Shop, project: Project, spark: SparkSession) -> None:
+def test_run_continues_with_what_setup_has_changed(shop: Shop, project: Project, spark: SparkSession) -> None:
     stop = Stop()
     daemon = threading.Thread(target=lambda: project.run(stop=stop))
     daemon.start()
@@ -161,7 +161,7 @@ def test_a_capture_that_died_before_columns_changed(
     shop.connections["crm"].execute("UPDATE customer SET segment = 'z'")
     shop.connections["shop"].execute("UPDATE sales SET amount = 1")
     with monkeypatch.context() as patch:
-        patch.setattr("rollview.service.capture.CaptureDriver._write", lambda *_: 1 / 0)
+        patch.setattr("rollview.maintain.capture.CaptureDriver._write", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             project.capture()
     shop.connections["shop"].execute("ALTER TABLE sales ADD COLUMN weight INTEGER")
@@ -214,7 +214,7 @@ def test_without_wal_states_are_true_and_status_says_composite(tmp_path: Path, s
 @what_if(
     "all sources",
     "catalog, disk or Spark fail",
-    "everything waits and is tried again",
+    "everything waits and is retried",
 )
 @pytest.mark.parametrize(
     "place", ["rollview.lake.data_files.pq.write_table", "rollview.lake.transaction._commit"]
@@ -289,13 +289,13 @@ def test_a_lake_table_changed_by_hand(
 
 
 def test_two_daemons(shop: Shop, project: Project, spark: SparkSession) -> None:
-    stop, told = Stop(), []
-    project.subscribe(told.append)
+    stop, received = Stop(), []
+    project.subscribe(received.append)
     daemon = threading.Thread(target=lambda: project.run(stop=stop))
     daemon.start()
     try:
         transact(shop)
-        _wait_for(lambda: bool(told))
+        _wait_for(lambda: bool(received))
         with (
             Project.open(shop.folder, spark) as second,
             pytest.raises(LeaseHeld, match=f"process {os.getpid()}"),
@@ -311,10 +311,10 @@ def test_a_clock_that_is_set_back(shop: Shop, project: Project, monkeypatch: pyt
     for hours in (1, 30, 0, 2):
         transact(shop)
         clock = SimpleNamespace(time=lambda hours=hours: time.time() - hours * 3600, monotonic=time.monotonic)
-        monkeypatch.setattr("rollview.service.capture.time", clock)
+        monkeypatch.setattr("rollview.maintain.capture.time", clock)
         project.run(once=True)
     catalog = project._warehouse.catalog
-    times = [catalog.commit_time(csn) or 0.0 for csn in range(1, catalog.last_csn() + 1)]
+    times = [catalog.history.commit_time(csn) or 0.0 for csn in range(1, catalog.history.last_csn() + 1)]
     assert times == sorted(times)
-    assert catalog.csn_at(times[-1]) == catalog.last_csn()
+    assert catalog.history.csn_at(times[-1]) == catalog.history.last_csn()
     check_all(shop, project)

@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 from shop import Shop, check_every_csn, transact
 
+from rollview.config.project_file import read_project_file
 from rollview.errors import InputError, ProjectError, UnsupportedError
-from rollview.service.project import Project
-from rollview.service.project_file import read_project_file
+from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from rollview.errors import LakeDamaged
-from rollview.service.project import Project
+from rollview.project.project import Project
 from servers.mariadb import MariaDBServer
 from servers.postgres import PostgresServer
 

@@ -1,4 +1,4 @@
-"""One fault stops one thing: the views that need it stop and say why, all others go on, none is wrong."""
+"""One fault stops one thing: the views that need it stop and say why, all others continue, none is wrong."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pages.what_if import what_if
 from rollview.algebra.view import View
 from rollview.errors import EvaluationError, PointError, RollviewError, SourceChanged, SourceError
 from rollview.events import Event, Halted, Resumed, Retry, Verified
-from rollview.service.load import LoadDriver
-from rollview.service.project import Project
-from rollview.service.retry import Stop
+from rollview.maintain.load import LoadDriver
+from rollview.maintain.retry import Stop
+from rollview.project.project import Project
 from rollview.sources.source import Batch, Loss
 from rollview.sources.sqlite import SQLiteSource
 
@@ -38,13 +38,13 @@ def _opened(folder: Path, spark: SparkSession) -> Iterator[tuple[Shop, Project, 
     shop = Shop(folder, _VIEWS)
     transact(shop, 12)
     with Project.open(folder, spark) as project:
-        told: list[Event] = []
-        project.subscribe(told.append)
+        received: list[Event] = []
+        project.subscribe(received.append)
         shop.begin()
         project.setup()
         transact(shop)
         check_all(shop, project)
-        yield shop, project, told
+        yield shop, project, received
     shop.close()
 
 
@@ -60,12 +60,12 @@ def _insert_sale(shop: Shop, number: int) -> None:
 
 @what_if(
     "all sources",
-    "a source is away, locked, or refuses us",
-    "the views that need it stop; the others go on. It is tried again, after pauses of up to 30 "
-    "s. What it commits meanwhile gets its csn when it is back",
+    "a source is unavailable or locked, or refuses the connection",
+    "the views that need it stop; the others continue. `run` retries, after pauses of up to 30 s. "
+    "Transactions that the source commits meanwhile get their csn when it is back",
 )
 def test_oracle_a_source_that_is_away_stops_only_its_views(tmp_path: Path, spark: SparkSession) -> None:
-    with _opened(tmp_path / "shop", spark) as (shop, project, told):
+    with _opened(tmp_path / "shop", spark) as (shop, project, received):
         before = {name: shown(project, name) for name in _ON_CRM}
         file = tmp_path / "shop" / "crm.db"
         hidden = [file.with_name(f"{file.name}{end}") for end in ("", "-wal", "-shm")]
@@ -99,28 +99,28 @@ def test_oracle_a_source_that_is_away_stops_only_its_views(tmp_path: Path, spark
         transact(shop)
         check_all(shop, project)
         assert set(_states(project).values()) == {"running"}
-        assert {each.subject for each in told if isinstance(each, Resumed)} >= {
+        assert {each.subject for each in received if isinstance(each, Resumed)} >= {
             "crm",
             "sales_by_state",
             "sold",
         }
-        # Each is told once, however often it fails.
-        halts = [(each.scope, each.subject) for each in told if isinstance(each, Halted)]
+        # Each is reported once, however often it fails.
+        halts = [(each.scope, each.subject) for each in received if isinstance(each, Halted)]
         assert sorted(halts) == sorted(set(halts))
 
 
 @what_if(
     "all sources",
-    "changes of a table are lost, for whatever reason",
-    "the views that use the table, or the columns in question, are rolled to the last csn that is "
-    "right and stop. `rollview setup` loads just these, or `rollview.on_loss` does",
+    "changes of a table are lost, for any reason",
+    "the views that use the table, or the columns in question, are rolled to the last correct csn and "
+    "stop. `rollview setup` loads just these, or `rollview.on_loss` does",
 )
 @pytest.mark.parametrize("where", ["batch", pytest.param("transaction", marks=pytest.mark.campaign)])
 def test_oracle_a_table_that_loses_changes_stops_only_its_views(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Until `setup`, its views stay right at the last csn before the loss; nothing else is loaded."""
-    with _opened(tmp_path / "shop", spark) as (shop, project, told):
+    with _opened(tmp_path / "shop", spark) as (shop, project, received):
         loss = {"shop.product": Loss("table product is not what it was", "`rollview setup` loads its views")}
         real = SQLiteSource.capture
 
@@ -166,7 +166,7 @@ def test_oracle_a_table_that_loses_changes_stops_only_its_views(
         for name in _VIEWS:
             assert shown(project, name) == shop.expected_now(name), name
         assert all(verdict.is_right for verdict in project.verify())
-        assert ("table", "shop.product") in {(e.scope, e.subject) for e in told if isinstance(e, Halted)}
+        assert ("table", "shop.product") in {(e.scope, e.subject) for e in received if isinstance(e, Halted)}
 
 
 _RATIOS = {
@@ -182,13 +182,13 @@ _RATIOS = {
     "all sources",
     "a row that a view's SQL cannot compute (division by zero, overflow, a cast that fails)",
     "that view stops at the csn before, and names the expression, the csn and the changed rows. "
-    "Once the row is corrected at its source it goes on by itself, from the first csn at which it "
+    "Once the row is corrected at its source it continues automatically, from the first csn at which it "
     "can be computed again",
 )
 def test_oracle_a_row_that_cannot_be_computed_stops_only_its_views(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    """They stop at the last good csn and say why; once the row is corrected, they go on by themselves."""
+    """They stop at the last good csn and say why; once the row is corrected, they continue automatically."""
     shop = Shop(tmp_path / "shop", _RATIOS)
     connection = shop.connections["shop"]
     connection.execute("INSERT INTO product VALUES (1, 'a', NULL)")
@@ -312,14 +312,14 @@ def test_oracle_a_load_after_a_loss_that_failed_is_not_forgotten(
             return real[1](driver, view, *rest, **options)
 
         with monkeypatch.context() as patch, Project.open(shop.folder, spark) as project:
-            told: list[Event] = []
-            project.subscribe(told.append)
+            received: list[Event] = []
+            project.subscribe(received.append)
             patch.setattr(SQLiteSource, "capture", losing)
             patch.setattr(LoadDriver, "run", load)
             shop.connections["shop"].execute("INSERT OR REPLACE INTO product VALUES (1, 'x', 2)")
-            with pytest.raises(RollviewError, match="stands at csn"):
+            with pytest.raises(RollviewError, match="is at csn"):
                 project.run(once=True)
-            assert [each.what for each in told if isinstance(each, Retry)] == [f"load {failing}"]
+            assert [each.what for each in received if isinstance(each, Retry)] == [f"load {failing}"]
             status = {view.name: view for view in project.status().views}
             assert {name for name, view in status.items() if view.state == "stopped"} == stopped
             halted = status["kinds"].halted
@@ -329,7 +329,7 @@ def test_oracle_a_load_after_a_loss_that_failed_is_not_forgotten(
     with Project.open(shop.folder, spark) as project:
         project.run(once=True)
         spans = {view.name: [span.reason for span in view.spans] for view in project.status().views}
-        reasons = ["table product is not what it was"], ["families is loaded anew"]
+        reasons = ["table product is not what it was"], ["families is reloaded"]
         assert spans == {"families": reasons[0], "kinds": reasons[1], "grand_total": []}
         for name in shop.views:
             assert shown(project, name) == shop.expected_now(name), name
@@ -352,7 +352,7 @@ def test_oracle_a_view_that_is_late_keeps_no_other_one_waiting(
             _insert_sale(shop, number)
         project.refresh("grand_total")
         rounds = project._drivers.run.round
-        monkeypatch.setattr("rollview.service.run.CATCH_UP_SECONDS", 0.0)
+        monkeypatch.setattr("rollview.run.run.CATCH_UP_SECONDS", 0.0)
 
         def stand() -> tuple[int, int, int]:
             status = project.status()

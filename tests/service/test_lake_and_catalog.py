@@ -8,14 +8,17 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from shop import Shop, check_all, shown, transact
+from shop import Shop, check_all, check_every_csn, shown, transact
 
-from rollview.errors import InputError, LakeMisfit, RollviewError
-from rollview.service.project import Project
-from rollview.service.recover import last_known
-from rollview.service.retry import Stop
+from rollview.cli.main import main
+from rollview.errors import CatalogError, InputError, LakeMisfit, RollviewError
+from rollview.maintain.retry import Stop
+from rollview.project.project import Project
+from rollview.setup.recover import last_known
+from servers.postgres import shared_server
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +47,7 @@ def _content(folder: Path) -> set[str]:
 
 
 def _expect_misfit(shop: Shop, spark: SparkSession, reason: str) -> None:
-    """Every command is refused, and says how to go on; nothing is changed by that."""
+    """Every command is refused, and says how to continue; nothing is changed by that."""
     before = _content(shop.folder)
     for command in (Project.setup, Project.refresh, lambda project: project.read("sold")):
         with Project.open(shop.folder, spark) as project, pytest.raises(LakeMisfit) as caught:
@@ -197,3 +200,78 @@ def test_a_backup_is_made_while_run_works_and_can_be_restored(
         shown_shop.begin()
         transact(shown_shop)
         check_all(shown_shop, project)
+
+
+def test_a_catalog_moves_to_a_server_and_back(
+    shown_shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With steps, leases and history; whoever still has the old one is refused."""
+    shop, url = shown_shop, shared_server().create_database("moved_catalog")
+    monkeypatch.setenv("CATALOG_URL", url)
+    _moved(shop, spark, "${CATALOG_URL}", [])
+    _moved(shop, spark, "sqlite:///./back.db", ["${CATALOG_URL}"])
+    with Project.open(shop.folder, spark) as project:
+        project.run(once=True)
+        check_every_csn(shop, project)
+
+
+def _moved(shop: Shop, spark: SparkSession, catalog: str, old: list[str]) -> None:
+    with Project.open(shop.folder, spark) as early:
+        transact(shop)
+        early.capture()
+        shop.write_project(catalog=f'"{catalog}"')
+        arguments = ["move-catalog", *old, "--project", str(shop.folder)]
+        with early._warehouse.catalog.lease("run"):
+            said = CliRunner().invoke(main, arguments, obj=spark)
+            assert said.exit_code != 0 and "`rollview run` is at work" in said.output
+        said = CliRunner().invoke(main, arguments, obj=spark)
+        assert said.exit_code == 0 and said.output.startswith("the catalog is moved: "), said.output
+        with pytest.raises(LakeMisfit, match="another copy of the catalog"):
+            early.run(once=True)
+    said = CliRunner().invoke(main, arguments, obj=spark)
+    assert said.exit_code == 1 and "another copy of the catalog" in said.output
+    with Project.open(shop.folder, spark) as project:
+        transact(shop)
+        check_all(shop, project)
+
+
+def test_a_catalog_whose_move_is_cut_off(
+    shown_shop: Shop, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old one is the catalog, and the copy is refused; a copy that differs is not made."""
+    shop = shown_shop
+    shop.write_project(catalog=f"sqlite:///{tmp_path}/new.db")
+    with Project.open(shop.folder, spark) as project:
+        with monkeypatch.context() as patch:
+            patch.setattr("rollview.catalog.copying._copy", lambda *_: (1, 1))
+            with pytest.raises(CatalogError, match=r"the copy of .* differs"):
+                project.move_catalog()
+        with monkeypatch.context() as patch:
+            patch.setattr("rollview.upkeep.backup.write_identity", _dies)
+            with pytest.raises(OSError, match="planted"):
+                project.move_catalog()
+        with pytest.raises(LakeMisfit, match="another copy of the catalog"):
+            project.status()
+    with (
+        Project.open(shop.folder, spark) as project,
+        pytest.raises(InputError, match="has a catalog already"),
+    ):
+        project.move_catalog()
+    with Project.open(shop.folder, spark) as project:
+        for place, reason in (
+            ("sqlite:///./none.db", "there is no catalog at"),
+            ("postgresql://me:secret@host/x", "has a password"),
+            ("lake/catalog.db", "no address of a catalog"),
+            ("postgresql://me:${NO_SUCH}@host/x", "no variable NO_SUCH"),
+        ):
+            with pytest.raises(InputError, match=reason) as caught:
+                project.move_catalog(place)
+            assert "secret" not in str(caught.value)
+    shop.write_project()
+    with Project.open(shop.folder, spark) as project:
+        transact(shop)
+        check_all(shop, project)
+
+
+def _dies(*_: object) -> None:
+    raise OSError("planted")

@@ -27,8 +27,8 @@ from rollview.events import (
     StepBegun,
     StepFinished,
 )
-from rollview.service.project import Project
-from rollview.service.retry import Stop
+from rollview.maintain.retry import Stop
+from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
 
@@ -256,10 +256,10 @@ def test_a_consistency_without_effect_is_said(shop: Shop, project: Project) -> N
 # Events
 
 
-def test_what_is_told_is_what_happened(shop: Shop, project: Project) -> None:
+def test_events_are_what_happened(shop: Shop, project: Project) -> None:
     """Events add up to what the catalog says."""
-    told: list[Event] = []
-    end = project.subscribe(told.append)
+    received: list[Event] = []
+    end = project.subscribe(received.append)
     before = project.status()
     transact(shop, 4)
     project.run(once=True)
@@ -268,24 +268,24 @@ def test_what_is_told_is_what_happened(shop: Shop, project: Project) -> None:
     transact(shop)
     project.run(once=True)
     status = project.status()
-    captured = [event for event in told if isinstance(event, Captured)]
+    captured = [event for event in received if isinstance(event, Captured)]
     last = captured[-1].csn
     assert sum(event.transactions for event in captured) == last - before.last_csn > 0
     for view in before.views:
-        moves = [event for event in told if isinstance(event, Propagated) and event.view == view.name]
+        moves = [event for event in received if isinstance(event, Propagated) and event.view == view.name]
         assert [move.from_csn for move in moves] == [view.high_water, *(move.to_csn for move in moves[:-1])]
         assert moves[-1].to_csn == last
-    (applied,) = [event for event in told if isinstance(event, Applied)]
+    (applied,) = [event for event in received if isinstance(event, Applied)]
     assert (set(applied.views), applied.csn) == ({view.name for view in status.views}, last)
-    refreshed = [event for event in told if isinstance(event, Refreshed)]
+    refreshed = [event for event in received if isinstance(event, Refreshed)]
     assert [(event.view, event.kind, event.reason) for event in refreshed][-1] == (
         "sold",
         "full",
         "asked for",
     )
     assert refreshed[-1].rows is not None
-    begun = [(e.kind, e.subject, e.step) for e in told if isinstance(e, StepBegun)]
-    finished = {(e.kind, e.subject, e.step): e for e in told if isinstance(e, StepFinished)}
+    begun = [(e.kind, e.subject, e.step) for e in received if isinstance(e, StepBegun)]
+    finished = {(e.kind, e.subject, e.step): e for e in received if isinstance(e, StepFinished)}
     assert sorted(begun) == sorted(finished)
     assert {kind for kind, _, _ in begun} == {"setup", "capture", "propagate", "apply", "load"}
     phases = {kind: set(event.phases) for (kind, _, _), event in finished.items()}
@@ -293,20 +293,24 @@ def test_what_is_told_is_what_happened(shop: Shop, project: Project) -> None:
     assert {"read_changes", "lookups", "compute", "write", "commit"} == phases["propagate"]
     assert {"read_changes", "compute", "write", "commit"} == phases["apply"]
     assert phases["load"] == {"lookups", "check", "compute", "write", "commit"}
-    names = [event.name for event in told]
+    names = [event.name for event in received]
     assert (names[0], names.count("started"), names.count("stopped")) == ("started", 1, 1)
-    assert [event.time for event in told] == sorted(event.time for event in told)
+    assert [event.time for event in received] == sorted(event.time for event in received)
 
 
 def test_a_defect_ends_run_with_its_traceback(
     shop: Shop, project: Project, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rollview.service.propagate.PropagateDriver.run_all", lambda *_: {}["no such key"])
-    told: list[Event] = []
-    project.subscribe(told.append)
+    monkeypatch.setattr("rollview.maintain.propagate.PropagateDriver.run_all", lambda *_: {}["no such key"])
+    received: list[Event] = []
+    project.subscribe(received.append)
     with pytest.raises(KeyError):
         project.run()
-    assert [event.name for event in told if isinstance(event, Retry | Failed)] == ["retry", "retry", "failed"]
+    assert [event.name for event in received if isinstance(event, Retry | Failed)] == [
+        "retry",
+        "retry",
+        "failed",
+    ]
     assert [record.levelname for record in caplog.records if "no such key" in record.getMessage()] == [
         "WARNING",
         "WARNING",

@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rollview.sources.lookup import Comparison, Lookup, distinct_keys, run_plan
-from rollview.sources.source import Table
-from rollview.testing.questions import first_plan
+from rollview.sources.source import Comparison, Lookup, Table, distinct_keys, run_plan
+from rollview.testing.lookup_suite import first_plan
 
 AWAY = Table("x", "away", ("k", "d", "w"), types=("int", "double", "string"))
 ITEM = Table(
@@ -24,7 +23,7 @@ PART = Table("s", "part", ("id", "item", "word"), types=("bigint", "bigint", "st
 
 
 class Rules:
-    """A source that compares as it is told."""
+    """A source with configurable comparisons."""
 
     def __init__(self, compare: Callable[[str, str], bool], push: bool = True) -> None:
         self.can_compare = compare

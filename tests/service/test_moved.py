@@ -16,7 +16,7 @@ from shop import VIEWS, Shop, shown, transact
 
 from pages.what_if import what_if
 from rollview.errors import ProjectMoved
-from rollview.service.project import Project
+from rollview.project.project import Project
 from servers.mariadb import shared_server as mariadb_server
 from servers.postgres import shared_server as postgres_server
 
@@ -46,11 +46,11 @@ def test_oracle_a_project_that_was_moved_asks_first(tmp_path: Path, spark: Spark
                 call()
         # Nobody else is concerned.
         assert shown(project, "sold") == before
-        assert project.settle().loaded == {}
+        assert project.confirm_move().loaded == {}
         project.run(once=True)
         assert all(verdict.is_right for verdict in project.verify())
     with Project.open(moved, spark) as project:
-        assert set(project.settle(is_copy=True).loaded) == {"sold"}
+        assert set(project.confirm_move(is_copy=True).loaded) == {"sold"}
         assert shown(project, "sold") == before
 
 
@@ -158,12 +158,12 @@ def live(tmp_path: Path) -> Iterator[Live]:
 
 @what_if(
     "all sources",
-    "a copy of a project goes on beside the original",
-    "nothing, once it has a slot (PostgreSQL) or a registry (MariaDB) of its own: `rollview setup --copy` "
-    "asks for it",
+    "a copy of a project captures along with the original",
+    "nothing, once it has a slot (PostgreSQL) or a registry (MariaDB) of its own: `rollview setup --copy`"
+    " requires one",
 )
 def test_oracle_a_copy_of_a_project_over_servers_captures_for_itself(live: Live, spark: SparkSession) -> None:
-    """Both go on, each at its own pace, until one is gone without a trace that the other needs."""
+    """Both continue, each at its own pace, until one is gone without a trace that the other needs."""
     before = live.traces()
     with Project.open(live.folder, spark) as original:
         original.setup()
@@ -177,13 +177,13 @@ def test_oracle_a_copy_of_a_project_over_servers_captures_for_itself(live: Live,
                 with pytest.raises(ProjectMoved, match="was set up as"):
                     copy.run(once=True)
                 with pytest.raises(ProjectMoved, match="a copy of") as caught:
-                    copy.settle(is_copy=True)
+                    copy.confirm_move(is_copy=True)
                 assert caught.value.subject == subject and "of its own" in caught.value.hint
         assert live.traces() == installed
         live.change(20)
         live.describe(live.copy, ", slot: of_copy", ", registry: copy")
         with Project.open(live.copy, spark) as copy:
-            assert set(copy.settle(is_copy=True).loaded) == {"sold", "names", "amounts"}
+            assert set(copy.confirm_move(is_copy=True).loaded) == {"sold", "names", "amounts"}
             # What the original has not captured yet is still there for it, and the other way round.
             live.change(30)
             live.check(copy, "sold", "names", "amounts")
@@ -206,7 +206,7 @@ def test_oracle_a_copy_of_a_project_over_servers_captures_for_itself(live: Live,
     assert live.traces() == before
 
 
-def test_a_project_over_servers_that_was_moved_goes_on(live: Live, spark: SparkSession) -> None:
+def test_a_project_over_servers_that_was_moved_continues(live: Live, spark: SparkSession) -> None:
     with Project.open(live.folder, spark) as project:
         project.setup()
     live.change(10)
@@ -215,7 +215,7 @@ def test_a_project_over_servers_that_was_moved_goes_on(live: Live, spark: SparkS
     with Project.open(live.copy, spark) as project:
         with pytest.raises(ProjectMoved, match="was set up as"):
             project.run(once=True)
-        assert project.settle().loaded == {}
+        assert project.confirm_move().loaded == {}
         live.check(project, "sold", "names", "amounts")
         assert live.traces() == installed
         project.remove()

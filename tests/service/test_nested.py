@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from shop import frozen
 
 from rollview.errors import UnsupportedError
+from rollview.project.project import Project
 from rollview.rows import arrow_type, spark_type
-from rollview.service.project import Project
-from rollview.sources.delta.definition import definition
-from rollview.sources.files.net import net_effect
+from rollview.sources.delta.log import definition
+from rollview.sources.files.state import net_effect
 
 NESTED = "struct<a:bigint,b:array<struct<x:decimal(10,2),y:string>>>"
 SCHEMA = pa.schema(
@@ -30,6 +30,10 @@ VIEWS = {
     "by_tag": "SELECT e.tag, count(*) AS n FROM d.t LATERAL VIEW explode(tags) e AS tag GROUP BY e.tag",
     "by_place": "SELECT place, sort_array(collect_list(id)) AS ids FROM d.t GROUP BY place",
     "alike": "SELECT a.id, b.id AS other FROM d.t a JOIN d.t b ON a.tags = b.tags AND a.id < b.id",
+    "fields": "SELECT id, place.town, t.place.zip FROM d.t WHERE place.town <> 'x'",
+    "spread": "SELECT place.*, id FROM d.t",
+    "newest": "SELECT place.town, max(id) AS id FROM d.t GROUP BY place.town",
+    "zipped": "SELECT id, arrays_zip(tags, array(1)) AS z FROM d.t WHERE id = 4",
     "towns": "SELECT DISTINCT place.town AS town, ids FROM by_place",
 }
 
@@ -79,6 +83,10 @@ def test_oracle_views_over_nested_columns(tmp_path: Path, spark: SparkSession) -
             (("u", 1), (4, 5)), ((None, 2), (2,)), (("v", 3), (3,)), ((None, None), (6,)),
         }  # fmt: skip
         assert rows["alike"] == {(4, 5)}
+        assert rows["fields"] == {(3, "v", 3), (4, "u", 1), (5, "u", 1)}
+        assert rows["spread"] == {(None, 2, 2), ("v", 3, 3), ("u", 1, 4), ("u", 1, 5), (None, None, 6)}
+        assert rows["newest"] == {("u", 5), ("v", 3), (None, 6)}
+        assert rows["zipped"] == {(4, (("y", 1),))}
         assert rows["towns"] == {("u", (4, 5)), (None, (2,)), ("v", (3,)), (None, (6,))}
         assert {frozen(row) for row in project.read("by_tag", 0).collect()} == {("x", 1), ("y", 2)}
         assert [verdict.view for verdict in project.verify() if not verdict.is_right] == []

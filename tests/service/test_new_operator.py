@@ -19,16 +19,17 @@ from pyspark.sql import SparkSession
 from shop import VIEWS, Shop, check_all, shown, transact
 from sqlglot import exp
 
-from rollview.algebra.bag import Bag, MemoryBag, keep
+from rollview.algebra.bag import Bag, keep
 from rollview.algebra.expression import Column, Literal, call
 from rollview.algebra.history import CSN
 from rollview.algebra.node import Node
 from rollview.algebra.relation import Table
+from rollview.lab.memory.bag import MemoryBag
 from rollview.operators.block import sum_of
 from rollview.operators.registry import added
 from rollview.operators.translation import Translation
 from rollview.planning import parse_view, render
-from rollview.service.project import Project
+from rollview.project.project import Project
 from rollview.sql.grammar import Syntax
 
 B = TypeVar("B", bound=Bag)
@@ -161,5 +162,5 @@ def test_maintained_on_spark_with_no_change_elsewhere(tmp_path: Path, spark: Spa
     shop.close()
 
 
-def test_rendered_by_itself() -> None:
+def test_rendered_alone() -> None:
     assert render(parse_view(_SQL, [_TABLE])).splitlines()[1] == "at least twice"

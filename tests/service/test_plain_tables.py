@@ -19,7 +19,7 @@ from shop import Shop
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
-from rollview.service.project import Project
+from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +81,7 @@ def test_every_commit_says_csn_and_time(plain: Shop, spark: SparkSession) -> Non
         for _ in range(4):
             plain.transact()
         csn = project.refresh().csn
-        commit_time = project._warehouse.catalog.commit_time(csn)
+        commit_time = project._warehouse.catalog.history.commit_time(csn)
         project.maintain()
     said = 0
     for folder in (plain.folder / "lake").glob("*/*"):

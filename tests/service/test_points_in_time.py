@@ -13,8 +13,8 @@ import pytest
 from rollview.algebra.relation import Table
 from rollview.catalog import CaptureStep, Catalog, Part, Sequenced, Unit
 from rollview.errors import PointError
-from rollview.service.points_in_time import PointsInTime
-from rollview.service.sites import Sites
+from rollview.runtime.sites import Sites
+from rollview.storage.points_in_time import PointsInTime
 
 NOW = time.time()
 
@@ -33,14 +33,14 @@ class _Numbered:
 def points(tmp_path: Path) -> PointsInTime:
     catalog = Catalog.open(f"sqlite:///{tmp_path / 'catalog.db'}")
     tables = [Table("x", "t", ("a",), types=("int",)), Table("y", "u", ("a",), types=("int",))]
-    catalog.register(tables, {"x": ("x", ""), "y": ("y", "")})
+    catalog.captured.register(tables, {"x": ("x", ""), "y": ("y", "")})
     units = [
         Unit(csn, NOW - 3600.0 * (4 - csn), (Part("x", csn, csn, place=10 * csn),), {"x.t": 1})
         for csn in (1, 2, 3)
     ]
     with catalog.lease("capture") as lease:
-        step = catalog.begin(lease, "", CaptureStep(sites={}, units=(), versions={}))
-        catalog.finish(lease, step, Sequenced(tuple(units), {"x": "end"}))
+        step = catalog.steps.begin(lease, "", CaptureStep(sites={}, units=(), versions={}))
+        catalog.steps.finish(lease, step, Sequenced(tuple(units), {"x": "end"}))
     sources: dict[str, Any] = {"x": _Numbered(), "y": SimpleNamespace(kind="silent")}
     return PointsInTime(catalog, cast(Sites, SimpleNamespace(source_at=sources.__getitem__)))
 

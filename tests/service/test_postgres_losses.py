@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pages.what_if import what_if
 from rollview.errors import SourceChanged
 from rollview.events import Event, Halted
-from rollview.service.project import Project
+from rollview.project.project import Project
 from servers.postgres import shared_server
 
 pytestmark = pytest.mark.slow
@@ -81,14 +81,14 @@ def crm(tmp_path: Path) -> Iterator[Crm]:
 
 
 @pytest.fixture
-def told() -> list[Event]:
+def received() -> list[Event]:
     return []
 
 
 @pytest.fixture
-def project(crm: Crm, told: list[Event], spark: SparkSession) -> Iterator[Project]:
+def project(crm: Crm, received: list[Event], spark: SparkSession) -> Iterator[Project]:
     with Project.open(crm.folder, spark) as opened:
-        opened.subscribe(told.append)
+        opened.subscribe(received.append)
         opened.setup()
         yield opened
 
@@ -116,7 +116,7 @@ ACTS = {
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
 def test_a_loss_stops_the_views_of_that_table_until_setup(
-    crm: Crm, project: Project, told: list[Event], act: object
+    crm: Crm, project: Project, received: list[Event], act: object
 ) -> None:
     assert callable(act)
     act(crm)
@@ -126,7 +126,7 @@ def test_a_loss_stops_the_views_of_that_table_until_setup(
     assert caught.value.subject == "crm.product" and "`rollview setup`" in caught.value.hint
     assert crm.stopped(project) == {"sold", "kinds"}
     crm.check(project, "amounts")
-    assert [e.subject for e in told if isinstance(e, Halted) and e.scope == "table"] == ["crm.product"]
+    assert [e.subject for e in received if isinstance(e, Halted) and e.scope == "table"] == ["crm.product"]
     report = project.setup()
     assert set(report.loaded) == {"sold", "kinds"} and report.unchanged == ["amounts"]
     crm.execute("UPDATE product SET kind = kind || '!'", "INSERT INTO sale VALUES (4, 2, 40)")
@@ -138,10 +138,10 @@ def test_a_loss_stops_the_views_of_that_table_until_setup(
 @what_if(
     "PostgreSQL",
     "`TRUNCATE`, also of several tables, and with `CASCADE`",
-    "noticed in the log, at its transaction. Views that are [empty without the table](../what-if.md) go on "
-    "without a gap; `run` reloads the others by itself",
+    "noticed in the log, at its transaction. Views that are [empty without the table](../what-if.md) "
+    "continue without a gap; `run` reloads the others automatically",
 )
-def test_views_of_a_table_that_was_truncated_go_on_or_are_loaded_again_by_themselves(
+def test_views_of_a_table_that_was_truncated_continue_or_are_reloaded_automatically(
     crm: Crm, project: Project
 ) -> None:
     crm.execute(
@@ -161,16 +161,16 @@ def test_views_of_a_table_that_was_truncated_go_on_or_are_loaded_again_by_themse
     "PostgreSQL",
     "a partition is dropped or detached, also `CONCURRENTLY`; detached and attached again; truncated; a "
     "table with rows is attached",
-    "noticed by the partitions that there are, and the transactions that made them partitions; `run` reloads "
-    "the views of the table by itself",
+    "noticed by the list of partitions, and by the transactions that made them partitions; `run` reloads "
+    "the views of the table automatically",
 )
 @what_if(
     "all sources",
     "a partition with rows comes or goes (PostgreSQL, MariaDB)",
-    "the views that read the table are loaded anew by themselves. A new one stops nothing",
+    "`run` reloads the views that read the table. A new, empty one stops nothing",
 )
-def test_partitions_come_and_go(crm: Crm, told: list[Event], spark: SparkSession) -> None:
-    """A new one stops and reloads nothing; after rows that came or went with one, `run` reloads by itself."""
+def test_partitions_come_and_go(crm: Crm, received: list[Event], spark: SparkSession) -> None:
+    """A new one stops and reloads nothing; after rows came or went with one, `run` reloads automatically."""
     crm.execute(
         "ALTER TABLE sale RENAME TO sale_old",
         "CREATE TABLE sale (id int, product int, amount int) PARTITION BY RANGE (id)",
@@ -178,7 +178,7 @@ def test_partitions_come_and_go(crm: Crm, told: list[Event], spark: SparkSession
         "INSERT INTO sale SELECT * FROM sale_old",
     )
     with Project.open(crm.folder, spark) as project:
-        project.subscribe(told.append)
+        project.subscribe(received.append)
         project.setup()
         before = {view.name: view.oldest for view in project.status().views}
         crm.execute(
@@ -192,7 +192,7 @@ def test_partitions_come_and_go(crm: Crm, told: list[Event], spark: SparkSession
         crm.check(project)
         assert project.setup().loaded == {}
         assert {view.name: view.oldest for view in project.status().views} == before
-        assert not [each for each in told if isinstance(each, Halted)]
+        assert not [each for each in received if isinstance(each, Halted)]
         for act in (
             [
                 "CREATE TABLE more AS SELECT id + 20 AS id, product, amount FROM sale WHERE id < 10",
@@ -213,12 +213,12 @@ def test_partitions_come_and_go(crm: Crm, told: list[Event], spark: SparkSession
             project.run(once=True)
             crm.check(project)
             assert not crm.stopped(project) and project.setup().loaded == {}
-        assert {e.subject for e in told if isinstance(e, Halted)} == {"crm.sale"}
+        assert {e.subject for e in received if isinstance(e, Halted)} == {"crm.sale"}
         assert all(verdict.is_right for verdict in project.verify())
         assert {view.name: view.oldest for view in project.status().views}["kinds"] == before["kinds"]
 
 
-def test_columns_that_no_view_uses_stop_nothing(crm: Crm, project: Project, told: list[Event]) -> None:
+def test_columns_that_no_view_uses_stop_nothing(crm: Crm, project: Project, received: list[Event]) -> None:
     """Neither when they come and go, nor at the next setup."""
     before = {view.name: view.oldest for view in project.status().views}
     for statement in (
@@ -236,14 +236,14 @@ def test_columns_that_no_view_uses_stop_nothing(crm: Crm, project: Project, told
         crm.check(project)
     assert {view.name: view.oldest for view in project.status().views} == before
     assert not crm.stopped(project)
-    assert not [each for each in told if isinstance(each, Halted) and each.scope == "view"]
+    assert not [each for each in received if isinstance(each, Halted) and each.scope == "view"]
 
 
 def test_a_loss_that_nobody_noticed_before_setup_is_not_forgotten(crm: Crm, project: Project) -> None:
     """Setup takes the publication as it is now, and whoever captures from before learns what is missing."""
     taken_out_and_put_back(crm)
     report = project.setup()
-    assert any("captured anew" in line for line in report.sources["crm"])
+    assert any("captured again" in line for line in report.sources["crm"])
     assert crm.stopped(project) == {"sold", "kinds"}
     with pytest.raises(SourceChanged, match="taken out of the publication"):
         project.run(once=True)
@@ -253,12 +253,12 @@ def test_a_loss_that_nobody_noticed_before_setup_is_not_forgotten(crm: Crm, proj
     crm.check(project)
 
 
-def test_a_table_that_is_new_has_lost_nothing(crm: Crm, project: Project, told: list[Event]) -> None:
+def test_a_table_that_is_new_has_lost_nothing(crm: Crm, project: Project, received: list[Event]) -> None:
     crm.execute("INSERT INTO sale VALUES (3, 2, 30)")
     crm.define("branches", "SELECT count(*) AS n FROM crm.branch")
     project.setup()
     crm.execute("INSERT INTO branch VALUES (1)")
     project.run(once=True)
-    assert not crm.stopped(project) and not [each for each in told if isinstance(each, Halted)]
+    assert not crm.stopped(project) and not [each for each in received if isinstance(each, Halted)]
     assert [tuple(row) for row in project.read("branches").collect()] == [(1,)]
     crm.check(project)

@@ -6,6 +6,7 @@ not; and what is said to be its valid time is a time at which it is the answer.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -18,9 +19,16 @@ from pyspark.sql import SparkSession
 from shop import Shop, frozen, transact
 from sqlglot import exp
 
+from rollview.algebra.relation import Table
+from rollview.answer.query_plan import Question
+from rollview.answer.rewriting import parsed_query
+from rollview.answer.routes import Estimates, Route, routes_of
 from rollview.errors import PointError
-from rollview.service.project import Project
-from rollview.service.query_plan import Question
+from rollview.project.project import Project
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "planning"))
+
+from random_selects import TEXT, WHOLE, Select, World
 
 pytestmark = pytest.mark.slow
 
@@ -133,3 +141,88 @@ def test_oracle_answers_are_of_one_state(tmp_path: Path, spark: SparkSession, se
                     for csn in {max(valid.start, 0), last}:
                         assert rows == _expected(shop, project, sql, csn), (sql, csn, valid)
     assert answered > 4 and derived
+
+
+SHOP = World(
+    {
+        "crm.customer": Table("crm", "customer", ("cust_id", "state", "segment"), types=(WHOLE, TEXT, TEXT)),
+        "shop.sales": Table(
+            "shop", "sales", ("sale_id", "cust_id", "product_id", "amount"), types=(WHOLE,) * 4
+        ),
+        "shop.product": Table(
+            "shop", "product", ("product_id", "kind", "parent_id"), types=(WHOLE, TEXT, WHOLE)
+        ),
+    },
+    (
+        ("shop.sales", "cust_id", "crm.customer", "cust_id"),
+        ("shop.sales", "product_id", "shop.product", "product_id"),
+        ("shop.product", "parent_id", "shop.product", "product_id"),
+    ),
+)
+# All columns are captured, though no view of these has any rows of them.
+COUNTED = {
+    f"counted_{table.name}": f"SELECT {', '.join(f'count({each})' for each in table.columns)} FROM {name}"
+    for name, table in SHOP.tables.items()
+}
+
+
+def _routes(project: Project, sql: str) -> list[Route]:
+    """All that a query could be computed from, besides what it names."""
+    planner = project._drivers.query.planner
+    query = parsed_query(sql, planner._known(), planner._stored_states, planner.session)
+    return (
+        routes_of(query, planner._stored_states, Estimates(planner.valid.stored, planner.sites))
+        if query
+        else []
+    )
+
+
+@pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 12))])
+def test_differential_whatever_is_read_the_answer_is_the_same(
+    tmp_path: Path, spark: SparkSession, seed: int
+) -> None:
+    """Random queries over random views that contain parts of them, while some of the views lag."""
+    chance = Random(seed)
+    selects = [Select(chance, SHOP) for _ in range(5)]
+    contained = [select.weaker().sql(0.9, 0.4) for select in selects for _ in range(2)]
+    views = COUNTED | {f"v{number}": sql for number, sql in enumerate(contained)}
+    shop, routed, answered = Shop(tmp_path / "shop", views), Counter[int](), Counter[bool]()
+    shop.random.seed(seed)
+    transact(shop, 30)
+    shop.begin()
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        transact(shop, 4)
+        project.run(once=True)
+        transact(shop, 2)
+        project.capture()
+        for view in chance.sample(project.views, 4):
+            project.propagate(view)
+        driver, last = project._drivers.query, project.status().last_csn
+        for sql in [select.sql(0.3, 0.6) for select in selects]:
+            routes = _routes(project, sql)
+            for csn in (last - 3, last - 1, last):
+                rows = _expected(shop, project, sql, csn)
+                for rewrite in (True, False):
+                    try:
+                        answer = project.query(sql, as_of=csn, rewrite=rewrite)
+                    except PointError:
+                        # What the tables were before is not kept, as all views are past it.
+                        continue
+                    answered[rewrite] += 1
+                    assert Counter(map(frozen, answer.rows.collect())) == rows, (sql, csn, rewrite)
+            for route in chance.sample(routes, min(3, len(routes))):
+                try:
+                    plan = driver.planner._as_of_one_csn(Question(sql), route)
+                except PointError:
+                    continue
+                answer = driver._answered(plan)
+                routed[len(route.views)] += 1
+                assert Counter(map(frozen, answer.rows.collect())) == _expected(
+                    shop, project, sql, plan.csn
+                ), (
+                    sql,
+                    views,
+                    route,
+                )
+    assert routed.total() > 4 and min(answered[True], answered[False]) > 4, (routed, answered)

@@ -23,12 +23,12 @@ from shop import MORE_VIEWS, VIEWS, Shop, transact
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
-from rollview.cli.rows import print_page, shown_page
+from rollview.answer.answers import page_of, sorted_rows
+from rollview.answer.requests import DeltasRequest, Page, QueryPlanRequest, QueryRequest, ReadRequest
+from rollview.cli.answers import print_page, shown_page
 from rollview.cli.terminal import plain
+from rollview.project.project import Project
 from rollview.rows import spark_type
-from rollview.service.pages import page_of, sorted_rows
-from rollview.service.project import Project
-from rollview.service.requests import DeltasRequest, Page, QueryPlanRequest, QueryRequest, ReadRequest
 
 pytestmark = pytest.mark.slow
 
@@ -231,8 +231,8 @@ def test_reading_does_not_load_spark(small_shop: Project) -> None:
     """Importing PySpark alone would take longer than the answer."""
     code = f"""
 import sys
-from rollview.service.project import Project
-from rollview.service.requests import DeltasRequest, ReadRequest
+from rollview.project.project import Project
+from rollview.answer.requests import DeltasRequest, ReadRequest
 with Project.open({str(small_shop._warehouse.project.path)!r}) as project:
     project.status()
     for request in (ReadRequest("sales_by_state", "csn:1"), DeltasRequest("kinds_in_big_states")):

@@ -13,8 +13,8 @@ from shop import DEEP_VIEWS, MORE_VIEWS, VIEWS, Shop, shown, transact
 
 from rollview.errors import PointError
 from rollview.events import Event, Refreshed
-from rollview.service import refresh_choice
-from rollview.service.project import Project
+from rollview.maintain import intervals
+from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ CHOSEN = {
         SELECT product_id, max(amount) AS most FROM shop.sales GROUP BY product_id""",
 }
 FEW = {name: CHOSEN[name] for name in ("sales_by_state", "sold", "states_of_size")}
-PLACES = ["after Catalog.begin", "before LakeTable._commit", "after LakeTable._commit"]
+PLACES = ["after Steps.begin", "before LakeTable._commit", "after LakeTable._commit"]
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def shop(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole is preferred as soon as anything was measured."""
-    monkeypatch.setattr(refresh_choice, "LONG_SECONDS", 0.0)
-    monkeypatch.setattr(refresh_choice, "TIMES_AS_LONG", 0.0)
-    monkeypatch.setattr(refresh_choice, "ROWS_TO_JUDGE_BY", 1)
+    monkeypatch.setattr(intervals, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(intervals, "TIMES_AS_LONG", 0.0)
+    monkeypatch.setattr(intervals, "ROWS_TO_JUDGE_BY", 1)
 
 
 def _behind(shop: Shop, project: Project) -> tuple[int, int]:
@@ -108,7 +108,7 @@ def test_one_transaction_loses_no_state(shop: Shop, spark: SparkSession, eager: 
 
 
 @pytest.mark.parametrize(
-    "place", ["after Catalog.begin", "before LakeTable._commit", "after LakeTable._commit"]
+    "place", ["after Steps.begin", "before LakeTable._commit", "after LakeTable._commit"]
 )
 def test_a_death_in_the_step(
     shop: Shop, spark: SparkSession, eager: None, monkeypatch: pytest.MonkeyPatch, place: str

@@ -1,25 +1,33 @@
-"""Results of drivers are numbers that know more, so that `csn = project.refresh()` means what it says."""
+"""Results of drivers are plain records: they show every field, compare by all of them, and can be sent."""
 
 from __future__ import annotations
 
 import pickle
 from dataclasses import asdict
 
-from rollview.service.results import ApplyResult, CaptureResult, PropagateResult, RefreshResult
+from rollview.config.results import ApplyResult, CaptureResult, CondenseResult, PropagateResult, RefreshResult
+
+RESULTS = [
+    CaptureResult(3, 12, "2026-01-31T12:00:00Z"),
+    PropagateResult("v", 4, 9, ""),
+    ApplyResult("v", 4, 9, ""),
+    RefreshResult(("v", "w"), 9, ""),
+    CondenseResult("v", 10, 4, 900, 500),
+]
 
 
-def test_results_are_the_numbers_that_callers_want() -> None:
-    captured = CaptureResult(3, 12, "2026-01-31T12:00:00Z")
-    assert captured == 3 and not CaptureResult(0, 12, "")
-    assert PropagateResult("v", 4, 9, "") == 9
-    assert ApplyResult("v", 4, 9, "") + 1 == 10
-    refreshed = RefreshResult(("v", "w"), 9, "")
-    assert refreshed == refreshed.csn == 9 and f"csn:{refreshed}" == "csn:9"
+def test_results_say_what_they_are() -> None:
+    captured = RESULTS[0]
+    assert repr(captured) == "CaptureResult(transactions=3, csn=12, commit_time='2026-01-31T12:00:00Z')"
+    assert str(captured) == repr(captured)
     assert asdict(captured) == {"transactions": 3, "csn": 12, "commit_time": "2026-01-31T12:00:00Z"}
-    assert "transactions=3" in repr(captured)
+    assert CondenseResult("v", 10, 4, 900, 500).saved == 6
+
+
+def test_results_are_no_numbers() -> None:
+    assert not any(isinstance(each, int) for each in RESULTS)
+    assert CaptureResult(3, 12, "") != 3 and CaptureResult(3, 12, "") != CaptureResult(3, 13, "")
 
 
 def test_results_can_be_sent_to_another_process() -> None:
-    result = RefreshResult(("v",), 9, "now")
-    again = pickle.loads(pickle.dumps(result))
-    assert (again, again.views, again.commit_time) == (9, ("v",), "now")
+    assert [pickle.loads(pickle.dumps(each)) for each in RESULTS] == RESULTS

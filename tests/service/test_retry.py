@@ -10,8 +10,8 @@ import pytest
 
 from rollview.errors import InputError, RollviewError
 from rollview.events import Event, Events, Failed, Retry
-from rollview.service.event_log import log_event
-from rollview.service.retry import PAUSE_SECONDS, Stop, follow, keep_trying
+from rollview.maintain.retry import PAUSE_SECONDS, Stop, follow, keep_trying
+from rollview.runtime.event_log import log_event
 
 
 class _Passing(RollviewError):
@@ -49,18 +49,18 @@ def _failing(*errors: Exception) -> Callable[[], bool]:
     return action
 
 
-def _told() -> tuple[Events, list[Event]]:
-    events, told = Events(), []
-    events.subscribe(told.append)
-    return events, told
+def _subscribed() -> tuple[Events, list[Event]]:
+    events, received = Events(), []
+    events.subscribe(received.append)
+    return events, received
 
 
 @pytest.mark.parametrize("error", [ConnectionError(), RuntimeError(), _Passing("")])
 def test_an_error_without_a_message_is_retried(error: Exception) -> None:
-    events, told = _told()
+    events, received = _subscribed()
     assert keep_trying(_Patient(), "run", _failing(error), events)
-    assert [event.kind for event in told if isinstance(event, Retry)] == [type(error).__name__]
-    assert isinstance(error, RollviewError) or told[0].fields()["message"] == type(error).__name__
+    assert [event.kind for event in received if isinstance(event, Retry)] == [type(error).__name__]
+    assert isinstance(error, RollviewError) or received[0].fields()["message"] == type(error).__name__
 
 
 def test_an_attempt_that_succeeds_costs_next_to_nothing() -> None:
@@ -73,21 +73,21 @@ def test_an_attempt_that_succeeds_costs_next_to_nothing() -> None:
 
 
 def test_pauses_grow_and_then_stay() -> None:
-    events, told = _told()
+    events, received = _subscribed()
     stop = _Patient()
     assert keep_trying(stop, "run", _failing(*[_Passing("away", subject="crm", hint="wait")] * 1000), events)
     assert stop.waited == [*PAUSE_SECONDS, *[PAUSE_SECONDS[-1]] * (1000 - len(PAUSE_SECONDS))]
-    assert [event.attempt for event in told if isinstance(event, Retry)] == list(range(1, 1001))
+    assert [event.attempt for event in received if isinstance(event, Retry)] == list(range(1, 1001))
     known = {"message": "away", "kind": "_Passing", "subject": "crm", "hint": "wait", "trace": ""}
-    assert told[3].fields() == {"what": "run", "attempt": 4, "pause_seconds": 5, **known}
+    assert received[3].fields() == {"what": "run", "attempt": 4, "pause_seconds": 5, **known}
 
 
 def test_a_programming_error_comes_out_at_the_third_time_in_a_row() -> None:
-    events, told = _told()
+    events, received = _subscribed()
     with pytest.raises(ZeroDivisionError):
         keep_trying(_Patient(), "run", lambda: bool(1 // 0), events)
-    assert len(told) == 2
-    assert all("test_retry.py" in event.fields()["trace"] for event in told)
+    assert len(received) == 2
+    assert all("test_retry.py" in event.fields()["trace"] for event in received)
     mixed = [ZeroDivisionError(), KeyError("k"), _Passing("away"), ZeroDivisionError(), ZeroDivisionError()]
     assert keep_trying(_Patient(), "run", _failing(*mixed), events)
     with pytest.raises(KeyError):
@@ -95,32 +95,32 @@ def test_a_programming_error_comes_out_at_the_third_time_in_a_row() -> None:
 
 
 def test_an_error_that_lasts_comes_out_at_once() -> None:
-    events, told = _told()
+    events, received = _subscribed()
     with pytest.raises(_Lasting):
         keep_trying(_Patient(), "run", _failing(_Lasting("corrupt")), events)
-    assert told == []
+    assert received == []
 
 
 def test_bad_input_comes_out_of_the_first_round_only() -> None:
-    events, told = _told()
+    events, received = _subscribed()
     with pytest.raises(_MissingFile):
         keep_trying(_Patient(), "run", _failing(_MissingFile("no such file")), events, first=True)
-    assert told == []
+    assert received == []
     assert keep_trying(_Patient(), "run", _failing(_MissingFile("no such file")), events)
     assert keep_trying(_Patient(), "run", _failing(_Passing("away")), events, first=True)
 
 
 def test_nothing_is_retried_for_one_who_wants_to_stop() -> None:
-    stop, (events, told) = _Patient(), _told()
+    stop, (events, received) = _Patient(), _subscribed()
     events.subscribe(lambda _: stop.now())
     assert keep_trying(stop, "run", _failing(_Passing("away")), events) is False
     with pytest.raises(_Passing):
         keep_trying(stop, "run", _failing(_Passing("away")), events)
-    assert len(told) == 1
+    assert len(received) == 1
 
 
-def test_following_waits_when_there_is_nothing_to_do_and_tells_how_it_failed() -> None:
-    stop, (events, told) = _Patient(), _told()
+def test_following_waits_when_there_is_nothing_to_do_and_reports_how_it_failed() -> None:
+    stop, (events, received) = _Patient(), _subscribed()
     done = iter([True, False, True])
 
     def action() -> bool:
@@ -132,7 +132,7 @@ def test_following_waits_when_there_is_nothing_to_do_and_tells_how_it_failed() -
     with pytest.raises(_Lasting):
         follow(stop, "capture", action, events)
     assert len(stop.waited) == 1
-    assert [event.fields()["subject"] for event in told if isinstance(event, Failed)] == ["v"]
+    assert [event.fields()["subject"] for event in received if isinstance(event, Failed)] == ["v"]
 
 
 def test_the_traceback_of_a_retry_is_for_those_who_look_for_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -142,13 +142,13 @@ def test_the_traceback_of_a_retry_is_for_those_who_look_for_it(caplog: pytest.Lo
         caplog.clear()
         caplog.set_level(level, "rollview")
         keep_trying(_Patient(), "capture crm", _failing(ConnectionError("no hunter2 here")), events)
-        told = [record.getMessage() for record in caplog.records]
-        assert len(told) == lines
-        assert told[0].startswith(
+        messages = [record.getMessage() for record in caplog.records]
+        assert len(messages) == lines
+        assert messages[0].startswith(
             'retry what="capture crm" attempt=1 pause_seconds=0.5 message="no *** here"'
         )
-    assert told[1].startswith("traceback of the error in capture crm:\nTraceback (most recent call last)")
-    assert told[1].endswith("ConnectionError: no *** here")
+    assert messages[1].startswith("traceback of the error in capture crm:\nTraceback (most recent call last)")
+    assert messages[1].endswith("ConnectionError: no *** here")
 
 
 def test_a_programming_error_has_one_traceback(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ from pyspark.errors import (
 )
 
 from rollview import errors
-from rollview.errors import is_retryable
+from rollview.retryable import is_retryable
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,8 @@ from rollview.errors import is_retryable
         errors.ConflictError("x"),
         errors.LakeDamaged("x"),
         errors.LakeUnavailable("x"),
+        errors.ComputationFailed("x"),
+        errors.SparkUnavailable("x"),
         errors.LeaseHeld("x"),
         errors.LeaseLost("x"),
         errors.LogLost("x"),
@@ -60,6 +62,7 @@ def test_what_may_pass_is_retried(error: BaseException) -> None:
         errors.OptionError("x"),
         errors.ProjectError("x"),
         errors.RollviewError("x"),
+        errors.SparkFailed("x"),
         errors.UnsupportedError("x"),
         AnalysisException("x"),
         ParseException("x"),

@@ -1,4 +1,4 @@
-"""Due times, and views whose stored copies stand at them."""
+"""Due times, and views whose stored copies are at them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shop import VIEWS, Shop, shown, transact
 
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View
+from rollview.config.schedules import Condensing, condensing_of, schedule_of
 from rollview.errors import InputError, PointError
 from rollview.planning import parse_view
-from rollview.service.project import Project
-from rollview.service.schedules import Condensing, condensing_of, schedule_of
+from rollview.project.project import Project
 
 
 def _view(**properties: str) -> View:
@@ -104,7 +104,7 @@ def test_oracle_copies_stand_at_their_due_times(tmp_path: Path, spark: SparkSess
             assert status["rarely"].materialized == loaded
             for name in ("often", "again"):
                 csn = status[name].materialized
-                assert catalog.csn_at(before // 1) <= csn <= catalog.csn_at(after // 1)
+                assert catalog.history.csn_at(before // 1) <= csn <= catalog.history.csn_at(after // 1)
                 assert shown(project, name) == shop.expected(project, name, csn), (name, csn)
                 moved.add(csn)
             # Each of them is known at every time, as its delta is.
@@ -129,7 +129,7 @@ def test_oracle_what_is_old_is_condensed(tmp_path: Path, spark: SparkSession) ->
         time.sleep(4)
         project.run(once=True)
         shop.match(project)
-        ranges = project._warehouse.catalog.condensed("v")
+        ranges = project._warehouse.catalog.views.condensed("v")
         assert ranges
         last, refused = project.status().last_csn, 0
         for csn in range(last + 1):

@@ -10,7 +10,7 @@ from shop import Shop, shown
 
 from pages.what_if import what_if
 from rollview.errors import ViewError
-from rollview.service.project import Project
+from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ def test_oracle_columns_that_no_view_uses_come_and_go(tmp_path: Path, spark: Spa
         assert "captured: product_id, kind" in refused.value.hint
         with pytest.raises(ViewError, match="Spark does not accept it"):
             project.query("SELECT nothing FROM shop.product")
-        # A new view uses a new column, and the others go on as they are.
+        # A new view uses a new column, and the others continue as they are.
         shop.views["notes"] = "SELECT product_id, note FROM shop.product WHERE note IS NOT NULL"
         shop.write_project()
         assert set(project.setup().loaded) == {"notes"}

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rollview.errors import NeedsAdministrator, SourceChanged, ViewError
-from rollview.service.project import Project
+from rollview.project.project import Project
 from servers.postgres import shared_server
 
 pytestmark = pytest.mark.slow

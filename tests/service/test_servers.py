@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -17,7 +18,9 @@ from pyspark.sql import SparkSession
 from pages.what_if import what_if
 from rollview.cli import main
 from rollview.errors import PointError, RollviewError
-from rollview.service.project import Project
+from rollview.events import Event, GivenUp, SourceNoted
+from rollview.maintain import capture
+from rollview.project.project import Project
 from rollview.spark.workers import SparkWorkers
 from servers.mariadb import PASSWORD, MariaDBServer
 from servers.postgres import PostgresServer
@@ -34,7 +37,7 @@ VIEWS = {
 PROJECT = """name: live
 spark: {master: 'local[2]'}
 sources:
-  crm: {type: postgres, dsn: "${CRM_DSN}"}
+  crm: {type: postgres, dsn: "${CRM_DSN}", slot: "${CRM_SLOT}", coordinators: [postgres]}
   shop: {type: mariadb, dsn: "${SHOP_DSN}"}
 """
 
@@ -90,6 +93,13 @@ class Live:
                 cursor.execute(statement)
             connection.commit()
 
+    def announced(self, global_id: str) -> dict[str, str]:
+        """What makes a transaction a part of a global one, at each server."""
+        return {
+            "crm": f"SELECT {self.name}_global.take_part('{global_id}', 'crm,shop')",
+            "shop": f"INSERT INTO _rollview_global VALUES ('{global_id}', 'crm,shop')",
+        }
+
     def expected(self) -> dict[str, Counter[Any]]:
         """All views, computed here from what the servers hold."""
         with psycopg.connect(self.crm_dsn) as connection:
@@ -112,9 +122,10 @@ def live(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Live:
-    name = re.sub(r"\W", "_", request.node.name.removeprefix("test_"))[:40]
+    name = re.sub(r"\W", "_", request.node.name.removeprefix("test_"))[:40].lower()
     made = Live(tmp_path / "live", postgres, mariadb, name)
     monkeypatch.setenv("CRM_DSN", made.crm_dsn)
+    monkeypatch.setenv("CRM_SLOT", name)
     monkeypatch.setenv("SHOP_DSN", made.shop_dsn)
     return made
 
@@ -151,14 +162,14 @@ def test_large_readings_are_spread_over_spark(
     ran: list[int] = []
     run = SparkWorkers.run
 
-    def counted(workers: SparkWorkers, tasks: Sequence[Any]) -> list[bytes]:
+    def counted(workers: SparkWorkers, tasks: Sequence[Any], shared: Any) -> list[bytes]:
         live.crm("UPDATE customer SET state = state || '!' WHERE cust_id = 2")
         ran.append(len(tasks))
-        return run(workers, tasks)
+        return run(workers, tasks, shared)
 
     monkeypatch.setattr(SparkWorkers, "run", counted)
-    monkeypatch.setattr("rollview.sources.postgres.lookup.SPLIT_KEYS", 2)
-    monkeypatch.setattr("rollview.sources.postgres.load.LARGE_BYTES", 0)
+    monkeypatch.setattr("rollview.sources.postgres.read.lookup.SPLIT_KEYS", 2)
+    monkeypatch.setattr("rollview.sources.postgres.read.load.LARGE_BYTES", 0)
     live.shop("INSERT INTO sales VALUES (70, 1, 10), (71, 2, 20), (72, 3, 30)")
     project.refresh("sold")
     assert ran and max(ran) > 1
@@ -171,8 +182,8 @@ def test_large_readings_are_spread_over_spark(
 @what_if(
     "all sources",
     "the log of a source is lost, or another server answers",
-    "its views stop; `rollview setup --reload SOURCE` loads them. With the property "
-    "`'rollview.on_loss' = 'reload'` they are loaded by themselves",
+    "its views stop; `rollview setup --reload SOURCE` loads them. With the property `'rollview.on_loss' ="
+    " 'reload'` `run` reloads them",
 )
 def test_a_dropped_slot_is_an_error_and_its_source_is_reloaded(project: Project, live: Live) -> None:
     untouched = project._warehouse.views.record("products").loaded_csn
@@ -197,41 +208,94 @@ def test_a_dropped_slot_is_an_error_and_its_source_is_reloaded(project: Project,
 
 
 def test_half_a_global_transaction_waits_until_somebody_ends_it(project: Project, live: Live) -> None:
-    half = "SELECT pg_logical_emit_message(true, 'rollview', 'move-1:crm,shop')"
-    live.crm("UPDATE customer SET state = 'WA' WHERE cust_id = 1", half)
+    live.crm("UPDATE customer SET state = 'WA' WHERE cust_id = 1", live.announced("move-1")["crm"])
     live.crm("UPDATE customer SET state = 'TX' WHERE cust_id = 3")
     live.shop("INSERT INTO sales VALUES (11, 1, 50)")
     project.capture()
     (waiting,) = project.status().waiting
     assert (waiting.global_id, waiting.present, waiting.missing) == ("move-1", ("crm",), ("shop",))
-    assert project.status().last_csn == 1, "the shop goes on, the customers wait"
+    assert project.status().last_csn == 1, "the shop continues, the customers wait"
     shown = CliRunner().invoke(main, ["status", "--project", str(live.folder)]).output
     assert "global transaction move-1 waits for shop" in shown and "rollview release move-1" in shown
+    states = {"sold": "waiting for shop", "by_state": "waiting for shop", "products": "catching up"}
+    assert {view.name: view.state for view in project.status().views} == states
+    found = project.observe.state().views
+    assert {view.name: view.state for view in found} == states
+    assert {view.name for view in found if view.waits_for} == {"sold", "by_state"}
     bad = CliRunner().invoke(main, ["release", "move-2", "--project", str(live.folder)])
     assert bad.exit_code == 2 and "no global transaction move-2 is waiting" in bad.output
     done = CliRunner().invoke(main, ["release", "move-1", "--project", str(live.folder)])
     assert done.exit_code == 0 and "no longer waiting for shop" in done.output
     check(project, live)
-    assert project.status().last_csn == 3 and not project.status().waiting
+    status = project.status()
+    assert status.last_csn == 3 and not status.waiting
+    assert [each.global_id for each in status.released] == ["move-1"]
+    assert {view.state for view in status.views} == {"running"}
     # The other half comes after all: a transaction of its own.
-    live.shop(
-        "INSERT INTO sales VALUES (12, 1, 60)",
-        "INSERT INTO _rollview_global (id, participants) VALUES ('move-1', 'crm,shop')",
-    )
+    live.shop("INSERT INTO sales VALUES (12, 1, 60)", live.announced("move-1")["shop"])
     check(project, live)
     assert project.status().last_csn == 4
 
 
+def test_a_part_that_does_not_come_is_given_up_after_the_time_that_the_project_sets(
+    project: Project, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received: list[Event] = []
+    project.subscribe(received.append)
+    live.crm("UPDATE customer SET state = 'WA' WHERE cust_id = 1", live.announced("lost")["crm"])
+    live.crm("UPDATE customer SET state = 'TX' WHERE cust_id = 3")
+    project.capture()
+    (waiting,) = project.status().waiting
+    assert project.status().last_csn == 0 and waiting.global_id == "lost"
+    now, later = time.time, 200.0
+    monkeypatch.setattr(capture.time, "time", lambda: now() + later)
+    project.capture()
+    assert project.status().last_csn == 0, "it has not had its five minutes"
+    later = 400.0
+    # The server of the missing part does not answer: from now on it has five minutes, too.
+    live.mariadb.stop()
+    try:
+        with pytest.raises(RollviewError):
+            project.capture()
+        assert project.status().last_csn == 0
+    finally:
+        live.mariadb.start()
+    check(project, live)
+    status = project.status()
+    assert status.last_csn == 2 and not status.waiting
+    assert [each.global_id for each in status.released] == ["lost"]
+    (given_up,) = [each for each in received if isinstance(each, GivenUp)]
+    assert (given_up.global_id, given_up.present, given_up.missing) == ("lost", ("crm",), ("shop",))
+    # What comes too late is a transaction of its own, and another id is waited for as ever.
+    live.shop("INSERT INTO sales VALUES (12, 1, 60)", live.announced("lost")["shop"])
+    check(project, live)
+    assert project.status().last_csn == 3
+
+
+def test_a_message_that_anybody_can_write_holds_nothing_up(project: Project, live: Live) -> None:
+    received: list[Event] = []
+    project.subscribe(received.append)
+    for number in range(3):
+        live.crm(f"SELECT pg_logical_emit_message(true, 'rollview', 'g{number}:crm,shop')")
+    live.crm("UPDATE customer SET state = 'WA' WHERE cust_id = 1")
+    check(project, live)
+    status = project.status()
+    assert status.last_csn == 1 and not status.waiting
+    assert {view.state for view in status.views} == {"running"}
+    (note,) = [each for each in received if isinstance(each, SourceNoted)]
+    assert note.source == "crm" and "take_part" in note.note
+
+
 def test_both_parts_of_a_global_transaction_are_one_csn(project: Project, live: Live) -> None:
     live.shop("INSERT INTO sales VALUES (20, 1, 1)")
-    live.crm("UPDATE customer SET state = 'WA'", "PREPARE TRANSACTION 'rollview:both:crm,shop'")
-    live.shop("XA START 'rollview:both:crm,shop'", "UPDATE sales SET amount = amount + 1",
-              "XA END 'rollview:both:crm,shop'", "XA PREPARE 'rollview:both:crm,shop'",
-              "XA COMMIT 'rollview:both:crm,shop'")  # fmt: skip
+    mark = live.announced("both")
+    live.crm("UPDATE customer SET state = 'WA'", mark["crm"], "PREPARE TRANSACTION 'here'")
+    live.shop("XA START 'there'", "UPDATE sales SET amount = amount + 1", mark["shop"], "XA END 'there'",
+              "XA PREPARE 'there'", "XA COMMIT 'there'")  # fmt: skip
     project.capture()
     assert project.status().last_csn == 1 and project.status().waiting
     with psycopg.connect(live.crm_dsn, autocommit=True) as connection:
-        connection.execute("COMMIT PREPARED 'rollview:both:crm,shop'")
+        connection.execute("COMMIT PREPARED 'here'")
     check(project, live)
     assert project.status().last_csn == 2
     before = {row["state"] for row in project.read("sold", as_of=1).collect()}
@@ -241,10 +305,10 @@ def test_both_parts_of_a_global_transaction_are_one_csn(project: Project, live: 
 @what_if(
     "all sources",
     "TRUNCATE",
-    "views that are empty without the table go on without a gap, exact at that csn, as if every row had been "
-    "deleted. The others are loaded anew behind it, by themselves: those with a part that does not join the "
-    "table, such as the other side of an outer join; those that were not propagated up to there and need its "
-    "rows from before; all of them, where the same transaction added rows again",
+    "views that are empty without the table continue without a gap, exact at that csn, as if every row "
+    "had been deleted. `run` reloads the others at a later csn: those with a part that does not join the "
+    "table, such as the other side of an outer join; those that were not propagated up to that csn and "
+    "need its earlier rows; all of them, if the same transaction added rows again",
 )
 def test_views_pass_a_truncate(project: Project, live: Live) -> None:
     live.shop("TRUNCATE sales")

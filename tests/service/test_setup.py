@@ -21,12 +21,13 @@ from rollview.errors import (
     HistoryBroken,
     Misunderstood,
     RollviewError,
+    SetupIncomplete,
     SeveralMistakes,
     SourceUnavailable,
 )
 from rollview.events import Event, Refreshed
-from rollview.service.project import Project
-from rollview.service.setup_plan import (
+from rollview.project.project import Project
+from rollview.setup.plan import (
     BeginHistory,
     DeriveView,
     DropView,
@@ -70,14 +71,14 @@ def plan_and_set_up(shop: Shop, project: Project, reload: Iterable[str] | None =
     plan = project.plan_setup(reload)
     assert everything(shop) == before
     is_first = before["catalog"] is None
-    tables_before = set() if is_first else set(project._warehouse.catalog.tables())
-    told: list[Event] = []
-    end = project.subscribe(told.append)
+    tables_before = set() if is_first else set(project._warehouse.catalog.captured.tables())
+    received: list[Event] = []
+    end = project.subscribe(received.append)
     report = project.setup(reload)
     end()
     shop.capture_views()
     loads = {each.view: each.reason for each in plan.all(LoadView)}
-    assert loads == {each.view: each.reason for each in told if isinstance(each, Refreshed)}
+    assert loads == {each.view: each.reason for each in received if isinstance(each, Refreshed)}
     assert report.loaded == {view: reason for view, reason in loads.items() if not is_stage(view)}
     assert report.unchanged == [each.view for each in plan.all(KeepView) if not is_stage(each.view)]
     assert report.dropped == [each.view for each in plan.all(DropView) if not is_stage(each.view)]
@@ -91,16 +92,16 @@ def plan_and_set_up(shop: Shop, project: Project, reload: Iterable[str] | None =
         ]
         for each in plan.all(PrepareSource)
     }  # fmt: skip
-    # A history that begins has no transaction yet; one that goes on has those of before.
+    # A history that begins has no transaction yet; one that continues has those of before.
     catalog = project._warehouse.catalog
     forgotten = {each.site for each in plan.all(RestartHistory)}
     begun = {each.site: set(each.tables) for each in plan.all(BeginHistory)}
     assert forgotten <= begun.keys()
-    new = {name for name, site in catalog.sites().items() if site.version == 0}
+    new = {name for name, site in catalog.captured.sites().items() if site.version == 0}
     assert new == (set(begun) if is_first else forgotten)
     kept = {name for name in tables_before if name.partition(".")[0] not in forgotten}
-    assert set(catalog.tables()) == kept.union(*begun.values())
-    assert set(catalog.views()) == {each.view for each in (*plan.all(LoadView), *plan.all(KeepView))}
+    assert set(catalog.captured.tables()) == kept.union(*begun.values())
+    assert set(catalog.views.all()) == {each.view for each in (*plan.all(LoadView), *plan.all(KeepView))}
     if not is_first:
         check_all(shop, project)
     return plan
@@ -198,7 +199,7 @@ def test_all_sources_are_asked_before_any_is_changed(shop: Shop, spark: SparkSes
     assert not (shop.folder / "lake").exists()
 
 
-def test_mistakes_that_spark_finds_are_told_together(
+def test_mistakes_that_spark_finds_are_reported_together(
     shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also a view that Spark understands differently; what reads such a view is not judged."""
@@ -207,8 +208,8 @@ def test_mistakes_that_spark_finds_are_told_together(
         if view.name != "sales_by_state":
             raise Misunderstood("Spark differs", subject=view.name)
 
-    monkeypatch.setattr("rollview.service.meaning.check_meaning_by_invention", check)
-    monkeypatch.setattr("rollview.service.meaning._proved", set())
+    monkeypatch.setattr("rollview.views.equivalence_check.check_meaning_by_invention", check)
+    monkeypatch.setattr("rollview.views.equivalence_check._proved", set())
     shop.views |= {
         "nothing": "SELECT NULL AS x\nFROM shop.sales",
         "reads_nothing": "SELECT x FROM nothing",
@@ -220,14 +221,21 @@ def test_mistakes_that_spark_finds_are_told_together(
     with Project.open(shop.folder, spark) as project:
         with pytest.raises(SeveralMistakes) as caught:
             project.setup(["no such view"])
-        told = [(each.file, each.line) for each in caught.value.mistakes]  # type: ignore[attr-defined]
-        assert told == [("views/nothing.sql", 0), ("views/unknown.sql", 2), ("views/sold.sql", 0)]
+        received = [(each.file, each.line) for each in caught.value.mistakes]  # type: ignore[attr-defined]
+        assert received == [("views/nothing.sql", 0), ("views/unknown.sql", 2), ("views/sold.sql", 0)]
         assert everything(shop) == before
         shop.views = dict(VIEWS)
         shop.write_project()
-        with pytest.raises(Misunderstood, match=r"^Spark differs$"):
-            project.setup()
+        plan = project.plan_setup()
+        assert {name: error.message for name, error in plan.stopped.items()} == {"sold": "Spark differs"}
         assert everything(shop) == before
+        with pytest.raises(SetupIncomplete) as alone:
+            project.setup()
+        assert [type(each) for each in alone.value.errors.values()] == [Misunderstood]
+        assert alone.value.message == (
+            "1 view was not set up; the others were:\n  views/sold.sql: Spark differs"
+        )
+        assert project.views == ("sales_by_state",), "it stops that view alone"
 
 
 def test_a_source_that_refuses(shop: Shop, project: Project) -> None:

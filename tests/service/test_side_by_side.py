@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from rollview.service.side_by_side import side_by_side
+from rollview.runtime.sites import side_by_side
 
 
 def test_results_come_in_the_order_of_the_items() -> None:
@@ -23,7 +23,7 @@ def test_an_error_waits_for_those_at_work() -> None:
         if name == "bad":
             failed.set()
             raise ValueError(name)
-        failed.wait(10)
+        failed.wait(120)
         Event().wait(0.2)
         done.append(name)
 

@@ -1,4 +1,4 @@
-"""A slice of a view is verified like the whole, and costs a slice of the tables where the source can tell."""
+"""A slice of a view is verified like the whole, and reads a slice of the tables where possible."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from pyspark.sql import SparkSession
 from shop import Shop
 
 from rollview.algebra.relation import Table
-from rollview.service.project import Project
-from rollview.service.slices import Slice
-from rollview.service.verify import Verification
-from rollview.sources.lookup import Lookup
+from rollview.project.project import Project
+from rollview.sources.source import Lookup
 from rollview.sources.sqlite import SQLiteSource
+from rollview.upkeep.verify import Slice, Verification
 
 pytestmark = pytest.mark.slow
 

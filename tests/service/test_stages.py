@@ -11,8 +11,8 @@ from shop import DEEP_VIEWS, Shop, check_all, check_every_csn, shown, transact
 
 from rollview.algebra.view import owner
 from rollview.errors import InputError, ViewError
-from rollview.service import stored_view
-from rollview.service.project import Project
+from rollview.project.project import Project
+from rollview.storage import stored_view
 
 pytestmark = pytest.mark.slow
 

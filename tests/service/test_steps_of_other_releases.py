@@ -20,8 +20,8 @@ from shop import Shop, check_all, check_unharmed, shown
 
 from rollview.catalog import LoadStep
 from rollview.errors import HistoryBroken, SourceUnavailable, StepRefused
-from rollview.service.load import LoadDriver
-from rollview.service.project import Project
+from rollview.maintain.load import LoadDriver
+from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +90,7 @@ class Releases:
 @pytest.fixture
 def releases(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releases]:
     """A project that is set up. Maintenance would only take time."""
-    monkeypatch.setattr("rollview.service.run.RunDriver.maintain_lake", lambda driver: {})
+    monkeypatch.setattr("rollview.run.run.RunDriver.maintain_lake", lambda driver: {})
     made = Releases(tmp_path / "shop", spark, Executioner(monkeypatch))
     yield made
     made.shop.close()
@@ -142,7 +142,7 @@ def test_oracle_a_step_of_a_newer_release_is_refused_with_a_way_out(
     assert " ".join(["`rollview setup", *(f"--reload {name}" for name in names)]) + "`" in unfinished.hint
     _reload_in_vain(releases, reload, monkeypatch)
     with releases.open() as project:
-        with pytest.raises(HistoryBroken, match="cannot go on"):
+        with pytest.raises(HistoryBroken, match="cannot continue"):
             project.run(once=True)
         assert "sales_by_state" in project.setup().loaded
         check_all(releases.shop, project)
@@ -170,7 +170,7 @@ def test_a_reload_that_died_is_given_up_by_the_next_setup(shop: Shop, project: P
     """The view keeps what it shows; `status` no longer calls the load unfinished."""
     catalog = project._warehouse.catalog
     with catalog.lease("propagate:sold") as lease:
-        catalog.begin(lease, "sold", LoadStep())
+        catalog.steps.begin(lease, "sold", LoadStep())
     assert [each.step for each in project.status().unfinished] == ["load sold"]
     project.setup()
     assert project.status().unfinished == ()

@@ -15,13 +15,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rollview.algebra.bag import COUNT
+from rollview.bags import PlacedBag
 from rollview.errors import CorruptView
 from rollview.lake import Commit, LakeTable
 from rollview.rows import arrow_schema
-from rollview.service import stored_bag
-from rollview.service.layout import _sortable
-from rollview.service.stored_bag import StoredBag
-from rollview.spark import SparkBag
+from rollview.storage import stored_bag
+from rollview.storage.stored_bag import StoredBag
+from rollview.views.layout import _sortable
 
 pytestmark = pytest.mark.slow
 
@@ -72,11 +72,11 @@ class Bench:
         assert found == self.expected
         assert self.bag.rows().collect() == self.expected
 
-    def _bag(self, rows: Counter[Any]) -> SparkBag:
+    def _bag(self, rows: Counter[Any]) -> PlacedBag:
         schema = pa.schema([("k", pa.int32()), ("name", pa.string()), (COUNT, pa.int64())])
         columns = list(zip(*((*row, count) for row, count in rows.items()), strict=True)) or [(), (), ()]
         arrays = [pa.array(each, field.type) for each, field in zip(columns, schema, strict=True)]
-        return SparkBag.of_rows(self.spark, pa.table(arrays, schema))
+        return PlacedBag.of_rows(self.spark, pa.table(arrays, schema))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,7 +117,7 @@ def test_a_small_change_leaves_most_files_alone(tmp_path: Path, spark: SparkSess
     update = Counter({(7, "a"): -1, (7, "b"): 1, (399_000, "a"): -1})
     files, rows = bench.change(update)
     assert files == 2 and rows <= 2 * one_file
-    # The files that were written anew have the ranges that they had, so that it stays like this.
+    # The files that were rewritten have the ranges that they had, so that it stays like this.
     for step in range(40):
         files, rows = bench.change(Counter({(step, "a" if step != 7 else "b"): -1, (600_000 + step, "n"): 1}))
         assert files <= 1 + stored_bag.MOST_SMALL + 1 and rows <= one_file + 1_000
@@ -169,7 +169,7 @@ KEYS: dict[str, Any] = {
 def test_oracle_keys_of_any_type(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Bounds of files decide what is written anew: of no type may they lose or double a row."""
+    """Bounds of files decide what is rewritten: of no type may they lose or double a row."""
     monkeypatch.setattr(stored_bag, "SMALLEST_FILE", 40)
     monkeypatch.setattr(stored_bag, "SMALL", 10)
     monkeypatch.setattr(stored_bag, "MOST_SMALL", 3)
@@ -180,9 +180,9 @@ def test_oracle_keys_of_any_type(
     schema = arrow_schema((*columns, (COUNT, "bigint")))
     there: dict[int, int] = dict.fromkeys(range(200), 1)
 
-    def bag(counts: dict[int, int]) -> SparkBag:
+    def bag(counts: dict[int, int]) -> PlacedBag:
         rows = [{"k": None if n % 50 == 49 else KEYS[kind](n), "n": n, COUNT: c} for n, c in counts.items()]
-        return SparkBag.of_rows(spark, pa.Table.from_pylist(rows, schema))
+        return PlacedBag.of_rows(spark, pa.Table.from_pylist(rows, schema))
 
     version = StoredBag(session, table, "v", columns, order).replace(bag(there), Commit("w", 1, 1, 1.0, "x"))
     chance = random.Random(kind)

@@ -38,6 +38,6 @@ def test_oracle_views_over_servers_under_load(options: list[str]) -> None:
         env=os.environ | {"PYTHONWARNINGS": "ignore"},
         check=False,
     )
-    told = result.stdout + result.stderr[-3000:]
-    assert result.returncode == 0, told
-    assert "12 states compared" in told, told
+    printed = result.stdout + result.stderr[-3000:]
+    assert result.returncode == 0, printed
+    assert "12 states compared" in printed, printed

@@ -1,4 +1,4 @@
-"""TRUNCATE at real servers: views that are empty behind it go on without a gap; the others are loaded.
+"""TRUNCATE at real servers: views that are empty after it continue without a gap; the others are loaded.
 
 All writers go through one lock, so that the order of commits, which is that of the csn, and the state of the
 tables after each are known. Every csn that can be read is compared with what Python makes of that state.
@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 from pages.what_if import what_if
 from rollview.errors import PointError, TableTruncated
 from rollview.events import Event, Halted
-from rollview.service.project import Project
-from rollview.service.retry import Stop
+from rollview.maintain.retry import Stop
+from rollview.project.project import Project
 from servers import mariadb, postgres
 
 pytestmark = pytest.mark.slow
@@ -164,34 +164,34 @@ postgres_only = pytest.mark.parametrize("database", ["postgres"], indirect=True)
 
 
 @pytest.fixture
-def told() -> list[Event]:
+def received() -> list[Event]:
     return []
 
 
 @pytest.fixture
-def project(database: Database, told: list[Event], spark: SparkSession) -> Iterator[Project]:
+def project(database: Database, received: list[Event], spark: SparkSession) -> Iterator[Project]:
     with Project.open(database.folder, spark) as opened:
         opened.setup()
-        opened.subscribe(told.append)
+        opened.subscribe(received.append)
         database.begin()
         yield opened
 
 
 def spans(project: Project) -> dict[str, int]:
-    """How often each view was loaded anew."""
+    """How often each view was reloaded."""
     return {view.name: len(view.spans) for view in project.status().views}
 
 
 @what_if(
     "MariaDB",
     "`TRUNCATE`",
-    "views that are [empty without the table](../what-if.md) go on without a gap; `run` reloads the others "
-    "by itself",
+    "views that are [empty without the table](../what-if.md) continue without a gap; `run` reloads the "
+    "others automatically",
     "log",
     under="nothing stops",
 )
-def test_oracle_views_that_are_empty_go_on_without_a_gap(
-    database: Database, project: Project, told: list[Event]
+def test_oracle_views_that_are_empty_continue_without_a_gap(
+    database: Database, project: Project, received: list[Event]
 ) -> None:
     """First one TRUNCATE, then two in a batch with insertions before and after, one of an empty table."""
     first = project.status().last_csn
@@ -217,7 +217,7 @@ def test_oracle_views_that_are_empty_go_on_without_a_gap(
     assert spans(project) == dict.fromkeys(VIEWS, 0) | {"either": 2, "sales": 2, "pairs": 1}
     database.check(project, first, {"either", "sales", "pairs"})
     assert all(verdict.is_right for verdict in project.verify())
-    assert not [each for each in told if isinstance(each, Halted)]
+    assert not [each for each in received if isinstance(each, Halted)]
     assert project.setup().loaded == {}
 
 
@@ -300,7 +300,7 @@ def test_oracle_killed_at_every_durable_operation(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was done of it, the next process has every state, without a gap."""
-    monkeypatch.setattr("rollview.service.run.RunDriver.maintain_lake", lambda driver: {})
+    monkeypatch.setattr("rollview.run.run.RunDriver.maintain_lake", lambda driver: {})
     database = Database(tmp_path / "project", "postgres", ["sold"])
     with Project.open(database.folder, spark) as project:
         project.setup()

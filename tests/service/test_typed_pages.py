@@ -14,19 +14,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 
 def test_sqlite(tmp_path: Path, spark: SparkSession) -> None:
-    told = typed("how-to/sqlite.md", tmp_path, spark)
-    assert re.search(r"CA\s+1\s+19.90", told) and re.search(r"NV\s+3\s+300.25", told), told
-    assert "[('customer',), ('sales',)]" in told.rsplit("\n", 2)[-2]
+    printed = typed("how-to/sqlite.md", tmp_path, spark)
+    assert re.search(r"CA\s+1\s+19.90", printed) and re.search(r"NV\s+3\s+300.25", printed), printed
+    assert "[('customer',), ('sales',)]" in printed.rsplit("\n", 2)[-2]
 
 
 def test_delta_tables(tmp_path: Path, spark: SparkSession) -> None:
-    told = typed("how-to/delta.md", tmp_path, spark)
-    assert re.search(r"ink\s+10\b", told) and re.search(r"pen\s+7\b", told), told
+    printed = typed("how-to/delta.md", tmp_path, spark)
+    assert re.search(r"ink\s+10\b", printed) and re.search(r"pen\s+7\b", printed), printed
 
 
 def test_files(tmp_path: Path, spark: SparkSession) -> None:
-    told = typed("how-to/files.md", tmp_path, spark)
-    assert re.search(r"CA\s+2\b", told) and re.search(r"WA\s+1\b", told), told
+    printed = typed("how-to/files.md", tmp_path, spark)
+    assert re.search(r"CA\s+2\b", printed) and re.search(r"WA\s+1\b", printed), printed
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What an earlier release has left, with steps in the middle: the present one opens, finishes and goes on.
+"""What an earlier release has left, with unfinished steps: the present one opens, finishes and continues.
 
 The files are written by `tests/fixtures/write_release.py` and kept.
 """
@@ -18,7 +18,7 @@ from shop import shown
 
 from rollview.catalog.migrations import NEWEST
 from rollview.errors import PointError, ProjectMoved
-from rollview.service.project import Project
+from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def test_oracle_an_earlier_release_left_it_in_the_middle(
         _check_states(project, expected["states"])
         with pytest.raises(ProjectMoved, match="was set up as /srv/rollview/shop"):
             project.run(once=True)
-        assert project.settle().loaded == {}
+        assert project.confirm_move().loaded == {}
         project.run(once=True)
         assert project.status().unfinished == ()
         _check_right(project)
@@ -102,7 +102,7 @@ def _check_right(project: Project) -> None:
 
 
 def _check_consumer(project: Project, position: int | None) -> None:
-    """It goes on from what it has acknowledged, and gets everything since."""
+    """It continues from what it has acknowledged, and gets everything since."""
     if position is None:
         return
     with project.consumer("sales_by_state", "billing") as changes:

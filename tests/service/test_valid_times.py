@@ -10,7 +10,7 @@ import pytest
 from rollview.algebra.relation import Table
 from rollview.algebra.valid_time import ValidTime, times_in_common
 from rollview.catalog import CaptureStep, Catalog, Fault, Part, Sequenced, Unit
-from rollview.service.valid_times import ValidTimes
+from rollview.upkeep.valid_times import ValidTimes
 
 TOUCHED = [{"x.t"}, {"x.u"}, set(), {"x.t", "x.u"}, {"x.u"}, set()]
 LAST = len(TOUCHED)
@@ -19,14 +19,16 @@ LAST = len(TOUCHED)
 @pytest.fixture
 def catalog(tmp_path: Path) -> Catalog:
     made = Catalog.open(f"sqlite:///{tmp_path / 'catalog.db'}")
-    made.register([Table("x", name, ("a",), types=("int",)) for name in ("t", "u")], {"x": ("x", "")})
+    made.captured.register(
+        [Table("x", name, ("a",), types=("int",)) for name in ("t", "u")], {"x": ("x", "")}
+    )
     units = [
         Unit(csn, float(csn), (Part("x", csn, csn),), dict.fromkeys(names, 1))
         for csn, names in enumerate(TOUCHED, 1)
     ]
     with made.lease("capture") as lease:
-        step = made.begin(lease, "", CaptureStep(sites={}, units=(), versions={}))
-        made.finish(lease, step, Sequenced(tuple(units), {"x": "end"}))
+        step = made.steps.begin(lease, "", CaptureStep(sites={}, units=(), versions={}))
+        made.steps.finish(lease, step, Sequenced(tuple(units), {"x": "end"}))
     return made
 
 
@@ -45,11 +47,11 @@ def test_oracle_from_the_last_change_to_the_next(catalog: Catalog, names: list[s
 
 
 def test_nothing_is_known_of_what_was_forgotten_or_lost(catalog: Catalog) -> None:
-    catalog.prune_history(2)
+    catalog.history.prune(2)
     assert _of(catalog, ["x.t"], 1) == ValidTime(1, 2)
     assert _of(catalog, ["x.t"], 2) == ValidTime(1, 4)
     # Changes of the table are missing from there on.
-    catalog.note_fault(Fault("table", "x.t", "SourceChanged", "lost", csn=6))
+    catalog.faults.note(Fault("table", "x.t", "SourceChanged", "lost", csn=6))
     assert _of(catalog, ["x.t"], 4) == _of(catalog, ["x.t"], 5) == ValidTime(4, 6)
     assert _of(catalog, ["x.t"], 6) == ValidTime(6, 7)
     assert _of(catalog, ["x.u"], 6) == ValidTime(5)

@@ -9,7 +9,7 @@ from threading import Event, Thread
 
 @contextmanager
 def at_work(works: Sequence[Callable[[Event], None]]) -> Iterator[None]:
-    """Each work in a thread of its own until this is left, which the event tells; their errors come out."""
+    """Runs each in a thread of its own until the block ends, which the event signals; raises their errors."""
     over, failed = Event(), list[BaseException]()
 
     def run(work: Callable[[Event], None]) -> None:

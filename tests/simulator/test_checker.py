@@ -1,4 +1,4 @@
-"""The checker on hand-made runs: each level of zhuge1996 §4.2, told from the one above by one flaw."""
+"""The checker on hand-made runs: each level of zhuge1996 §4.2, separated from the one above by one flaw."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from rollview.algebra.bag import MemoryBag
 from rollview.algebra.history import Transaction
-from rollview.algebra.levels import Level
-from rollview.simulator.checker import Verdict, check
-from rollview.simulator.store import Publication
-from rollview.simulator.world import World, from_json
+from rollview.algorithms.algorithm import Level
+from rollview.lab.memory.bag import MemoryBag
+from rollview.lab.simulator.checker import Verdict, check
+from rollview.lab.simulator.store import Publication
+from rollview.lab.simulator.world import World, from_json
 
 
 def _world(scripts: dict[str, list[Any]], scenario: str = "single-update") -> World:
@@ -115,7 +115,7 @@ def test_a_claimed_version_must_be_what_is_shown(x: int, y: int, hold: bool) -> 
 
 
 def test_views_published_together_are_judged_together() -> None:
-    """Each view by itself is strong, but at no moment did both contents hold at once."""
+    """Each view alone is strong, but at no moment did both contents hold at once."""
     world = from_json(
         {
             "relations": [

@@ -16,18 +16,19 @@ from rollview.algebra import sequencer
 from rollview.algebra.align import FROM, UNTIL
 from rollview.algebra.align import align as true_align
 from rollview.algebra.align import window as true_window
-from rollview.algebra.bag import MemoryBag, keep
+from rollview.algebra.bag import keep
 from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
 from rollview.algebra.history import CSN, Seen, Transaction, UnitOfWork
 from rollview.algebra.join_graph import JoinStep
-from rollview.algebra.levels import Level, Scenario
 from rollview.algorithms import source_evaluate, sweep
+from rollview.algorithms.algorithm import Level, Scenario
 from rollview.algorithms.registry import ALGORITHMS
+from rollview.lab.memory.bag import MemoryBag
+from rollview.lab.simulator import simulation, store, warehouse
+from rollview.lab.simulator.campaign import Campaign, run_campaign
+from rollview.lab.simulator.generate import Size
+from rollview.lab.simulator.network import NETWORKS
 from rollview.operators.aggregate import Aggregate
-from rollview.simulator import simulation, store, warehouse
-from rollview.simulator.campaign import Campaign, run_campaign
-from rollview.simulator.generate import Size
-from rollview.simulator.network import NETWORKS
 
 Patch = pytest.MonkeyPatch
 RUNS = 400

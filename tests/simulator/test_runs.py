@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from rollview.algebra.levels import Level, Scenario
+from rollview.algorithms.algorithm import Level, Scenario
 from rollview.algorithms.registry import ALGORITHMS
-from rollview.simulator.campaign import Campaign, run_campaign, run_one, seeded_run
-from rollview.simulator.checker import check
-from rollview.simulator.example import EXAMPLE_STEPS, example_world
-from rollview.simulator.generate import Size, generate
-from rollview.simulator.network import NETWORKS
-from rollview.simulator.schedule import Recorded, Scripted, every_schedule
-from rollview.simulator.shrink import Failing, shrink
-from rollview.simulator.simulation import simulate_run
-from rollview.simulator.world import validate
+from rollview.errors import WorldError
+from rollview.lab.examples.strobe import DELETION_AFTER_FIRST_ANSWER, SWEEP_STEPS, example_world
+from rollview.lab.simulator.campaign import Campaign, run_campaign, run_one, seeded_run
+from rollview.lab.simulator.checker import check
+from rollview.lab.simulator.generate import Size, generate
+from rollview.lab.simulator.network import NETWORKS
+from rollview.lab.simulator.schedule import Recorded, Scripted, every_schedule
+from rollview.lab.simulator.shrink import Failing, shrink
+from rollview.lab.simulator.simulation import simulate_run
+from rollview.lab.simulator.world import validate
 
 REGRESSIONS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "regressions.json").read_text(encoding="utf-8")
@@ -30,8 +31,10 @@ REGRESSIONS: list[dict[str, Any]] = json.loads(
 def test_recorded_choices_replay_a_run(seed: int) -> None:
     campaign = Campaign(ALGORITHMS["sweep"], NETWORKS["hostile"], Scenario.GLOBAL, Size(3, 6))
     world, schedule = seeded_run(campaign, seed)
-    first = simulate_run(world, campaign.algorithm, campaign.network, schedule, tell=True)
-    again = simulate_run(world, campaign.algorithm, campaign.network, Recorded(schedule.choices), tell=True)
+    first = simulate_run(world, campaign.algorithm, campaign.network, schedule, narrated=True)
+    again = simulate_run(
+        world, campaign.algorithm, campaign.network, Recorded(schedule.choices), narrated=True
+    )
     assert first.story == again.story
 
 
@@ -72,7 +75,7 @@ def test_the_papers_anomaly() -> None:
     """zhuge1996 Example 1, step by step: one ends with [1, 2, 3, 4], the other with nothing."""
     world = example_world()
     ends = {}
-    for name, steps in EXAMPLE_STEPS.items():
+    for name, steps in {"conventional": DELETION_AFTER_FIRST_ANSWER, "sweep": SWEEP_STEPS}.items():
         outcome = simulate_run(world, ALGORITHMS[name], NETWORKS["fifo"], Scripted(steps))
         verdict = check(world, outcome.commits, outcome.publications, outcome.at_rest)
         ends[name] = (dict(outcome.publications[-1].contents["v"].counts), verdict.level)
@@ -80,7 +83,7 @@ def test_the_papers_anomaly() -> None:
 
 
 def test_a_script_that_cannot_happen_is_refused() -> None:
-    with pytest.raises(ValueError, match="`deliver x` cannot happen here; these can: commit x, commit y"):
+    with pytest.raises(WorldError, match="`deliver x` cannot happen here; these can: commit x, commit y"):
         simulate_run(example_world(), ALGORITHMS["sweep"], NETWORKS["fifo"], Scripted(["deliver x"]))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rollview.algebra.levels import Level, Scenario
+from rollview.algorithms.algorithm import Level, Scenario
 from rollview.algorithms.registry import ALGORITHMS
-from rollview.simulator.campaign import Campaign, Tally, run_campaign
-from rollview.simulator.example import example_world
-from rollview.simulator.generate import Size
-from rollview.simulator.network import NETWORKS
+from rollview.lab.examples.strobe import example_world
+from rollview.lab.simulator.campaign import Campaign, Tally, run_campaign
+from rollview.lab.simulator.generate import Size
+from rollview.lab.simulator.network import NETWORKS
 
 SWEEP = ALGORITHMS["sweep"]
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from rollview.cli import main
-from rollview.simulator.world import from_json, to_json
+from rollview.lab.simulator.world import from_json, to_json
 
 Record = dict[str, Any]
 

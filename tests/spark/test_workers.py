@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from pathlib import Path
+from operator import mul
 
 import pytest
 from pyspark.sql import SparkSession
 
 from rollview.errors import ViewError
 from rollview.planning import parse_view
-from rollview.sources.workers import Threads, Workers
+from rollview.sources.settings import Threads, Workers
 from rollview.spark.workers import SparkWorkers
 from servers.spark import shared_session
 
@@ -29,21 +29,18 @@ def workers(request: pytest.FixtureRequest) -> Workers:
     return SparkWorkers(lambda: session)
 
 
-def test_every_task_gives_back_what_it_found(workers: Workers, tmp_path: Path) -> None:
-    files = [tmp_path / str(number) for number in range(7)]
-    for file in files:
-        file.write_bytes(file.name.encode() * 3)
-    found = workers.run([partial(Path.read_bytes, file) for file in files])
-    assert found == [str(number).encode() * 3 for number in range(7)]
+def test_every_task_gives_back_what_it_made_of_what_they_share(workers: Workers) -> None:
+    tasks = [partial(mul, str(number).encode()) for number in range(7)]
+    assert workers.run(tasks, 3) == [str(number).encode() * 3 for number in range(7)]
 
 
 def test_a_trouble_comes_back(workers: Workers) -> None:
-    tasks = [partial(bytes, 3), partial(parse_view, "SELECT a FROM s.nothing", [], "v")]
+    tasks = [str.encode, partial(parse_view, "SELECT a FROM s.nothing", [])]
     with pytest.raises(ViewError, match="nothing"):
-        workers.run(tasks)
+        workers.run(tasks, "v")
 
 
 @pytest.mark.slow
 def test_spark_does_it_elsewhere(spark: SparkSession) -> None:
     task = partial(eval, "str(__import__('os').getpid()).encode()")
-    assert SparkWorkers(lambda: spark).run([task]) != [str(os.getpid()).encode()]
+    assert SparkWorkers(lambda: spark).run([task], {}) != [str(os.getpid()).encode()]

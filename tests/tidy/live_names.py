@@ -2,7 +2,7 @@
 
 A module's own statements are where everything begins; from there a definition is reached by its name, by an
 import, by a module's attribute, or by a text such as "package.module:name". A re-export in an `__init__.py`
-uses nothing by itself.
+uses nothing on its own.
 """
 
 from __future__ import annotations

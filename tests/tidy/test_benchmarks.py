@@ -16,6 +16,8 @@ def test_functions_are_called_with_the_arguments_that_they_take(monkeypatch: pyt
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("MYPYPATH", "src:benchmarks:tests:tests/service")
     files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "benchmarks").glob("*.py"))]
-    told, failed, _ = api.run(["--explicit-package-bases", "--cache-dir", ".mypy_cache/benchmarks", *files])
-    assert not failed and "benchmarks/" in told
-    assert [line for line in told.splitlines() if line.endswith("[call-arg]")] == []
+    printed, failed, _ = api.run(
+        ["--explicit-package-bases", "--cache-dir", ".mypy_cache/benchmarks", *files]
+    )
+    assert not failed and "benchmarks/" in printed
+    assert [line for line in printed.splitlines() if line.endswith("[call-arg]")] == []

@@ -27,7 +27,10 @@ def _text(node: ast.AST) -> str:
 
 def _quoted() -> Iterator[tuple[str, str]]:
     for file in sorted((ROOT / "src").rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        code = file.read_text(encoding="utf-8")
+        if "`rollview " not in code:
+            continue
+        for node in ast.walk(ast.parse(code)):
             for command in QUOTED.findall(_text(node)):
                 yield str(file.relative_to(ROOT)), command
     for file in PAGES:
@@ -61,3 +64,40 @@ def test_a_command_without_its_value_is_noticed() -> None:
         _parse("setup --reload")
     with pytest.raises(click.UsageError):
         _parse("refersh v")
+
+
+def _unquoted(code: str) -> Iterator[str]:
+    """Values that an f-string puts into a command, as they are."""
+    for node in ast.walk(ast.parse(code)):
+        if not isinstance(node, ast.JoinedStr):
+            continue
+        before = ""
+        for each in node.values:
+            if isinstance(each, ast.Constant):
+                before += str(each.value)
+            elif isinstance(each, ast.FormattedValue):
+                shown = ast.unparse(each.value)
+                # In a command, behind its name, as long as no backtick ends it.
+                if re.search(r"(?:^|`|: )rollview [a-z]+ [^`;,.]*$", before) and not shown.startswith(
+                    ("quote(", "' '.join(")
+                ):
+                    yield shown
+                before += "value"
+
+
+@pytest.mark.parametrize(
+    "folder", ["catalog", "cli", "service", "sources", "spark", "web", "lake", "planning"]
+)
+def test_names_in_commands_are_quoted_for_a_shell(folder: str) -> None:
+    """Names of views, sources, consumers and global transactions are what others chose."""
+    found = {
+        f"{file.relative_to(ROOT)}: {value}"
+        for file in sorted((ROOT / "src/rollview" / folder).rglob("*.py"))
+        for value in _unquoted(file.read_text(encoding="utf-8"))
+    }
+    assert found == set()
+
+
+def test_a_name_that_is_not_quoted_is_noticed() -> None:
+    assert list(_unquoted("f'run `rollview release {name}` now {x}'")) == ["name"]
+    assert list(_unquoted("f'{a} `rollview setup --reload {quote(name)}` {b}'")) == []

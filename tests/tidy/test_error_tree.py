@@ -18,6 +18,7 @@ TREE = ROOT / "src" / "rollview" / "errors.py"
 PAGE = ROOT / "docs" / "reference" / "errors.md"
 
 CONTROL_FLOW = {
+    "NotAlike": "becomes the reason for which setup refuses a view",
     "NodeError": "carries a ViewError and its node to where the SQL text is known",
     "UnknownImage": "becomes LogLost where the position in the binary log is known",
     "ValueNotLogged": "becomes a loss where the table is known",

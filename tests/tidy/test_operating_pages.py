@@ -15,7 +15,7 @@ import pytest
 import rollview.errors
 from rollview.cli import main
 from rollview.errors import RollviewError
-from rollview.service.faults import RELOADING, TRUNCATED
+from rollview.maintain.faults import RELOADING, TRUNCATED
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -42,12 +42,12 @@ NOT_SHOWN = {
     "SourceError": "a family",
     "LakeError": "a family",
     "HistoryError": "a family; what is raised as such is a defect of a source",
-    "OptionError": "a mistake in a command, told at once",
-    "ProjectError": "a mistake in the project file, told at once",
-    "PointError": "a mistake in a command, told at once",
+    "OptionError": "a mistake in a command, reported at once",
+    "ProjectError": "a mistake in the project file, reported at once",
+    "PointError": "a mistake in a command, reported at once",
     "WorldError": "the simulator's",
     "SeveralMistakes": "several of the others",
-    "NotWaiting": "a mistake in `rollview release`, told at once",
+    "NotWaiting": "a mistake in `rollview release`, reported at once",
 }
 """Errors that stop nothing that runs, and why."""
 

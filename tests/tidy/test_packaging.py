@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import rollview
-from rollview import extras
+from rollview import imports
 from rollview.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,13 @@ EXTRAS = {
     name: [Requirement(each) for each in named if not each.startswith("rollview[")]
     for name, named in PROJECT["project"]["optional-dependencies"].items()
 }
-OPTIONAL = [each for named in EXTRAS.values() for each in named]
+GROUPS = [
+    Requirement(each)
+    for named in PROJECT["dependency-groups"].values()
+    for each in named
+    if isinstance(each, str)
+]
+OPTIONAL = [*(each for named in EXTRAS.values() for each in named), *GROUPS]
 
 IMPORTED_FROM = {
     "psycopg": ("sources/postgres/", "demo/"),
@@ -34,11 +40,11 @@ IMPORTED_FROM = {
     "uvicorn": ("web/",),
     "jinja2": ("web/",),
     "openlineage": ("monitoring/",),
-    "matplotlib": ("service/figures_of_views.py", "service/project.py"),
+    "obstore": ("lake/object_store.py",),
 }
 """What only an extra brings, and the only places that may import it: a bare install never gets there."""
 
-INSIDE_OF_FUNCTIONS = ("demo/starter_project.py", "service/figures_of_views.py", "service/project.py")
+INSIDE_OF_FUNCTIONS = ("demo/starter_project.py",)
 """Of these places, those that a bare install does reach: they import when they are called."""
 
 PRIVATE_PARTS = {
@@ -87,10 +93,10 @@ def test_what_an_extra_brings_is_imported_where_only_its_users_get() -> None:
 
 
 def test_every_extra_is_asked_for_by_what_it_brings() -> None:
-    """`rollview.extras` and pyproject.toml name the same packages; an extra may include another one."""
+    """`rollview.imports` and pyproject.toml name the same packages; an extra may include another one."""
     known = packages_distributions()
     included = {"demo": ("postgres",), "connect": ()}
-    for extra, modules in extras.EXTRAS.items():
+    for extra, modules in imports.EXTRAS.items():
         declared = {each.name for name in (extra, *included.get(extra, ())) for each in EXTRAS[name]}
         brought = {canonicalize_name(known[module.partition(".")[0]][0]) for module in modules}
         if extra == "connect":
@@ -117,7 +123,8 @@ def test_private_attributes_of_libraries_are_used_only_where_we_know_it() -> Non
                 case ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name):
                     own.add(name)
                 case ast.Attribute(attr=name) if re.match("_[a-z]", name):
-                    used[name] = file.parent.name
+                    parts = file.relative_to(ROOT / "src" / "rollview").parts
+                    used[name] = parts[1] if parts[0] == "sources" else parts[0]
                 case ast.FunctionDef(name=name):
                     own.add(name)
     for public in ("_replace", "_fields"):  # of named tuples, and public in spite of their names
@@ -147,7 +154,7 @@ def test_constraints_pin_what_is_declared_within_its_bounds() -> None:
 
 def test_the_version_is_in_one_place() -> None:
     assert PROJECT["project"]["dynamic"] == ["version"]
-    assert PROJECT["tool"]["hatch"]["version"]["path"] == "src/rollview/__init__.py"
+    assert PROJECT["tool"]["hatch"]["version"]["path"] == "src/rollview/version.py"
     result = CliRunner().invoke(main, ["--version"])
     assert result.output == f"rollview, version {rollview.__version__}\n"
 

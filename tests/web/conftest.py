@@ -12,9 +12,9 @@ import pytest
 from page_requests import Page, served
 from paper_project import Size, fill, project_file
 
-from rollview.service.project import Project
+from rollview.project.project import Project
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
+sys.path[:0] = [str(Path(__file__).parents[1] / each) for each in ("service", "monitoring")]
 
 
 @pytest.fixture(scope="session")

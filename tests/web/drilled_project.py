@@ -22,8 +22,11 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import psycopg
+from click.testing import CliRunner, Result
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
 
+from rollview.cli import main
 from servers.postgres import PostgresServer
 
 PASSWORD = "correct-horse-battery"
@@ -31,6 +34,8 @@ DATABASE = "crm"
 VIEWS = {
     "sold": """SELECT s.sale_id, c.state, s.amount FROM shop.sales s
         JOIN crm.customer c ON s.cust_id = c.cust_id""",
+    # Its text is computed by Spark, so that there is one to kill.
+    "states": "SELECT DISTINCT regexp_replace(state, '^s', '') AS state FROM crm.customer",
     "by_state": "SELECT state, count(*) AS n, sum(amount) AS total FROM sold GROUP BY state",
 }
 ROLLVIEW = """
@@ -46,10 +51,13 @@ def shifted():
         return real()
 
 time.time = shifted
+from rollview.catalog import database
 from rollview.cli import main
+
+database._BUSY_SECONDS = 3
 main()
 """
-"""The command, with a clock that is off by what the file `shift` says."""
+"""The command, with a clock that is off by what the file `shift` says, and little patience with a lock."""
 PATIENCE_SECONDS = 120.0
 
 
@@ -70,8 +78,8 @@ def small_disk(folder: Path) -> Iterator[bool]:
 class DrilledProject:
     """The sources, the project's files, and the process that maintains it."""
 
-    def __init__(self, folder: Path, server: PostgresServer) -> None:
-        self.folder, self.server = folder, server
+    def __init__(self, folder: Path, server: PostgresServer, spark: SparkSession) -> None:
+        self.folder, self.server, self.spark = folder, server, spark
         self.disk = folder / "disk"
         self.log = folder / "run.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -133,6 +141,11 @@ class DrilledProject:
             check=False,
         )
 
+    def type(self, *arguments: str) -> Result:
+        """The same in this process, with a Spark that is there; the clock is right."""
+        runner = CliRunner(env={"CRM_PASSWORD": PASSWORD})
+        return runner.invoke(main, [*arguments, "--project", str(self.folder)], obj=self.spark)
+
     @contextmanager
     def running(self) -> Iterator[None]:
         """`rollview run` with page, metrics and log, until this is left; then it must end as it should."""
@@ -188,7 +201,7 @@ class DrilledProject:
     # What is right
 
     def expected(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Both views, computed by hand from what the sources have."""
+        """The views, computed by hand from what the sources have."""
         with psycopg.connect(self.server.dsn(DATABASE)) as connection:
             states = dict(connection.execute("SELECT cust_id, state FROM customer").fetchall())
         sales = self.shop.execute("SELECT sale_id, cust_id, amount FROM sales").fetchall()
@@ -197,16 +210,16 @@ class DrilledProject:
             state: [amount for _, its, amount in sold if its == state] for state in {each[1] for each in sold}
         }
         by_state = [(state, len(amounts), sum(amounts)) for state, amounts in groups.items()]
-        return {"sold": sorted(sold), "by_state": sorted(by_state)}
+        spelled = sorted({(state.removeprefix("s"),) for state in states.values()})
+        return {"sold": sorted(sold), "states": spelled, "by_state": sorted(by_state)}
 
-    def shown(self) -> dict[str, list[tuple[Any, ...]]]:
-        """Both views as `rollview read` gives them."""
-        found = {}
-        for name in VIEWS:
-            read = self.call("read", name, "--json")
-            rows = json.loads(read.stdout)["rows"] if read.returncode == 0 else []
-            found[name] = sorted(tuple(row.values()) if isinstance(row, dict) else tuple(row) for row in rows)
-        return found
+    def shown(self, view: str) -> list[tuple[Any, ...]]:
+        """A view as `rollview read` gives it, in this process: it is asked for again and again."""
+        # No Java: a read that starts a Spark of its own would say nothing about the process that runs.
+        runner = CliRunner(env={"CRM_PASSWORD": PASSWORD, "JAVA_HOME": "/no/such/java"})
+        read = runner.invoke(main, ["read", view, "--json", "--project", str(self.folder)])
+        rows = json.loads(read.stdout)["rows"] if read.exit_code == 0 else []
+        return sorted(tuple(row.values()) if isinstance(row, dict) else tuple(row) for row in rows)
 
 
 def _environment() -> dict[str, str]:

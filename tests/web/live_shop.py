@@ -1,4 +1,4 @@
-"""A shop at work: its views are maintained in this process, and a program writes to it when it is told to."""
+"""A shop at work: its views are maintained in this process, and a program writes to it on request."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from page_requests import Page, served
 from shop import MORE_VIEWS, VIEWS, Shop
 
-from rollview.service.project import Project
-from rollview.service.retry import Stop
+from rollview.maintain.retry import Stop
+from rollview.project.project import Project
 from rollview.web.address import Access
 
 SHOWN = {**VIEWS, "states_of_size": MORE_VIEWS["states_of_size"]}
@@ -63,13 +63,13 @@ def at_work(folder: Path, spark: Any) -> Iterator[LiveShop]:
 
         thread = threading.Thread(target=run, name="run")
         thread.start()
-        beside = project.beside()
+        clone = project.clone()
         try:
-            with served(beside, Access(allows_actions=True), at_work=project) as page:
+            with served(clone, Access(allows_actions=True), at_work=project) as page:
                 yield LiveShop(shop, project, page)
         finally:
             stop.now()
             thread.join(120)
-            beside.close()
+            clone.close()
             shop.close()
     assert not failed, failed

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlencode, urlsplit
 
 from rollview.monitoring import Monitor
-from rollview.service.project import Project
+from rollview.project.project import Project
 from rollview.web.address import Access, Address
 from rollview.web.server import serving
 from rollview.web.watch import Watch

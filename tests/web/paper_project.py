@@ -15,7 +15,7 @@ from pathlib import Path
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import Catalog, LoadStep, ViewAdded, ViewRecord
-from rollview.service.project import Project
+from rollview.project.project import Project
 
 TABLES = (
     Table("shop", "sales", ("id", "cust", "amount"), ("id",), types=("bigint", "bigint", "bigint")),
@@ -38,6 +38,7 @@ class Size:
     refreshes: int = 20
     seconds: float = 1.0
     """Between two transactions; a view shows each of them half a second later."""
+    name: str = "view_{number:03}"
 
 
 def project_file(folder: Path, crm: str = "{type: sqlite, path: ./crm.db}") -> Path:
@@ -58,13 +59,13 @@ def fill(path: Path, size: Size, now: float | None = None) -> None:
         assert project.views == ()
     place = path.parent / "lake" / "catalog.db"
     catalog = Catalog.open(f"sqlite:///{place}")
-    catalog.register(TABLES, {"shop": ("shop", "0"), "crm": ("crm", "0")})
+    catalog.captured.register(TABLES, {"shop": ("shop", "0"), "crm": ("crm", "0")})
     last = size.transactions
-    histories = {name: each.id for name, each in catalog.histories().items()}
+    histories = {name: each.id for name, each in catalog.captured.histories().items()}
     with catalog.lease("load") as lease:
-        step = catalog.begin(lease, "all", LoadStep())
+        step = catalog.steps.begin(lease, "all", LoadStep())
         added = [_added(number, size, histories) for number in range(size.views)]
-        catalog.finish(lease, step, *added)
+        catalog.steps.finish(lease, step, *added)
     catalog.close()
     moment = time.time() if now is None else now
     with closing(sqlite3.connect(place)) as database:
@@ -77,7 +78,7 @@ def fill(path: Path, size: Size, now: float | None = None) -> None:
 def _added(number: int, size: Size, histories: dict[str, str]) -> ViewAdded:
     # Every fourth view reads the one before it.
     over = number % 4 == 3
-    name, below = f"view_{number:03}", f"view_{number - 1:03}"
+    name, below = (size.name.format(number=each) for each in (number, number - 1))
     sql = OVER.format(below=below, number=number) if over else JOINED.format(number=number)
     columns = (("id", "bigint"), ("state", "string"), *(() if over else (("amount", "bigint"),)))
     tables = () if over else (TABLES[0], TABLES[2])

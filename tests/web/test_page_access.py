@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import http.client
 import time
+from html import unescape
 from pathlib import Path
 
 import pytest
 from page_requests import Page, served
 from paper_project import Size, fill, project_file
 
+from rollview.catalog import PropagateStep, Work, Worked
+from rollview.cli.event_lines import sentence
 from rollview.errors import OptionError
-from rollview.service.project import Project
+from rollview.events import Verified
+from rollview.project.project import Project
+from rollview.upkeep.verify import Verification
 from rollview.web.address import Access, Address, access
 
 PAGES = (
@@ -95,8 +100,9 @@ def test_a_form_from_elsewhere_is_refused(page: Page) -> None:
     "call", ["reflect('java.util.UUID', 'randomUUID')", "`JAVA_METHOD`('x')", "try_reflect/**/('x')"]
 )
 def test_a_query_calls_no_java(page: Page, call: str) -> None:
-    answer = page.post("/query", {"sql": f"SELECT {call}"})
-    assert answer.status == 400 and "cannot be used on this page" in answer.text
+    for more in ({}, {"explain": "yes"}):
+        answer = page.post("/query", {"sql": f"SELECT {call}", **more})
+        assert answer.status == 400 and "cannot be used" in answer.text
 
 
 def test_reading_is_all_that_is_allowed_unless_asked_for(page: Page) -> None:
@@ -111,6 +117,24 @@ def test_actions_are_offered_where_they_are_allowed(paper: Project) -> None:
         assert "Refresh now" in page.get("/views/view_000").text
         assert page.post("/views/view_000/refresh", {"form_key": "guessed"}).status == 403
         assert page.post("/views/nobody/refresh").status == 400
+
+
+def test_the_plan_lists_what_each_algorithm_has_cost(tmp_path: Path) -> None:
+    path = project_file(tmp_path)
+    fill(path, Size())
+    with Project.open(path) as project:
+        catalog = project._warehouse.catalog
+        with served(project) as page:
+            assert "ms per transaction" not in page.get("/views/view_000/plan").text
+            with catalog.lease("propagate:view_000") as lease:
+                step = catalog.steps.begin(lease, "view_000", PropagateStep((), ()))
+                work = Work(steps=1, lookups=81, rows_found=7)
+                catalog.steps.finish(lease, step, Worked("view_000", work, "sweep", 4, 0.25))
+                catalog.works.note_failure(lease, "view_000", "c-strobe", "no <rest>")
+            text = page.get("/views/view_000/plan").text
+        assert '<td>sweep <span class="chip">in use</span></td><td class="num">1</td>' in text
+        assert '<td class="num">81</td><td class="num">7</td><td class="num">62.5</td>' in text
+        assert "failed: no &lt;rest&gt;" in text
 
 
 def test_a_token_is_asked_for_once(paper: Project) -> None:
@@ -164,7 +188,7 @@ def test_which_addresses_only_this_machine_can_reach() -> None:
     assert not any(Address(host).is_loopback for host in ("0.0.0.0", "::", "example.org", "10.0.0.1"))
 
 
-def test_a_port_that_is_taken_is_told(paper: Project, page: Page) -> None:
+def test_a_port_that_is_taken_is_reported(paper: Project, page: Page) -> None:
     port = int(page.place.partition(":")[2])
     with pytest.raises(OptionError, match="cannot listen"), served(paper, Access(Address("127.0.0.1", port))):
         pass
@@ -185,16 +209,16 @@ def test_a_password_is_in_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise RuntimeError(f"cannot connect to {dsn}")
 
     with Project.open(path) as project, served(project) as page:
-        monkeypatch.setattr("rollview.service.sites.Sites.source_at", fail)
+        monkeypatch.setattr("rollview.runtime.sites.Sites.source_at", fail)
         _wait_for(page, "cannot connect to postgresql://user:***@")
         for place in (*PAGES, *FAILING, "/query?sql=SELECT%20*%20FROM%20crm.customer"):
             assert SECRET not in page.get(place).text, place
         assert SECRET not in page.post("/query", {"sql": "SELECT * FROM nobody", "as_of": "csn:x"}).text
-        connection = http.client.HTTPConnection(page.place, timeout=10)
+        connection = http.client.HTTPConnection(page.place, timeout=60)
         connection.request("GET", "/live")
         assert SECRET.encode() not in connection.getresponse().read(60)
         connection.close()
-        monkeypatch.setattr("rollview.service.observer.overview", fail)
+        monkeypatch.setattr("rollview.observe.observer.project_state", fail)
         _wait_for(page, "RuntimeError: cannot connect to postgresql://user:***@")
         for place in ("/", "/views/view_000", "/query"):
             assert SECRET not in page.get(place).text, place
@@ -215,3 +239,29 @@ def test_addresses_for_machines(page: Page) -> None:
     assert b"rollview_view_csn" in metrics.body
     assert page.get("/healthz").status == 200
     assert b'"ready"' in page.get("/readyz").body
+
+
+def test_a_wrong_view_is_an_error_with_a_command_that_can_be_typed(
+    paper: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names every view to reload: those that differ, and those that could not be verified."""
+
+    def verified(view: str, different: int, *suspects: str) -> Verification:
+        return Verification(view, 100, 5, different, ("id",), (), suspects=suspects)
+
+    found = [verified("view_000", 2, "odd name", "view_002", "view_001"), verified("odd name", 1)]
+    monkeypatch.setattr(Project, "verify", lambda *_: [*found, verified("view_002", 0)])
+    with served(paper, Access(allows_actions=True)) as page:
+        assert page.post("/views/view_000/verify").status == 303
+        deadline = time.monotonic() + 20
+        while "failed" not in (text := page.get("/views/view_000").text):
+            assert time.monotonic() < deadline, text
+            time.sleep(0.05)
+    shown = unescape(text)
+    assert "2 rows of 5 differ at csn 100" in shown and 'data-level="error"' in text
+    assert "odd name: read the same tables, and differ, too" in shown
+    assert "view_001: could not be verified, and may be wrong as well" in shown
+    command = "rollview setup --reload view_000 --reload 'odd name' --reload view_001"
+    assert f"<code>{command}</code> reloads what is wrong" in shown
+    line = sentence(Verified("odd name", 100, 5, 2, ("x",)))
+    assert "`rollview setup --reload 'odd name'` reloads it" in line

@@ -58,7 +58,7 @@ def _get(url: str) -> tuple[int, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_it_is_told_to_stop(path: Path, sign: signal.Signals) -> None:
+def test_it_serves_until_it_is_stopped(path: Path, sign: signal.Signals) -> None:
     with _started("ui", "--listen", "0", "--project", str(path), "--json") as (process, line):
         url = json.loads(line)["url"]
         assert url.startswith("http://127.0.0.1:")
@@ -69,7 +69,9 @@ def test_it_serves_until_it_is_told_to_stop(path: Path, sign: signal.Signals) ->
 
 @pytest.mark.slow
 def test_for_other_addresses_a_token_is_printed_once(path: Path) -> None:
-    with _started("ui", "--listen", "0.0.0.0:0", "--project", str(path)) as (process, line):
+    log = path.with_name("page.log")
+    logged = ("--log-file", str(log), "--log-level", "debug")
+    with _started("ui", "--listen", "0.0.0.0:0", "--project", str(path), *logged) as (process, line):
         url = line.split(" at ")[1].strip()
         assert "?token=" in url
         here = url.replace("0.0.0.0", "127.0.0.1")
@@ -80,12 +82,13 @@ def test_for_other_addresses_a_token_is_printed_once(path: Path) -> None:
         process.terminate()
         out, err = process.communicate(timeout=30)
         assert "token" not in out + err
+        assert url.partition("?token=")[2] not in log.read_text()
 
 
 def test_a_missing_extra_is_named_with_the_way_to_install_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollview.extras._is_installed", lambda module: module != "uvicorn")
+    monkeypatch.setattr("rollview.imports._is_installed", lambda module: module != "uvicorn")
     for arguments in (["ui"], ["run", "--ui", "0"]):
         found = CliRunner().invoke(main, [*arguments, "--project", str(path)])
         assert found.exit_code == 2

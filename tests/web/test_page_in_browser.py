@@ -64,10 +64,10 @@ def _until_shown(live: LiveShop) -> int:
     started = time.time()
     deadline = started + PATIENCE / 1000
     while True:
-        found = live.project.observe.overview()
+        found = live.project.observe.state()
         is_captured = min(source.looked_at for source in found.sources) > started
         # What the page knows may be a second old.
-        known = live.page.watch.known().overview
+        known = live.page.watch.known().state
         views = (*found.views, *(known.views if known is not None else ()))
         if is_captured and all(view.materialized == found.last_csn for view in views):
             return found.last_csn
@@ -86,7 +86,7 @@ def context(browser: Browser, live: LiveShop) -> Iterator[BrowserContext]:
     found.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
     yield found
     found.close()
-    # A source that goes away and a page that ends are told by the browser, too.
+    # A source that goes away and a page that ends are reported by the browser, too.
     assert [each for each in wrong if "Failed to load resource" not in each] == []
 
 
@@ -206,6 +206,8 @@ def test_a_query_is_answered_with_its_valid_time(context: BrowserContext, live: 
     page.locator("#sql").press("Control+Enter")
     expect(page.locator("#answer .facts")).to_contain_text(re.compile(f"as of csn {last}.*valid from", re.S))
     expect(page.locator("#answer td")).to_have_text(str(live.project.read("sold", last).count()))
+    page.get_by_role("button", name="Explain").click()
+    expect(page.locator("#answer tbody")).to_contain_text("sold")
     page.locator("#sql").fill("SELECT nobody FROM sold")
     page.get_by_role("button", name="Run").click()
     expect(page.locator("#answer .matter")).to_contain_text("nobody")
@@ -215,7 +217,7 @@ def test_a_query_is_answered_with_its_valid_time(context: BrowserContext, live: 
 def test_a_source_goes_away_and_comes_back(context: BrowserContext, live: LiveShop) -> None:
     page = context.new_page()
     page.goto("/")
-    expect(page.locator("#matters")).to_contain_text("Nothing waits")
+    expect(page.locator("#standing")).to_contain_text("up to date")
     file, away = live.shop.folder / "crm.db", live.shop.folder / "crm.away"
     file.rename(away)
     try:
@@ -223,19 +225,19 @@ def test_a_source_goes_away_and_comes_back(context: BrowserContext, live: LiveSh
         expect(page.locator("#sources tr", has_text="crm").first).to_contain_text(
             re.compile("stopped|not reachable")
         )
-        told = live.project.status()
-        reason = next(each.problem or each.halted.reason for each in told.sources if each.site == "crm")
+        status = live.project.status()
+        reason = next(each.problem or each.halted.reason for each in status.sources if each.site == "crm")
         expect(page.locator("#matters")).to_contain_text(reason.splitlines()[0][:40])
     finally:
         away.rename(file)
-    expect(page.locator("#matters")).to_contain_text("Nothing waits")
+    expect(page.locator("#standing")).to_contain_text("up to date")
     live.sell(600)
     _until_shown(live)
 
 
 def test_who_has_no_token_sees_nothing(browser: Browser, live: LiveShop) -> None:
     token = "a-long-enough-token"
-    with served(live.project.beside(), Access(token=token)) as guarded:
+    with served(live.project.clone(), Access(token=token)) as guarded:
         context = browser.new_context(base_url=guarded.url)
         page = context.new_page()
         page.goto("/?token=wrong")
@@ -316,7 +318,7 @@ def test_without_scripts_the_pages_say_the_same(browser: Browser, live: LiveShop
 
 
 def test_a_page_that_lost_its_server_says_so_and_finds_it_again(browser: Browser, live: LiveShop) -> None:
-    other = live.project.beside()
+    other = live.project.clone()
     context = browser.new_context()
     page = context.new_page()
     with served(other) as first:
@@ -325,7 +327,7 @@ def test_a_page_that_lost_its_server_says_so_and_finds_it_again(browser: Browser
         address = first.url
     expect(page.locator("#live-text")).to_have_text("not connected, trying again")
     port = int(address.rstrip("/").rpartition(":")[2])
-    with served(live.project.beside(), Access(Address("127.0.0.1", port))):
+    with served(live.project.clone(), Access(Address("127.0.0.1", port))):
         expect(page.locator("#live")).to_have_attribute("data-state", LIVE, timeout=PATIENCE)
     context.close()
     other.close()

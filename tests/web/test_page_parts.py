@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from collections import Counter
@@ -10,17 +11,20 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from page_requests import served
 from paper_project import Size, fill, project_file
 
 from rollview.catalog import Catalog, VerifyRecord
-from rollview.service.lags import LagSeries
-from rollview.service.lineage import Lineage, LineageEdge, LineageNode
-from rollview.service.project import Project
-from rollview.service.rolling_picture import Lane, LaneInterval, RollingPicture
-from rollview.web import words
-from rollview.web.lag_chart import lag_chart, sparkline
+from rollview.observe import times
+from rollview.observe.lag_chart import lag_chart, sparkline
+from rollview.observe.lags import LagSeries, Trend, trend_of
+from rollview.observe.lineage import Lineage, LineageEdge, LineageNode
+from rollview.observe.rolling_chart import rolling_chart, shown_range
+from rollview.observe.rolling_picture import Lane, LaneInterval, RollingPicture
+from rollview.project.project import Project
+from rollview.web import formats
+from rollview.web.attention import FirstLine, first_line
 from rollview.web.lineage_chart import around, lineage_chart
-from rollview.web.rolling_chart import rolling_chart, shown_range
 from rollview.web.row_history import Change, Window, marked
 
 
@@ -37,6 +41,125 @@ def _sql(path: Path, *statements: str) -> None:
         database.commit()
 
 
+def _series(now: float, *lags: float | None) -> LagSeries:
+    return LagSeries("v", now, tuple(lags))
+
+
+def test_where_a_lag_is_going_and_since_when() -> None:
+    now = 6000.0 + 45  # in the minute that ends at 6060
+    assert trend_of(_series(now, 1.0, 0.5, 40.0, 90.0), 130.0, now) == Trend("falling back", 5940.0)
+    assert trend_of(_series(now, 1.0, 400.0, 300.0, 200.0), 150.0, now) == Trend("catching up", 5940.0)
+    assert trend_of(_series(now, 300.0, 100.0, 101.0, 100.0), 101.0, now).direction == "steady"
+    # Nothing is known of the time before: it was not behind when the first change was committed.
+    assert trend_of(_series(now), 113.0, now) == Trend("falling back", now - 113.0)
+    assert trend_of(_series(now, None, None, None), 113.0, now) == Trend("falling back", now - 113.0)
+    # A minute that has just ended says as much as now.
+    assert trend_of(_series(6001.0, 1.0, 50.0, 112.0, 112.5), 113.0, 6001.0).direction == "falling back"
+
+
+def _line(project: Project) -> FirstLine:
+    def lags(names: list[str]) -> dict[str, LagSeries]:
+        return {each.view: each for each in project.observe.lags(names)}
+
+    found = project.observe.state()
+    return first_line(found, lags, found.at)
+
+
+def _looked_at(path: Path, *sites: str) -> None:
+    """These sources have just been read; the page then knows all that they committed."""
+    for site in sites:
+        _sql(path, f"UPDATE site SET looked_at = {time.time()} WHERE name = '{site}'")
+
+
+def test_the_first_line_says_how_far_behind_the_views_are(path: Path) -> None:
+    """Also while nothing needs anybody: `up to date` is said of views that are."""
+    fill(path, Size(views=4, transactions=200), time.time() - 100)
+    _looked_at(path, "shop", "crm")
+    with Project.open(path) as project:
+        assert _line(project) == FirstLine("fine", "All views are up to date.")
+        _sql(path, "UPDATE materialized_view SET materialized_csn = 7")
+        found = _line(project)
+        assert found.level == "warning" and found.trend == "falling further behind since"
+        assert re.fullmatch(r"All 4 views are behind, by up to \S+ (s|min) and 193 transactions", found.text)
+        assert found.since is not None and time.time() - found.since < 3600
+        with served(project) as page:
+            text = page.get("/").text
+            assert "All 4 views are behind" in text and "falling further behind since" in text
+            assert "up to date.<" not in text and "Nothing waits" not in text
+        _sql(path, "INSERT INTO fault VALUES ('view', 'view_001', 'X', 'it broke', 'mend it', 41, 5.0, '[]')")
+        assert _line(project).level == "error" and _line(project).text.startswith(
+            "1 view of 4 is stopped. 3 views of 4 are behind"
+        )
+
+
+def test_the_first_line_of_views_that_are_nearly_up_to_date(path: Path) -> None:
+    """What `run` is about to show is no cause for alarm."""
+    fill(path, Size(views=4, transactions=200), time.time() - 0.5)
+    with Project.open(path) as project:
+        _sql(path, "UPDATE materialized_view SET materialized_csn = 199")
+        found = _line(project)
+        assert found.level == "fine" and not found.trend
+        assert re.fullmatch(r"All views are at most \S+ m?s and 1 transaction behind\.", found.text)
+
+
+def test_views_that_wait_for_another_source_are_not_called_up_to_date(path: Path) -> None:
+    fill(path, Size(views=4, transactions=40))
+    with Project.open(path) as project:
+        _sql(path, f"INSERT INTO waiting VALUES ('g1', '[\"shop\"]', '[\"crm\"]', {time.time() - 180})")
+        found = _line(project)
+        assert found.level == "warning"
+        assert found.text == (
+            "All 4 views are waiting for a part of a global transaction from crm, for 3 min."
+        ), found
+        _sql(path, "INSERT INTO fault VALUES ('view', 'view_001', 'X', 'it broke', 'mend it', 41, 5.0, '[]')")
+        found = _line(project)
+        assert found.level == "error"
+        assert found.text.startswith("1 view of 4 is stopped. 3 views of 4 are waiting for "), found
+        with served(project) as page:
+            first = re.search('<div id="standing".*?</div>', page.get("/").text, re.S)
+            assert first is not None and "up to date" not in first[0]
+
+
+def test_the_first_line_when_every_view_is_stopped_or_none_is_set_up(path: Path) -> None:
+    """Nothing is said of others where there are none."""
+    with Project.open(path) as project:
+        assert _line(project).text == "No view is set up."
+    fill(path, Size(views=4, transactions=40))
+    with Project.open(path) as project:
+        for number in range(4):
+            row = f"('view', 'view_00{number}', 'X', 'it broke', 'mend it', 41, 5.0, '[]')"
+            _sql(path, f"INSERT INTO fault VALUES {row}")
+        assert _line(project) == FirstLine("error", "All 4 views are stopped.")
+
+
+def test_the_first_line_does_not_vouch_for_what_nobody_has_captured(path: Path) -> None:
+    """A source that is away, or a `run` that ended: then views show all that is known, and that is old."""
+    fill(path, Size(views=4, transactions=40), time.time() - 600)
+    _looked_at(path, "shop")
+    with Project.open(path) as project:
+        found = _line(project)
+        assert found.level == "warning"
+        assert found.text == (
+            "All views show all that was captured, but nothing was captured from crm for 10 min."
+        )
+        _looked_at(path, "crm")
+        assert _line(project) == FirstLine("fine", "All views are up to date.")
+
+
+def test_the_first_page_does_without_the_last_hour(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(path, Size(views=4, transactions=200), time.time() - 100)
+    _sql(path, "UPDATE materialized_view SET materialized_csn = 7")
+
+    def lags(*_: object) -> None:
+        raise OSError("the catalog is away")
+
+    with Project.open(path) as project:
+        monkeypatch.setattr("rollview.web.watch.Watch.lags", lags)
+        with served(project) as page:
+            answer = page.get("/")
+            assert answer.status == 200 and "All 4 views are behind" in answer.text
+
+
 def test_the_overview_says_what_status_says(path: Path) -> None:
     fill(path, Size(views=4, transactions=40))
     _sql(
@@ -47,7 +170,7 @@ def test_the_overview_says_what_status_says(path: Path) -> None:
         "INSERT INTO waiting VALUES ('g1', '[\"shop\"]', '[\"crm\"]', 5.0)",
     )
     with Project.open(path) as project:
-        status, quick = project.status(), project.observe.overview()
+        status, quick = project.status(), project.observe.state()
     assert quick.last_csn == status.last_csn == 40
     assert quick.waiting == status.waiting and len(quick.waiting) == 1
     found = {view.name: view for view in status.views}
@@ -63,7 +186,7 @@ def test_the_overview_says_what_status_says(path: Path) -> None:
         )
         assert view.lag_seconds == pytest.approx(other.lag_seconds, abs=5)
     lines = {view.name: view for view in quick.views}
-    assert lines["view_000"].state == "catching up" and lines["view_000"].high_water == 33
+    assert lines["view_000"].state == "waiting for crm" and lines["view_000"].high_water == 33
     assert lines["view_001"].state == "stopped"
     assert lines["view_003"].tables == ("crm.customer", "shop.sales")
     shop = next(source for source in quick.sources if source.site == "shop")
@@ -95,14 +218,14 @@ def test_lags_are_none_where_nothing_is_known(path: Path) -> None:
     with Project.open(path) as project:
         (series,) = project.observe.lags(["view_000"])
     assert set(series.seconds) == {None}
-    assert sparkline(series).line == "" and "no refresh" in sparkline(series).told
+    assert sparkline(series).line == "" and "no refresh" in sparkline(series).summary
 
 
 def test_the_line_of_lags_has_gaps_and_a_scale() -> None:
     chart = lag_chart(LagSeries("v", 3600.0, (None, 1.0, 2.0, None, 90.0)))
     assert chart.line.count("M") == 2
     assert [tick.label for tick in chart.up] == ["0 s", "30 s", "60 s", "90 s"]
-    assert "at most 90 s in the last hour, 90 s in the last minute" in chart.told
+    assert "at most 90 s in the last hour, 90 s in the last minute" in chart.summary
 
 
 def test_transactions_come_page_by_page_and_table_by_table(path: Path) -> None:
@@ -204,7 +327,7 @@ def test_a_graph_is_laid_out_in_layers() -> None:
         assert y >= 0 and y + height <= chart.height
         assert not any(a == x and y < b < y + height for a, b, _ in boxes)
     assert {edge.behind for edge in chart.edges} == {0, 1, 2}
-    assert "v → w: up to csn 7, 2 behind" in {edge.told for edge in chart.edges}
+    assert "v → w: up to csn 7, 2 behind" in {edge.title for edge in chart.edges}
 
 
 def test_around_a_view_is_what_it_is_made_of_and_what_is_made_of_it() -> None:
@@ -232,17 +355,17 @@ def test_rows_are_in_order_whatever_their_values() -> None:
 
 
 def test_words() -> None:
-    lengths = [words.duration(each) for each in (None, 0, 0.4, 4.21, 42, 600, 9000, 200_000, 999_999)]
+    lengths = [times.duration(each) for each in (None, 0, 0.4, 4.21, 42, 600, 9000, 200_000, 999_999)]
     assert lengths == ["—", "0 s", "400 ms", "4.2 s", "42 s", "10 min", "2.5 h", "2 d", "12 d"]
-    assert [words.size(each) for each in (5, 1700, 2_500_000)] == ["5 B", "1.7 kB", "2.5 MB"]
-    assert words.cell("a\nb\x00") == "a\\nb\\x00" and words.cell(None) == "NULL"
-    assert words.cell(b"\x01") == "X'01'" and words.cell({"a": [1]}) == '{"a": [1]}'
-    assert len(words.cell("x" * 1000)) == 300
-    assert words.heads(["a", "b"], [(1, "x"), (None, "y")]) == [("a", "num"), ("b", "")]
+    assert [formats.size(each) for each in (5, 1700, 2_500_000)] == ["5 B", "1.7 kB", "2.5 MB"]
+    assert formats.cell("a\nb\x00") == "a\\nb\\x00" and formats.cell(None) == "NULL"
+    assert formats.cell(b"\x01") == "X'01'" and formats.cell({"a": [1]}) == '{"a": [1]}'
+    assert len(formats.cell("x" * 1000)) == 300
+    assert formats.heads(["a", "b"], [(1, "x"), (None, "y")]) == [("a", "num"), ("b", "")]
 
 
 def test_verifications_are_remembered_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollview.catalog.verifications.KEPT", 3)
+    monkeypatch.setattr("rollview.catalog.observations.KEPT", 3)
     times = iter(range(1, 100))
     catalog = Catalog.open(f"sqlite:///{tmp_path}/catalog.db", lambda: float(next(times)))
     for csn in range(6):

@@ -10,7 +10,7 @@ import pytest
 from page_requests import Page, served
 from paper_project import Size, fill, project_file
 
-from rollview.service.project import Project
+from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
 VIEWS, TRANSACTIONS = 200, 1_000_000

@@ -13,30 +13,42 @@ their square (`running_points`). A view that reads another one takes the result 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from rollview.algebra.bag import Bag, before_it, keep
 from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
 from rollview.algebra.history import CSN
 
-if TYPE_CHECKING:
-    from rollview.algebra.node import Node
-
 B = TypeVar("B", bound=Bag)
 
 _POINT = "_point"
+
+
+class Presented(Protocol):
+    """The methods needed of an operator: its columns, and the reader's rows of a state (see `Node`)."""
+
+    @property
+    def key(self) -> tuple[str, ...]: ...
+    @property
+    def state_columns(self) -> tuple[str, ...]: ...
+    @property
+    def output_columns(self) -> tuple[str, ...]: ...
+    def net_effect(self, rows: B, *extra: str) -> B: ...
+    def existing(self, net: B) -> B: ...
+    def present(self, state: B, *extra: str) -> B: ...
+
 
 FEW_PAIRS = 200_000
 """So many pairs of a change point and a row are looked at without a thought of how to have less."""
 
 
-def are_few(node: Node, state: B, delta: B) -> bool:
+def are_few(node: Presented, state: B, delta: B) -> bool:
     """Whether there are few pairs of a change point and a row of the state, as far as is known already."""
     pairs = delta.distinct((*node.key, CSN)).pairs(state, node.key)
     return pairs is not None and pairs <= FEW_PAIRS
 
 
-def change_points(node: Node, state: B, delta: B, after: int) -> B:
+def change_points(node: Presented, state: B, delta: B, after: int) -> B:
     """The timed delta of the operator's rows, not net; `state` is its state at csn `after`."""
     columns = node.state_columns
     changes = delta.project(keep((*columns, CSN)))
@@ -49,7 +61,7 @@ def change_points(node: Node, state: B, delta: B, after: int) -> B:
     return now.plus(before.negate())
 
 
-def running_points(node: Node, sums: Sequence[str], state: B, delta: B, after: int) -> B:
+def running_points(node: Presented, sums: Sequence[str], state: B, delta: B, after: int) -> B:
     """The same for a state that has one row per key, of which `sums` are added up."""
     changes = delta.project(keep((*node.state_columns, CSN)))
     pieces = _of_the_same_keys(node, state, changes, after).plus(changes)
@@ -57,22 +69,22 @@ def running_points(node: Node, sums: Sequence[str], state: B, delta: B, after: i
     sums_before = tuple((name, Column(before_it(name))) for name in sums)
     now = totals.project(keep((*node.key, *sums, CSN)))
     before = totals.project((*keep(node.key), *sums_before, *keep((CSN,))))
-    # Each row of such a state is shown by itself, so those that go can be looked at with those that come.
+    # Each row of such a state is shown alone, so those that go can be looked at with those that come.
     both = node.existing(now.plus(before.negate()))
     return node.present(both, CSN).project(keep((*node.output_columns, CSN)))
 
 
-def _of_the_same_keys(node: Node, state: B, changes: B, after: int) -> B:
+def _of_the_same_keys(node: Presented, state: B, changes: B, after: int) -> B:
     """The rows of a state that have a key of the changes, as they are at csn `after`."""
     near = state.sharing(changes, node.key) if node.key else state
     return near.project((*keep(node.state_columns), (CSN, Literal(after))))
 
 
-def _same_key(node: Node, *more: Expression) -> Expression:
+def _same_key(node: Presented, *more: Expression) -> Expression:
     return conjunction((*(call("<=>", Column(_own(key)), Column(key)) for key in node.key), *more))
 
 
-def _rows_at(node: Node, points: B, pieces: B, comparison: str) -> B:
+def _rows_at(node: Presented, points: B, pieces: B, comparison: str) -> B:
     """For every point of a key, the rows that the operator shows for the key's pieces up to it."""
     condition = _same_key(node, call(comparison, Column(CSN), Column(_POINT)))
     there = node.existing(node.net_effect(points.join(pieces, (), condition), _POINT))

@@ -1,4 +1,4 @@
-"""What an operator costs beyond the size of a change, and what its author can do about it.
+"""The costs of an operator beyond the size of a change, and what its author can do about it.
 
 The codes are for programs and stay as they are; sentences are for people.
 """

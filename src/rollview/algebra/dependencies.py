@@ -7,20 +7,32 @@ with them when the view itself can answer a sub-query; zhuge1996 (§5.1) demands
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from rollview.algebra.expression import Call, Column, Literal
-
-if TYPE_CHECKING:
-    from rollview.algebra.block import Block
+from rollview.algebra.bag import Output
+from rollview.algebra.expression import Call, Column, Expression, Literal
+from rollview.algebra.relation import Edge, Relation
 
 Dependency = tuple[frozenset[str], frozenset[str]]
 """The first columns fix the second ones."""
 
 
-def closure(block: Block, columns: Iterable[str]) -> frozenset[str]:
+class Joined(Hashable, Protocol):
+    """The facts about a block: relations, the equalities that join them, conditions, shown columns."""
+
+    @property
+    def relations(self) -> tuple[Relation, ...]: ...
+    @property
+    def edges(self) -> tuple[Edge, ...]: ...
+    @property
+    def local(self) -> tuple[tuple[Expression, ...], ...]: ...
+    @property
+    def projection(self) -> tuple[Output, ...]: ...
+
+
+def closure(block: Joined, columns: Iterable[str]) -> frozenset[str]:
     """All columns of the block whose values the given columns fix, themselves included."""
     known = set(columns)
     waiting = list(_dependencies(block))
@@ -33,16 +45,16 @@ def closure(block: Block, columns: Iterable[str]) -> frozenset[str]:
     return frozenset(known)
 
 
-def determines(block: Block, i: int, j: int) -> bool:
+def determines(block: Joined, i: int, j: int) -> bool:
     """Whether a row of relation `i` fixes the row of relation `j` that it is joined with.
 
-    Both need a declared key: without one, equal rows of `j` could not be told apart.
+    Both need a declared key: without one, equal rows of `j` could not be distinguished.
     """
     key, other = block.relations[i].key, block.relations[j].key
     return bool(key) and bool(other) and closure(block, key).issuperset(other)
 
 
-def view_key(block: Block) -> tuple[str, ...] | None:
+def view_key(block: Joined) -> tuple[str, ...] | None:
     """Output columns, none of them needless, that fix a row of every relation; None if there are none such.
 
     A view row then comes from exactly one combination of rows. Columns of declared keys are preferred.
@@ -66,7 +78,7 @@ def view_key(block: Block) -> tuple[str, ...] | None:
     return tuple(chosen)
 
 
-def keeps_keys(block: Block) -> bool:
+def keeps_keys(block: Joined) -> bool:
     """Whether the projection itself has the key of every relation, as zhuge1996 §5.1 demands.
 
     A column that the join makes equal to a key column does not count: key_delete reads the key by name.
@@ -76,7 +88,7 @@ def keeps_keys(block: Block) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def shown_as(block: Block) -> dict[str, str]:
+def shown_as(block: Joined) -> dict[str, str]:
     """For every column whose value the view shows, the name it has there; equal columns share one."""
     names = {expression.name: name for name, expression in block.projection if isinstance(expression, Column)}
     grows = True
@@ -93,7 +105,7 @@ def shown_as(block: Block) -> dict[str, str]:
     return names
 
 
-def refers(block: Block, i: int, j: int) -> bool:
+def refers(block: Joined, i: int, j: int) -> bool:
     """Whether `i` is joined with `j` along a declared foreign key and by nothing else.
 
     Then a row of `i` finds exactly one row of `j` (none, if a column of the foreign key is NULL), and a
@@ -115,7 +127,7 @@ def refers(block: Block, i: int, j: int) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _dependencies(block: Block) -> tuple[Dependency, ...]:
+def _dependencies(block: Joined) -> tuple[Dependency, ...]:
     found: list[Dependency] = []
     for relation in block.relations:
         if relation.key:
@@ -126,7 +138,7 @@ def _dependencies(block: Block) -> tuple[Dependency, ...]:
     return tuple(found)
 
 
-def _equalities(block: Block) -> Iterator[tuple[str, str]]:
+def _equalities(block: Joined) -> Iterator[tuple[str, str]]:
     """Pairs of columns that are equal in every row of the join."""
     for edge in block.edges:
         yield edge.left_column, edge.right_column
@@ -136,7 +148,7 @@ def _equalities(block: Block) -> Iterator[tuple[str, str]]:
                 yield one, other
 
 
-def _constants(block: Block) -> Iterator[str]:
+def _constants(block: Joined) -> Iterator[str]:
     """Columns that a local condition equates with a constant. `= NULL` lets no row pass, so it fixes too."""
     for condition in (condition for conditions in block.local for condition in conditions):
         match condition:

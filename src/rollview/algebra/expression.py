@@ -1,24 +1,19 @@
 """Scalar expressions: conditions and projections that mean the same on every bag.
 
 An expression is a small tree of `Column`, `Literal` and `Call`. The in-memory bag compiles it to a
-function of a row; a Spark bag renders it with `to_sql`. The meaning is Spark SQL's with ANSI mode on and UTC
+function of a row; Spark gets it as text (`to_sql`). The meaning is Spark SQL's with ANSI mode on and UTC
 as the session time zone: NULL is unknown, AND and OR follow three-valued logic, division by zero is an error.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any, ClassVar
 
-from rollview.algebra.functions import Date, Timestamp, Value, function_named
-from rollview.algebra.functions.averages import average_sql, average_type
-from rollview.algebra.functions.casts import cast_type
-from rollview.algebra.functions.dates import in_utc
-from rollview.errors import UnsupportedError
+from rollview.algebra.averages import average_sql, average_type
+from rollview.algebra.dates import Date, Timestamp, Value
 
 Row = tuple[Any, ...]
 
@@ -74,7 +69,7 @@ class Literal:
 class Call:
     """An operator or function applied to arguments.
 
-    `function` is one of `FUNCTIONS`, AND, OR, IF, COALESCE, or a cast, called by its type as in
+    `function` is one that bags in memory know, AND, OR, IF, COALESCE, or a cast, called by its type as in
     `CAST AS DECIMAL(15,2)`; or SQL with places for the arguments, which only Spark can compute (`in_spark`).
     """
 
@@ -98,13 +93,14 @@ Expression = Column | Literal | Call
 TRUE = Literal(True)
 
 _IN_SPARK = "SQL "
+_IN_ORDER = "IN ORDER"
 _PLACE = "\x01{}\x01"
 EXTRA_KEYS = "\x02"
 """Where an operator's own SQL takes further keys, each with a comma behind it."""
 
 
 def place_of(number: int) -> str:
-    """What stands for an argument in SQL that Spark computes."""
+    """The placeholder of an argument in SQL that Spark computes."""
     return _PLACE.format(number)
 
 
@@ -116,6 +112,36 @@ def in_spark(sql: str, *arguments: Expression) -> Call:
 def is_in_spark(expression: Expression) -> bool:
     """Whether only Spark can compute the function, whatever its arguments are."""
     return isinstance(expression, Call) and expression.function.startswith(_IN_SPARK)
+
+
+def in_order(whole: Expression, bare: Expression, condition: Expression, *distinct: Expression) -> Call:
+    """An aggregate whose value depends on the order of rows, as sums of floating-point numbers do.
+
+    `whole` is its SQL, `bare` the same without DISTINCT and FILTER, `condition` what FILTER says, and
+    `distinct` what DISTINCT takes for equal. Spark computes it over rows in an order of their own, so that
+    the same rows give the same value, bit by bit, however they are partitioned and whatever is computed
+    beside it.
+    """
+    return Call(_IN_ORDER, (whole, bare, condition, *distinct))
+
+
+def calls_in_order(expression: Expression) -> Iterator[Call]:
+    """Those inside an expression."""
+    if isinstance(expression, Call):
+        if expression.function == _IN_ORDER:
+            yield expression
+        else:
+            for argument in expression.arguments:
+                yield from calls_in_order(argument)
+
+
+def replaced(expression: Expression, others: Mapping[Call, Expression]) -> Expression:
+    """The expression with others in place of some calls."""
+    if not isinstance(expression, Call):
+        return expression
+    if expression in others:
+        return others[expression]
+    return Call(expression.function, tuple(replaced(argument, others) for argument in expression.arguments))
 
 
 def with_keys(expression: Expression, keys: tuple[str, ...]) -> Expression:
@@ -164,80 +190,17 @@ def rename(expression: Expression, names: Callable[[str], str]) -> Expression:
     return expression
 
 
-Compiled = Callable[[Row], Value]
+_CAST = "CAST AS "
 
 
-@lru_cache(maxsize=4096)
-def compile_expression(expression: Expression, columns: tuple[str, ...]) -> Compiled:
-    """A function from a row with these columns to the expression's value."""
-    if isinstance(expression, Column):
-        return operator.itemgetter(columns.index(expression.name))
-    if isinstance(expression, Literal):
-        value = in_utc(expression.value)
-        return lambda row: value
-    compiled = tuple(compile_expression(argument, columns) for argument in expression.arguments)
-    if expression.function == "AND":
-        return _compile_connective(compiled, decisive=False)
-    if expression.function == "OR":
-        return _compile_connective(compiled, decisive=True)
-    if expression.function == "IF":
-        return _compile_if(compiled)
-    if expression.function == "COALESCE":
-        return _compile_coalesce(compiled)
-    if is_in_spark(expression):
-        raise UnsupportedError(f"`{to_sql(expression)}` can be computed by Spark alone")
-    return _compile_function(expression, compiled, columns)
+def cast_to(kind: str) -> str:
+    """The name of the function that casts to a type, such as `DECIMAL(15,2)`."""
+    return _CAST + kind
 
 
-def _compile_connective(parts: tuple[Compiled, ...], decisive: bool) -> Compiled:
-    """AND stops at the first false, OR at the first true; otherwise one unknown makes all unknown."""
-
-    def connective(row: Row) -> Value:
-        result: bool | None = not decisive
-        for part in parts:
-            value = part(row)
-            if value is decisive:
-                return decisive
-            if value is None:
-                result = None
-        return result
-
-    return connective
-
-
-def _compile_if(parts: tuple[Compiled, ...]) -> Compiled:
-    condition, positive, negative = parts
-    return lambda row: positive(row) if condition(row) is True else negative(row)
-
-
-def _compile_coalesce(parts: tuple[Compiled, ...]) -> Compiled:
-    def coalesce(row: Row) -> Value:
-        for part in parts:
-            value = part(row)
-            if value is not None:
-                return value
-        return None
-
-    return coalesce
-
-
-def _compile_function(expression: Call, parts: tuple[Compiled, ...], columns: tuple[str, ...]) -> Compiled:
-    """Calls of two columns, or a column and a constant, are what joins test; they go the short way."""
-    function = function_named(expression.function)
-    match expression.arguments:
-        case (Column() as one, Column() as other):
-            left, right = columns.index(one.name), columns.index(other.name)
-            return lambda row: function(row[left], row[right])
-        case (Column() as one, Literal() as constant):
-            left, value = columns.index(one.name), in_utc(constant.value)
-            return lambda row: function(row[left], value)
-        case (_, _):
-            first, second = parts
-            return lambda row: function(first(row), second(row))
-        case (_,):
-            only = parts[0]
-            return lambda row: function(only(row))
-    return lambda row: function(*[part(row) for part in parts])
+def cast_type(function: str) -> str | None:
+    """The type that a function of that name casts to; None for all other functions."""
+    return function.removeprefix(_CAST) if function.startswith(_CAST) else None
 
 
 _INFIX = {"=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "||", "AND", "OR", "<=>", "LIKE"}
@@ -253,6 +216,8 @@ def to_sql(expression: Expression, average: Callable[[str, str, str], str] = ave
     parts = [to_sql(argument, average) for argument in expression.arguments]
     if is_in_spark(expression):
         return _filled(expression.function.removeprefix(_IN_SPARK), parts)
+    if expression.function == _IN_ORDER:
+        return parts[0]
     if expression.function in _INFIX:
         return "(" + f" {expression.function} ".join(parts) + ")"
     if expression.function == "IS NULL":
@@ -267,8 +232,8 @@ def to_sql(expression: Expression, average: Callable[[str, str, str], str] = ave
         return f"({parts[0]} + INTERVAL '{parts[1]}' {_INTERVALS[expression.function]})"
     if (kind := cast_type(expression.function)) is not None:
         return f"CAST({parts[0]} AS {kind})"
-    if (kind := average_type(expression.function)) is not None:
-        return average(kind, *parts)
+    if average_type(expression.function) is not None:
+        return average(expression.function, *parts)
     return f"{expression.function}({', '.join(parts)})"
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, Expression, call, columns_of
+from rollview.algebra.node import Block
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class JoinStep:
 
 @dataclass(frozen=True)
 class SubQuery:
-    """What one source is asked at once: relations of that source, parents before children."""
+    """The join steps of one sub-query: relations of one source, parents before children."""
 
     source: str
     join_steps: tuple[JoinStep, ...]

@@ -47,7 +47,7 @@ class Table:
 
     @cached_property
     def site(self) -> str:
-        """What commits its changes in one order and answers sub-queries as one: mostly the source."""
+        """The unit that commits changes in one order and answers sub-queries as one: mostly the source."""
         return self.qualified if self.own_log else self.source
 
     def only(self, columns: Collection[str]) -> Table:

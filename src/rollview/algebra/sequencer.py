@@ -15,6 +15,7 @@ source for all that follows. Messages held back at the time of the crash simply 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -43,7 +44,7 @@ class Sequencer:
         self._last_commit_time = last_commit_time
         self._held: dict[str, dict[int, Transaction]] = {source: {} for source in positions}
         self._known = dict(positions)
-        self._places: dict[str, dict[str, int]] = {}
+        self._places: dict[str, dict[str, list[int]]] = {}
 
     @classmethod
     def resume(cls, sources: Iterable[str], units: Iterable[UnitOfWork]) -> Sequencer:
@@ -66,14 +67,15 @@ class Sequencer:
         if version <= self._positions[source]:
             return []
         held = self._held[source]
+        is_new = version not in held
         if held.setdefault(version, transaction) != transaction:
             raise HistoryError(
                 f"source {source} reported version {version} twice with different content",
                 subject=source,
                 hint="two programs may be reporting under one source name",
             )
-        if transaction.global_id:
-            self._places.setdefault(transaction.global_id, {})[source] = version
+        if transaction.global_id and is_new:
+            insort(self._places.setdefault(transaction.global_id, {}).setdefault(source, []), version)
         # A local transaction behind all others of its source, which is not next, lets nothing go.
         closes_gap = version <= self._known[source]
         self.heard_of(source, version)
@@ -85,7 +87,7 @@ class Sequencer:
         self._known[source] = max(self._known[source], version)
 
     def gaps(self) -> list[Gap]:
-        """What is missing, as ranges to ask the sources for again."""
+        """The missing versions, as ranges to request from the sources again."""
         gaps = []
         for source, known in self._known.items():
             first = None
@@ -100,14 +102,17 @@ class Sequencer:
         return gaps
 
     def waiting(self) -> dict[str, tuple[str, ...]]:
-        """Global transactions that hold up a source, each with the sources whose part has not come."""
-        heads = [head for source in self._held if (head := self._head(source)) is not None]
-        return {
-            head.global_id: tuple(
-                source for source in head.participants if source not in self._places[head.global_id]
-            )
-            for head in heads
-        }
+        """Global transactions that hold up a source, each with the sources whose part has not come.
+
+        None of a crossing goes while one that lies between is not complete, so not only heads count.
+        """
+        found: dict[str, dict[str, None]] = {}
+        for held in self._held.values():
+            for each in held.values():
+                if each.global_id:
+                    absent = (name for name in each.participants if name not in self._places[each.global_id])
+                    found.setdefault(each.global_id, {}).update(dict.fromkeys(absent))
+        return {global_id: tuple(missing) for global_id, missing in found.items()}
 
     def present(self, global_id: str) -> tuple[str, ...]:
         """The sources of which a part has come that has no csn yet."""
@@ -150,10 +155,20 @@ class Sequencer:
         for part in parts:
             del self._held[part.source][part.version]
             self._positions[part.source] = part.version
-            self._places.pop(part.global_id, None)
+            self._forget_place(part)
         self._last_csn += 1
         self._last_commit_time = max(self._last_commit_time, now)
         return UnitOfWork(self._last_csn, self._last_commit_time, parts)
+
+    def _forget_place(self, part: Transaction) -> None:
+        """A part that has its csn is not waited for; another one may have the same id."""
+        places = self._places.get(part.global_id, {})
+        if versions := places.get(part.source):
+            versions.remove(part.version)
+            if not versions:
+                del places[part.source]
+        if not places:
+            self._places.pop(part.global_id, None)
 
     def _crossing(self) -> tuple[Transaction, ...]:
         """The fewest transactions that can only go together, each source's in its own order; or none."""
@@ -182,10 +197,10 @@ class Sequencer:
             if each is None:
                 return None
             for other in each.participants if each.global_id else ():
-                place = self._places[each.global_id].get(other)
-                if place is None:
+                places = self._places[each.global_id].get(other)
+                if places is None:
                     return None
-                ends[other] = max(ends.get(other, 0), place)
+                ends[other] = max(ends.get(other, 0), places[0])
         return ends
 
 

@@ -33,7 +33,6 @@ class ValidTime:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no time lies inside."""
         return self.end is not None and self.end <= self.start
 
     def __str__(self) -> str:
@@ -60,7 +59,7 @@ def valid_together(tables: Iterable[ValidTime]) -> ValidTime | None:
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """Times from `first` to `last` that a table can be had at; it is valid around them, too."""
+    """Times from `first` to `last` that a table can be read at; it is valid around them, too."""
 
     first: int
     last: int

@@ -1,7 +1,7 @@
 """View definitions: a named tree of operators over base tables, with the text and the properties it was
 given.
 
-Where an operator with a state stands below another one, the tree is cut: the lower part becomes a *stage*, a
+Where an operator with a state is below another one, the tree is cut: the lower part becomes a *stage*, a
 view of its own that nobody named, and a relation of the part above. So each part has its state and its timed
 delta, and trees may be as deep as one likes.
 """
@@ -12,8 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from rollview.algebra.block import Block
-from rollview.algebra.node import Node
+from rollview.algebra.node import Block, Node
 from rollview.algebra.relation import Table
 
 STAGE_MARK = "$"
@@ -43,14 +42,16 @@ class View:
     properties: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
     stages: tuple[View, ...] = ()
     types: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
-    """Of expressions, as Spark told them when the view was defined; they belong to the definition."""
+    """Of expressions, as Spark stated them when the view was defined; they belong to the definition."""
     stores_stages: bool = True
     ordered_sql: str = ""
     """The text with complete orders, where those that are written leave open which rows come first."""
+    algorithm: str = field(default="", compare=False)
+    """The algorithm of a step, where the definition leaves the choice to measured costs."""
 
     @property
     def exact_sql(self) -> str:
-        """What the view is by definition, for Spark to compute."""
+        """The text that defines the view, for Spark to compute."""
         return self.ordered_sql or self.sql
 
     @cached_property
@@ -65,7 +66,7 @@ class View:
 
     @cached_property
     def tables(self) -> tuple[Table, ...]:
-        """What must be there before the view: base tables, other views and stored stages, each once."""
+        """The inputs of the view: base tables, other views and stored stages, each once."""
         return self._read if self.stores_stages else self.named_tables
 
     def is_empty_without(self, tables: Collection[str]) -> bool:

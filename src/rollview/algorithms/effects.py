@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rollview.algebra.bag import Bag
-from rollview.algebra.block import Block
 from rollview.algebra.history import Seen
 from rollview.algebra.join_graph import SubQuery
+from rollview.algebra.node import Block
 from rollview.algebra.relation import Relation
 from rollview.algebra.view import View
 
@@ -23,9 +23,9 @@ B = TypeVar("B", bound=Bag)
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[B]):
-    """A sub-query for one source; `keys` holds, for each shipped reach in order, the values sent along.
+    """A sub-query for one source; `keys` holds, for each join step in order, the values sent along.
 
-    A reach without a parent (a product) ships nothing, and its place in `keys` is None.
+    A join step without a parent (a product) ships nothing, and its place in `keys` is None.
     """
 
     block: Block
@@ -35,7 +35,7 @@ class Question(Generic[B]):
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[B]):
-    """For each reach of the question, in order, the rows found, and which source versions were visible.
+    """For each join step of the question, in order, the rows found, and which source versions were visible.
 
     A relation's rows have the block's needed columns, passed its local conditions, and match a row of
     the parent's: the shipped values, or the parent's rows in this same answer.
@@ -127,6 +127,8 @@ class Execute:
     """
 
     at: int | None = None
+    query: object = None
+    """Which query that is, and the times it asks for, for whoever watches a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,16 @@ class NextInterval:
 
     query: ForwardQuery
     after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NextIntervals:
+    """Waits until there are transactions after the position of one of these forward queries.
+
+    Result: for each an `Interval` that begins at its position; where that is empty, the query stays there.
+    """
+
+    queries: tuple[ForwardQuery, ...]
 
 
 WHOLE_VIEW = -1
@@ -181,8 +193,8 @@ class Publish(Generic[B]):
     """Adds a piece of the timed view delta, and with it moves positions, in one atomic step.
 
     The view's high-water mark is the least position of its forward queries. `control` is whatever else
-    the algorithm must know to go on after a crash (salem2000 §5: control tables). `as_one` is an interval
-    that the delta takes as one transaction, so that no state inside of it can be told.
+    the algorithm must know to continue after a crash (salem2000 §5: control tables). `as_one` is an interval
+    that the delta takes as one transaction, so that no state inside of it is known.
     """
 
     moves: tuple[tuple[ForwardQuery, int], ...]
@@ -228,30 +240,42 @@ class StateAt:
 
 @dataclass(frozen=True, slots=True)
 class Answerable(Generic[B]):
-    """Whether a state of a stored view is known that can answer for changes of one of its tables.
+    """Whether a state of a stored view is known that can answer for changes of the tables that it joins.
 
-    Result: the csn up to which the view's delta is complete; None if the table has changed between that and
-    the interval, if one of the `others` has changed between that and the last of the rows, or if the rows are
-    so many that sources are the better place to ask.
+    `tables` has each table with the interval that the step takes of it. Result: a `KnownState`; None if a
+    table has changed between that and its interval, or if the rows are so many that sources are the better
+    place to ask.
     """
 
     view: str
-    rows: B
-    table: str
-    others: tuple[str, ...]
-    interval: Interval
+    rows: tuple[B, ...]
+    tables: tuple[tuple[str, Interval], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HighWater:
+    """Reads how far the delta of a view is complete. Result: a csn."""
+
+    view: str
+
+
+class KnownState(NamedTuple):
+    """The csn up to which a view's delta is complete, and that up to which the step completes it."""
+
+    csn: int
+    complete: int
 
 
 @dataclass(frozen=True, slots=True)
 class StateWith(Generic[B]):
-    """Reads rows of a view's state at a csn that its delta covers: those with all values of a key.
+    """Reads rows of a view's state at a csn that its delta covers: those with all values of a key, or all.
 
     Result: a bag of the state's columns; None if to find them there takes longer than at the sources.
     """
 
     view: str
     csn: int
-    keys: B
+    keys: B | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,21 +321,21 @@ class SendAgain:
 
 @dataclass(frozen=True, slots=True)
 class Compensated(Generic[B]):
-    """Tells that these rows were added to or taken from an answer. Only counted, for the cost tables."""
+    """Counts rows that were added to or taken from an answer, for the cost tables."""
 
     rows: B
 
 
 @dataclass(frozen=True, slots=True)
 class Spared(Generic[B]):
-    """Tells that these changes were not looked up: they join nothing, or the view has what. Only counted."""
+    """Counts changes that were not looked up: they join nothing, or the view has what they join."""
 
     rows: B
 
 
 @dataclass(frozen=True, slots=True)
 class Netted(Generic[B]):
-    """Tells that of these changes only their net effect, `after`, is looked up. Only counted."""
+    """Counts changes of which only the net effect, `after`, is looked up."""
 
     before: B
     after: B
@@ -319,7 +343,7 @@ class Netted(Generic[B]):
 
 @dataclass(frozen=True, slots=True)
 class Doubted:
-    """Tells that so many transactions' deltas are not taken as their writers made them. Only counted."""
+    """Counts transactions whose deltas are not taken as their writers made them."""
 
     transactions: int
 
@@ -339,6 +363,7 @@ Effect = (
     | Execute
     | Newest
     | NextInterval
+    | NextIntervals
     | Publish[Any]
     | Recall
     | SendAgain
@@ -352,6 +377,7 @@ Effect = (
     | Stored
     | StateAt
     | Answerable[Any]
+    | HighWater
     | StateWith[Any]
     | ContentsAt
     | Install[Any]

@@ -6,7 +6,7 @@ that use it makes sure of, so that a view is a set.
 
 **Deviations.** key_delete* compares key and non-key attributes, but a view tuple need not show the non-key
 ones. Two versions of a base tuple can give equal view tuples (the join went through an attribute that is not
-shown, and both ends were changed), so what is shown cannot tell them apart. `unprojected` therefore gives
+shown, and both ends were changed), so what is shown does not distinguish them. `unprojected` therefore gives
 Delta's tuples before Π_proj: every attribute that the view reads. Attributes that it never reads cannot
 matter, so tuples that agree on all others are the same tuple.
 """
@@ -18,8 +18,8 @@ from functools import lru_cache
 from typing import TypeVar
 
 from rollview.algebra.bag import Bag, keep
-from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, call, columns_of, conjunction
+from rollview.algebra.node import Block
 
 B = TypeVar("B", bound=Bag)
 

@@ -10,17 +10,14 @@ all of them are.
 **Assumes.** What the sweep assumes. All relations go through the same intervals.
 
 **Deviations.** Relations for which the view itself answers come first in equation 2 (`kept_keys`). The states
-inside of an interval cannot be told afterwards, so what is published says so.
+inside of an interval are not known afterwards, so what is published says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import reduce
+from collections.abc import Iterator
 
 from rollview.algebra.bag import Bag
-from rollview.algebra.block import Block
 from rollview.algebra.history import CSN
 from rollview.algebra.view import View
 from rollview.algorithms.algorithm import one_position
@@ -31,9 +28,7 @@ from rollview.algorithms.effects import (
     Process,
     Publish,
 )
-from rollview.algorithms.forward import Forward
-from rollview.algorithms.kept_keys import answered_by_view
-from rollview.algorithms.sweep import Steps, changed_rows, join_others
+from rollview.algorithms.sweep import evaluate_step, total
 
 
 def processes(view: View) -> Iterator[Process]:
@@ -46,35 +41,10 @@ def propagate(view: View, query: ForwardQuery) -> Process:
     """Publishes what each interval did to the view, at its end, forever."""
     while True:
         interval: Interval = yield NextInterval(query)
+        shown = "" if view.block is None else view.name
         deltas: list[Bag] = []
         for number, block in enumerate(view.blocks):
-            shown = "" if view.block is None else view.name
-            delta = yield from _evaluate(block, interval, shown)
+            intervals = [interval] * len(block.relations)
+            delta = yield from evaluate_step(block, intervals, shown, as_one=True)
             deltas.append(view.root.lift(number, delta, CSN))
-        yield Publish(((query, interval.upto),), _total(deltas), as_one=interval)
-
-
-def _evaluate(block: Block, interval: Interval, shown: str) -> Steps:
-    """What an interval did to a block: first the relations for which the view itself answers."""
-    deltas: list[Bag] = []
-    settled: set[int] = set()
-    waiting: list[tuple[Forward, Bag]] = []
-    for position in range(len(block.relations)):
-        query = Forward(block, position, interval, as_one=True, view=shown)
-        rows = yield from changed_rows(query)
-        so_far = _total(deltas) if deltas else None
-        answered = None if rows.is_empty() else (yield from answered_by_view(query, rows, so_far))
-        if answered is None:
-            waiting.append((query, rows))
-        else:
-            settled.add(position)
-            deltas.append(answered)
-    for query, rows in waiting:
-        deltas.append((yield from join_others(replace(query, settled=frozenset(settled)), rows)))
-    return _total(deltas)
-
-
-def _total(deltas: Sequence[Bag]) -> Bag:
-    """All of them together. Those that are known to be empty do not even have types."""
-    some = [delta for delta in deltas if not delta.has_no_rows] or deltas[:1]
-    return reduce(lambda one, other: one.plus(other), some)
+        yield Publish(((query, interval.upto),), total(deltas), as_one=interval)

@@ -1,15 +1,19 @@
-"""recomputing: a view at one csn, computed from its relations as a whole, as a step of its delta.
+"""recomputing: a step of a view's delta that takes the view as a whole.
 
-**Source.** None of the papers: salem2000 §3 pays for every change, and where those are many, the relations
-themselves are less to read.
+**Source.** None of the papers. salem2000 §3 pays for every change; where those are many, the relations
+themselves are less to read (`recompute`). TRUNCATE leaves a table empty without saying which rows it had; a
+view is a join (salem2000 §2), so it is empty while one of its relations is (`empty`).
 
-**Guarantees.** Strong: the view is exact at the csn, and at all up to where it was before. What happened in
-between is one change.
+**Guarantees.** `recompute`: strong; the view is exact at the csn, and at all up to where it was before; what
+happened in between is one change. `empty`: complete; the view is exact at the transaction, and at all before
+it that were propagated.
 
-**Assumes.** The view delta is complete up to one csn, and no forward query has gone beyond it.
+**Assumes.** The view delta is complete up to one csn, and no forward query has gone beyond it. For `empty`
+that is the transaction before, and every block of the view joins a table that is empty after the transaction.
+Other changes of the transaction, to these tables or to others, do not matter.
 
-**Symbols.** V_a,b with t_a the csn so far and t_b the one to reach → `recompute`; V_a,b = V_b − V_a. All
-positions are t_b then.
+**Symbols.** V_a,b with t_a the csn so far and t_b the one to reach; V_a,b = V_b − V_a. For `empty`, V_b = ∅.
+All positions are t_b then: no forward query has anything to add.
 """
 
 from __future__ import annotations
@@ -40,3 +44,9 @@ def _difference(root: Node, state: Bag, contents: Sequence[Bag], csn: int) -> Ba
         timed = content.project((*keep(content.columns), (CSN, Literal(csn))))
         pieces.append(root.lift(number, timed, CSN).project(keep((*root.state_columns, CSN))))
     return root.net_effect(reduce(lambda left, right: left.plus(right), pieces), CSN)
+
+
+def empty(view: View, queries: Iterable[ForwardQuery], csn: int) -> Process:
+    """Publishes that the view is without rows from a csn on, and moves its forward queries there."""
+    state: Bag = yield StateAt(view.name, csn - 1)
+    yield Publish(tuple((query, csn) for query in queries), view.root.emptying(state, csn))

@@ -1,4 +1,4 @@
-"""Changes of referenced rows: a foreign key tells that most of them join nothing, so nobody is asked.
+"""Changes of referenced rows: by a foreign key most of them join nothing, so nobody is asked.
 
 **Source.** sze2000 report §4.2 (irrelevant updates), for all transactions of an interval at once.
 
@@ -21,10 +21,10 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from rollview.algebra.bag import Bag, keep
-from rollview.algebra.block import Block
 from rollview.algebra.dependencies import refers
 from rollview.algebra.expression import Column, Expression, Literal
 from rollview.algebra.history import CSN
+from rollview.algebra.node import Block
 from rollview.algorithms.effects import Changes, Effect, Interval, Spared
 
 Steps = Generator[Effect, Any, Bag]
@@ -46,7 +46,7 @@ def without_unreferenced(block: Block, position: int, interval: Interval, as_one
     key = block.relations[position].key
     names = (*key, CSN)
     csn = Literal(interval.upto) if as_one else Column(CSN)
-    # What keeps its key has come as often as it went.
+    # A row that keeps its key has come as often as it went.
     moved = (yield from _keys(block, position, key, interval, csn)).net_effect().distinct(names)
     for other in others:
         own = _referring_columns(block, other, position)

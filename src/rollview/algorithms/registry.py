@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from rollview.algebra.dependencies import keeps_keys
-from rollview.algebra.levels import Level, Scenario
 from rollview.algebra.view import View
 from rollview.algorithms import net_effect_sweep, sweep
-from rollview.algorithms.algorithm import Algorithm, one_position
+from rollview.algorithms.algorithm import Algorithm, Level, Scenario, nothing, one_position
 from rollview.algorithms.baselines import agrawal_sweep, conventional, eca, eca_key, nested_sweep
 from rollview.algorithms.beyer2000 import source_propagation
 from rollview.algorithms.salem2000 import compute_delta, propagate, rolling, synchronous
@@ -20,10 +19,6 @@ def _claims(single_update: Level, source_local: Level, global_: Level) -> dict[S
     return dict(zip(Scenario, (single_update, source_local, global_), strict=True))
 
 
-def _serves_all(_: View) -> str:
-    return ""
-
-
 def _needs_keys(view: View) -> str:
     if view.block is None:
         return "it maintains select-project-join views only"
@@ -34,17 +29,27 @@ def _needs_keys(view: View) -> str:
 
 NONE, CONVERGENCE, WEAK, STRONG, COMPLETE = Level
 
+
+def _made_by_writers(_: View) -> str:
+    return "writers at the source make its deltas: set rollview.policy = ipda instead"
+
+
+def _wrong_as_printed(_: View) -> str:
+    return "as it is printed it subtracts too much from three relations on; rolling is its correction"
+
+
 _SEQUENCED = [
     Algorithm(
         name,
         processes,
         positions,
         _claims(COMPLETE, COMPLETE, COMPLETE),
-        _serves_all,
+        nothing,
         sequenced=True,
         networks=EVERY_NETWORK,
         asks_the_view=name == "sweep",
         keeps_control=name == "rolling",
+        live_refusal=_made_by_writers if name == "ipda" else nothing,
     )
     for name, processes, positions in (
         ("sweep", sweep.processes, sweep.forward_queries),
@@ -62,9 +67,10 @@ _AS_PRINTED = Algorithm(
     rolling.processes_as_printed,
     sweep.forward_queries,
     _claims(NONE, NONE, NONE),
-    _serves_all,
+    nothing,
     sequenced=True,
     keeps_control=True,
+    live_refusal=_wrong_as_printed,
 )
 """salem2000 Figure 10 to the letter, which Theorem 4.3 says is complete: a witness that it is not."""
 
@@ -73,7 +79,7 @@ _NET_EFFECT = Algorithm(
     net_effect_sweep.processes,
     one_position,
     _claims(STRONG, STRONG, STRONG),
-    _serves_all,
+    nothing,
     sequenced=True,
     networks=EVERY_NETWORK,
     takes_net_effect=True,
@@ -81,7 +87,15 @@ _NET_EFFECT = Algorithm(
 )
 
 _STROBE = [
-    Algorithm(name, processes, one_position, claims, _needs_keys, sequenced=False)
+    Algorithm(
+        name,
+        processes,
+        one_position,
+        claims,
+        _needs_keys,
+        sequenced=False,
+        needs_rest=name in ("strobe", "t-strobe", "g-strobe"),
+    )
     for name, processes, claims in (
         ("strobe", strobe.processes, _claims(STRONG, CONVERGENCE, CONVERGENCE)),
         ("t-strobe", t_strobe.processes, _claims(STRONG, STRONG, WEAK)),
@@ -110,6 +124,9 @@ _BASELINES = [
         _claims(NONE, NONE, NONE),
         _needs_keys,
         sequenced=False,
+        needs_rest=True,
+        live_refusal=conventional.live_refusal,
+        live_level=CONVERGENCE,
     ),
     Algorithm(
         "eca",
@@ -119,6 +136,7 @@ _BASELINES = [
         eca.refusal,
         sequenced=False,
         single_source=True,
+        needs_rest=True,
     ),
     Algorithm(
         "eca-key",
@@ -128,6 +146,7 @@ _BASELINES = [
         eca_key.refusal,
         sequenced=False,
         single_source=True,
+        needs_rest=True,
     ),
     Algorithm(
         "agrawal-sweep",
@@ -144,6 +163,7 @@ _BASELINES = [
         _claims(STRONG, STRONG, WEAK),
         nested_sweep.refusal,
         sequenced=False,
+        needs_rest=True,
     ),
 ]
 

@@ -14,10 +14,11 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from rollview.algebra.bag import Bag, keep
-from rollview.algebra.block import Block
 from rollview.algebra.expression import Literal, conjunction
+from rollview.algebra.history import Transaction
 from rollview.algebra.join_graph import JoinStep, SubQuery, access_path
-from rollview.algorithms.effects import Answer, Ask, Effect, Execute, Question
+from rollview.algebra.node import Block
+from rollview.algorithms.effects import Answer, Ask, Effect, Execute, Question, RowsOf
 
 Steps = Generator[Effect, Any, Bag]
 Rounds = tuple[tuple[SubQuery, ...], ...]
@@ -76,3 +77,18 @@ def keys_of(rows: Bag, join_step: JoinStep) -> Bag | None:
     if join_step.parent is None:
         return None
     return rows.distinct([parent for parent, _ in join_step.on])
+
+
+def relation_deltas(block: Block, transaction: Transaction) -> Generator[Effect, Any, dict[int, Bag]]:
+    """ΔR: what a transaction did to each relation of a block, by position; without those that it left alone.
+
+    The baselines speak of one update ΔR to one relation. A source-local transaction is one ΔR for each
+    relation that it touches, and a change to a table that the view joins with itself is a ΔR of both.
+    """
+    deltas: dict[int, Bag] = {}
+    for position, relation in enumerate(block.relations):
+        table = relation.table.qualified
+        rows = tuple((change.row, change.count) for change in transaction.changes if change.table == table)
+        if rows:
+            deltas[position] = yield RowsOf(relation.columns, rows, relation)
+    return deltas

@@ -1,17 +1,18 @@
-"""What is captured: the tables, as they were registered, and the sites that commit them."""
+"""The captured tables, as they were registered, and the sites that commit them."""
 
 from __future__ import annotations
 
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from shlex import quote
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from rollview.algebra.relation import ForeignKey, Table
 from rollview.catalog import schema
+from rollview.catalog.database import Database
 from rollview.catalog.faults import clear_fault
 from rollview.catalog.records import Site, TableHistory
 from rollview.errors import CatalogError, NotRegistered, SourceChanged
@@ -86,7 +87,7 @@ def read_histories(connection: Connection) -> dict[str, TableHistory]:
 
 
 def read_present_columns(connection: Connection) -> dict[str, tuple[str, ...]]:
-    """For each registered table the columns that it has at its source; none before somebody looked."""
+    """For each registered table the columns that it has at its source; none before they were read."""
     names = schema.captured_table.c
     rows = connection.execute(select(names.name, names.present_columns))
     return {name: tuple(json.loads(columns)) for name, columns in rows}
@@ -147,7 +148,7 @@ def _reconciled(old: Table, new: Table) -> Table:
         raise CatalogError(
             f"table {new.qualified} was captured as a part of site {old.site} and is now one of {new.site}",
             subject=new.qualified,
-            hint=f"`rollview setup --reload {quote(new.source)}` loads the views that read it anew",
+            hint=f"`rollview setup --reload {quote(new.source)}` reloads the views that read it",
         )
     types = new.types or old.types
     before = dict(zip(old.columns, old.types or types, strict=False))
@@ -156,7 +157,7 @@ def _reconciled(old: Table, new: Table) -> Table:
         raise SourceChanged(
             f"table {new.qualified} has changed: it was ({_columns(old)}) and is now ({_columns(new)})",
             subject=new.qualified,
-            hint=f"`rollview setup --reload {quote(new.source)}` loads the views that read it anew",
+            hint=f"`rollview setup --reload {quote(new.source)}` reloads the views that read it",
         )
     return replace(new, types=types)
 
@@ -187,3 +188,58 @@ def decode_table(text: str) -> Table:
         types=tuple(said["types"]),
         own_log=said["own_log"],
     )
+
+
+@dataclass(frozen=True)
+class Captured:
+    """The captured tables, and the sites that commit them."""
+
+    database: Database
+
+    def register(self, tables: Sequence[Table], origins: Mapping[str, tuple[str, str]]) -> None:
+        """Adds tables; `origins` gives source and first log position of every site that may be new.
+
+        The keys of a known table may change; other columns or types are refused with SourceChanged.
+        """
+        with self.database.writing() as connection:
+            register(connection, tables, origins)
+
+    def unregister(self, tables: Sequence[str]) -> None:
+        """Forgets tables with what is known of their changes, and sites of which none is left."""
+        with self.database.writing() as connection:
+            unregister(connection, tables)
+
+    def tables(self) -> dict[str, Table]:
+        """The captured tables by qualified name, as they were registered."""
+        with self.database.reading() as connection:
+            return read_tables(connection)
+
+    def lake_versions(self) -> dict[str, int]:
+        """For each captured table the version of its change log that holds all that was captured."""
+        with self.database.reading() as connection:
+            return lake_versions(connection)
+
+    def histories(self) -> dict[str, TableHistory]:
+        """The history that each captured table has now."""
+        with self.database.reading() as connection:
+            return read_histories(connection)
+
+    def present_columns(self) -> dict[str, tuple[str, ...]]:
+        """The columns that each captured table had at its source when they were last read; none before."""
+        with self.database.reading() as connection:
+            return read_present_columns(connection)
+
+    def note_columns(self, found: Mapping[str, Sequence[str]]) -> None:
+        """Keeps the columns that captured tables have at their sources."""
+        with self.database.writing() as connection:
+            note_columns(connection, found)
+
+    def sites(self) -> dict[str, Site]:
+        """The sites by name, each with how far it has been captured."""
+        with self.database.reading() as connection:
+            return read_sites(connection)
+
+    def note_looked(self, sites: Sequence[str], moment: float) -> None:
+        """All that these sites had committed at a moment is captured."""
+        with self.database.writing() as connection:
+            note_looked(connection, sites, moment)

@@ -1,4 +1,4 @@
-"""Who reads view deltas from outside, and how far each has come (beyer2000 §1.2: one delta, many uses)."""
+"""The consumers of view deltas, and how far each has come (beyer2000 §1.2: one delta, many uses)."""
 
 from __future__ import annotations
 

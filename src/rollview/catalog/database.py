@@ -7,31 +7,64 @@ writing transaction locks the lease it works under, and a reading one sees one s
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, create_engine, event, make_url
+from sqlalchemy import URL, Connection, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from rollview.catalog.migrations import NEWEST, migrate, version_of
 from rollview.errors import CatalogUnavailable, CatalogUrlError
-from rollview.extras import require
+from rollview.imports import require
 
 _BUSY_SECONDS = 30
+_LOCKED_SECONDS = 10
 _PAUSE_SECONDS = 0.05
 _BEGIN = "rollview_begin"
+_POSTGRES = "postgresql+psycopg"
+_POSTGRES_SETTINGS = {
+    # A host that vanished is noticed by both sides, and keeps no locks: the server ends a transaction whose
+    # client is silent. A statement that waits for somebody's lock gives up, too.
+    "options": f"-c idle_in_transaction_session_timeout=5s -c lock_timeout={_LOCKED_SECONDS}s",
+    "connect_timeout": "5",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+
+# The server itself ends only some of them: its timeout is off while it waits for the rest of a pipeline.
+_END_SILENT = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND usename = current_user AND backend_xid IS NOT NULL
+    AND wait_event = 'ClientRead' AND state_change < clock_timestamp() - INTERVAL '5 s'"""
+
+_FILE_HINT = "check for a full disk, missing permissions or a program that locks it, then try again"
+_SERVER_HINT = "check that the server runs, can be reached and lets this user write, then try again"
 
 
 def _with_driver(address: URL) -> URL:
     """An address of PostgreSQL by the driver that the extra brings, which not every SQLAlchemy would take."""
-    if address.drivername not in {"postgresql", "postgresql+psycopg"}:
+    if address.drivername not in {"postgresql", _POSTGRES}:
         return address
     require("postgres", "a catalog on PostgreSQL", "or leave `catalog` out of the project file")
-    return address.set(drivername="postgresql+psycopg")
+    return address.set(drivername=_POSTGRES)
+
+
+def _check_password(url: str) -> None:
+    """Refuses a password that ends too early: the rest of it would be shown as a host or a database."""
+    before, _, place = url.partition("://")[2].rpartition("@")
+    if not url.startswith("sqlite") and re.search(r"[@/?#\s]", before):
+        raise CatalogUrlError(
+            "the catalog's address is not valid: its password has characters that end it",
+            subject=place,
+            hint="write @ / ? # as %40 %2F %3F %23, or the password as ${VARIABLE}",
+        )
 
 
 class Database:
@@ -39,16 +72,21 @@ class Database:
 
     def __init__(self, url: str) -> None:
         """Opens nothing yet, but refuses an address that could never be opened."""
+        _check_password(url)
         try:
             address = _with_driver(make_url(url))
+            if address.drivername == _POSTGRES:
+                own = {**_POSTGRES_SETTINGS, **{name: str(value) for name, value in address.query.items()}}
+                own["options"] = f"{_POSTGRES_SETTINGS['options']} {address.query.get('options', '')}"
+                address = address.update_query_dict(own)
             self.engine = create_engine(address, pool_pre_ping=not url.startswith("sqlite"))
         except (ArgumentError, NoSuchModuleError, ImportError) as error:
             raise CatalogUrlError(
                 f"the catalog cannot be opened: {error}",
-                subject=url.partition("@")[2] or url,
+                subject=url.rpartition("@")[2],
                 hint="write an address such as sqlite:///./lake/catalog.db",
             ) from error
-        self.place = address.render_as_string(hide_password=True)
+        self.place = make_url(url).render_as_string(hide_password=True)
         self._sqlite = self.engine.dialect.name == "sqlite"
         if self._sqlite:
             if address.database in {None, "", ":memory:"}:
@@ -60,6 +98,11 @@ class Database:
             self._folder = Path(str(address.database)).parent
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether processes on several hosts may use it."""
+        return not self._sqlite
 
     @property
     def version(self) -> int:
@@ -118,8 +161,13 @@ class Database:
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
 
+    def end_silent(self) -> None:
+        """Ends the writers whose host fell silent in a transaction: TCP would let them keep their locks."""
+        if self.is_shared:
+            with self.reading() as connection:
+                connection.execute(text(_END_SILENT))
+
     def close(self) -> None:
-        """Closes all connections."""
         self.engine.dispose()
 
     @contextmanager
@@ -128,8 +176,10 @@ class Database:
             # Options are set on the connection itself, for this one use of it.
             if self._sqlite:
                 connection.execution_options(**{_BEGIN: begin})
-            elif begin == "BEGIN":
-                connection.execution_options(isolation_level="REPEATABLE READ")
+            else:
+                # Whatever the server prefers: a writer that has waited for a lock sees what was written.
+                level = "REPEATABLE READ" if begin == "BEGIN" else "READ COMMITTED"
+                connection.execution_options(isolation_level=level)
             with connection.begin():
                 yield connection
 
@@ -143,12 +193,12 @@ class Database:
             raise CatalogUnavailable(
                 f"the catalog {self.place} cannot be used: {reason}",
                 subject=self.place,
-                hint="check for a full disk, missing permissions or a program that locks it, then try again",
+                hint=_FILE_HINT if self._sqlite else _SERVER_HINT,
             ) from error
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    # The driver must not begin transactions by itself: it would do so too late, and without the lock.
+    # The driver must not begin transactions automatically: it would do so too late, and without the lock.
     connection.isolation_level = None
     connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
     connection.execute("PRAGMA synchronous = FULL")

@@ -1,14 +1,19 @@
-"""What keeps sites, tables and views from going on. Each has at most one fault."""
+"""Faults that stop sites, tables and views. Each has at most one."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 
 from sqlalchemy import Connection, delete, insert, select
 
 from rollview.catalog import schema
+from rollview.catalog.database import Database
 from rollview.catalog.records import Fault
+from rollview.errors import UnrepresentableValue
+
+_MISFIT = UnrepresentableValue.__name__
 
 
 def read_faults(connection: Connection, scope: str) -> dict[str, Fault]:
@@ -42,8 +47,14 @@ def note_losses(connection: Connection, losses: tuple[Fault, ...], now: float) -
 
 
 def _both(known: Fault, new: Fault) -> Fault:
-    """Two losses of one table as one. Where that says too much, a view stops earlier than it must."""
+    """Two losses of one table as one. Where that says too much, a view stops earlier than it must.
+
+    Of two rows that cannot be represented the newer one is named; any other loss is the graver one.
+    """
     first = known if known.csn <= new.csn else new
+    if _MISFIT in (known.kind, new.kind):
+        graver = known if new.kind == _MISFIT != known.kind else new
+        return replace(graver, csn=first.csn, columns=())
     columns: tuple[str, ...] = ()
     if known.columns and new.columns:
         columns = tuple(dict.fromkeys((*known.columns, *new.columns)))
@@ -56,3 +67,33 @@ def clear_fault(connection: Connection, scope: str, name: str) -> bool:
     fault = schema.fault.c
     gone = delete(schema.fault).where(fault.scope == scope, fault.name == name)
     return bool(connection.execute(gone).rowcount)
+
+
+@dataclass(frozen=True)
+class Faults:
+    """The faults of sites, tables and views."""
+
+    database: Database
+    clock: Callable[[], float]
+
+    def of(self, scope: str) -> dict[str, Fault]:
+        """The faults of sites, tables or views, by name."""
+        with self.database.reading() as connection:
+            return read_faults(connection, scope)
+
+    def note(self, fault: Fault) -> bool:
+        """Records what stops something; returns whether that is new."""
+        with self.database.writing() as connection:
+            return note_fault(connection, fault, self.clock())
+
+    def note_losses(self, losses: Sequence[Fault]) -> None:
+        """Writes down from which csn on changes of tables are missing; of two losses the earlier counts."""
+        with self.database.writing() as connection:
+            note_losses(connection, tuple(losses), self.clock())
+
+    def clear(self, scope: str, name: str) -> bool:
+        """Records that something continues; returns whether it had stopped."""
+        if name not in self.of(scope):
+            return False
+        with self.database.writing() as connection:
+            return clear_fault(connection, scope, name)

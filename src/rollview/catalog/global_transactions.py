@@ -1,9 +1,13 @@
-"""Global transactions whose parts have not all arrived, and those that a user decided not to wait for."""
+"""Global transactions whose parts have not all arrived, and those that nobody waits for any more.
+
+A user has said so (`release`), or the time that the project gives a part is over (`give_up`). Either way it
+is written down before it has an effect, so that a process that dies finds the same when it comes back.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, delete, insert, select
@@ -38,10 +42,47 @@ class GlobalTransactions:
         with self.database.writing() as connection:
             return _release(connection, global_id, self.clock())
 
+    def give_up(self, global_ids: Iterable[str]) -> list[Waiting]:
+        """Ends the wait for those of these that still wait, in the same way; returns them."""
+        with self.database.writing() as connection:
+            waiting = {each.global_id for each in read_waiting(connection)}
+            return [
+                _release(connection, global_id, self.clock())
+                for global_id in global_ids
+                if global_id in waiting
+            ]
+
+    def last_released(self, since: float, most: int = 10) -> list[tuple[str, float]]:
+        """The newest of those that nobody waits for, and since when."""
+        newest = select(schema.released).where(_released.released_at >= since)
+        with self.database.reading() as connection:
+            rows = connection.execute(newest.order_by(_released.released_at.desc()).limit(most))
+            return [(row.global_id, row.released_at) for row in rows]
+
     def released(self) -> frozenset[str]:
         """Those that nobody waits for any more."""
         with self.database.reading() as connection:
             return frozenset(connection.scalars(select(_released.global_id)))
+
+
+def overdue(
+    waiting: Iterable[Waiting], since: float, read_upto: Mapping[str, float], failing: Mapping[str, float]
+) -> list[str]:
+    """The global transactions that have waited since before a moment, each of whose missing sites had time.
+
+    A site had time if it was read up to a commit after the wait began (`read_upto`), or to its end, and the
+    part was not among it; or if it has failed since before the same moment (`failing`). One that was not read
+    because nobody ran, or because there is so much of it, may still have the part.
+    """
+
+    def had_time(site: str, each: Waiting) -> bool:
+        return failing[site] <= since if site in failing else read_upto.get(site, -1.0) >= each.since
+
+    return [
+        each.global_id
+        for each in waiting
+        if each.since <= since and all(had_time(site, each) for site in each.missing)
+    ]
 
 
 def read_waiting(connection: Connection) -> list[Waiting]:
@@ -79,6 +120,8 @@ def _release(connection: Connection, global_id: str, now: float) -> Waiting:
             subject=global_id,
             hint=f"waiting: {names}; `rollview status` shows them",
         )
+    # One that came to wait again, because its id was used twice, may have been released before.
+    connection.execute(delete(schema.released).where(_released.global_id == global_id))
     connection.execute(insert(schema.released).values(global_id=global_id, released_at=now))
     connection.execute(delete(schema.waiting).where(_waiting.global_id == global_id))
     return waiting[global_id]

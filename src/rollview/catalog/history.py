@@ -1,21 +1,24 @@
 """The history of captured units of work: csn, versions, source txids and times, each found by an index.
 
-It agrees with `algebra.history.History` on everything that has not been pruned. `forget` leaves the
+It agrees with `lab.memory.history.History` on everything that has not been pruned. `forget` leaves the
 newest unit that was pruned, and for every site and table the newest entry up to there: they are
-the floor that later questions stand on. What lies below the floor is refused, never answered wrongly.
+the floor of later questions. Questions below the floor are refused, never answered wrongly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, func, insert, select
 
 from rollview.algebra.history import Seen
+from rollview.algebra.relation import Table
 from rollview.catalog import schema
-from rollview.catalog.captured import read_site, require_tables
+from rollview.catalog.captured import read_site, register, require_tables, unregister
 from rollview.catalog.database import Database
+from rollview.catalog.faults import note_fault
+from rollview.catalog.records import Fault, Truncation
 from rollview.errors import CatalogError, HistoryPruned, UnitSplit
 
 _unit, _part, _touch = schema.unit_of_work.c, schema.part.c, schema.touch.c
@@ -51,6 +54,12 @@ def next_csn_touching(connection: Connection, tables: Sequence[str], after: int,
     if len(touching) < transactions:
         return last_csn(connection)
     return sorted(touching)[transactions - 1]
+
+
+def units_touching(connection: Connection, tables: Sequence[str], after: int, upto: int) -> int:
+    """How many units with after < csn ≤ upto touched any of the tables, as far as they are kept."""
+    within = (_touch.table_name.in_(set(tables)), _touch.csn > after, _touch.csn <= upto)
+    return connection.scalar(select(func.count(_touch.csn.distinct())).where(*within)) or 0
 
 
 def last_csn_touching(connection: Connection, tables: Sequence[str], upto: int) -> int | None:
@@ -115,8 +124,10 @@ def csn_reaching(connection: Connection, site: str, reach: int | Callable[[str],
     version = _latest_at(connection, site, reach) if isinstance(reach, int) else None
     if not isinstance(reach, int):
         ids = select(_part.version, _part.transaction_id).where(_part.site == site)
-        newest_first = connection.execute(ids.order_by(_part.version.desc()))
-        version = next((each.version for each in newest_first if reach(each.transaction_id)), None)
+        # As a stream: PostgreSQL's driver would fetch all of them first.
+        streamed = ids.order_by(_part.version.desc()).execution_options(yield_per=100)
+        with connection.execute(streamed) as newest_first:
+            version = next((each.version for each in newest_first if reach(each.transaction_id)), None)
     if version is not None:
         return csn_of(connection, site, version)
     _require_first(connection, site)
@@ -157,10 +168,10 @@ def forget(connection: Connection, upto: int) -> None:
 
 @dataclass(frozen=True)
 class SiteTxids:
-    """What has been captured of one site, for translating what an answer saw.
+    """The captured source txids of one site, for translating what an answer saw.
 
-    The log position is the one of the moment this was made. What `latest` and `versions` tell is at least as
-    new, so whatever lies before the log position is known to them.
+    The log position is the one of the moment this was made. What `latest` and `versions` return is at least
+    as new, so whatever lies before the log position is known to them.
     """
 
     database: Database
@@ -248,3 +259,174 @@ def _pruned(site: str) -> HistoryPruned:
         subject=site,
         hint="query the source again: a new answer sees versions that are kept",
     )
+
+
+# Where captured tables were truncated: a reading from one side cannot be rolled to the other.
+
+
+_truncation = schema.truncation.c
+
+
+def note_truncations(connection: Connection, found: Sequence[Truncation]) -> None:
+    """Writes down truncations of units that become history."""
+    for each in found:
+        connection.execute(insert(schema.truncation).values(table_name=each.table, csn=each.csn))
+
+
+def read_truncations(connection: Connection, tables: Collection[str], after: int) -> list[Truncation]:
+    """The truncations of tables behind a csn, in the order of the history."""
+    found = select(_truncation.table_name, _truncation.csn).where(
+        _truncation.table_name.in_(tables), _truncation.csn > after
+    )
+    return [Truncation(*row) for row in connection.execute(found.order_by(_truncation.csn))]
+
+
+def end_histories(connection: Connection, tables: Sequence[str], now: float) -> None:
+    """Invalidates what is known of the changes of tables; a csn of its own records that."""
+    unregister(connection, tables)
+    if tables:
+        last = last_csn(connection)
+        when = max(now, commit_time(connection, last) or 0.0)
+        connection.execute(insert(schema.unit_of_work).values(csn=last + 1, commit_time=when))
+
+
+@dataclass(frozen=True)
+class History:
+    """The one history of all sites, and the histories of tables in it."""
+
+    database: Database
+    clock: Callable[[], float]
+
+    def restart(
+        self,
+        gone: Sequence[str],
+        tables: Sequence[Table],
+        origins: Mapping[str, tuple[str, str]],
+        noted: Sequence[Fault] = (),
+    ) -> None:
+        """Lets the history of tables begin again, at once: some go, these come.
+
+        It begins at a csn of its own, since what was committed in between has none: no csn may stand for two
+        states. Views that are before that csn can still be read, but not be propagated any more; `noted` is
+        what keeps them.
+        """
+        with self.database.writing() as connection:
+            end_histories(connection, gone, self.clock())
+            register(connection, tables, origins)
+            for fault in noted:
+                note_fault(connection, fault, self.clock())
+
+    def last_csn(self) -> int:
+        """The newest csn; 0 before all history."""
+        with self.database.reading() as connection:
+            return last_csn(connection)
+
+    def continue_from(self, csn: int, commit_time: float) -> None:
+        """Lets the history of a new catalog continue after a csn that an earlier one has assigned."""
+        with self.database.writing() as connection:
+            if csn > last_csn(connection):
+                connection.execute(insert(schema.unit_of_work).values(csn=csn, commit_time=commit_time))
+
+    def commit_time(self, csn: int) -> float | None:
+        """When a unit was committed; None for csn 0 and for what was pruned."""
+        with self.database.reading() as connection:
+            return commit_time(connection, csn)
+
+    def csn_at(self, commit_time: float) -> int:
+        """The greatest csn that was committed at this time or before; 0 if none is kept."""
+        with self.database.reading() as connection:
+            return csn_at(connection, commit_time)
+
+    def next_csn_touching(self, tables: Sequence[str], after: int, transactions: int) -> int:
+        """The csn of the n-th unit after `after` that touched any of the tables; else the last csn."""
+        with self.database.reading() as connection:
+            return next_csn_touching(connection, tables, after, transactions)
+
+    def created_at(self) -> float:
+        with self.database.reading() as connection:
+            return connection.scalar(select(func.min(schema.schema_version.c.applied_at))) or 0.0
+
+    def units_touching(self, tables: Sequence[str], after: int, upto: int) -> int:
+        """How many units with after < csn ≤ upto touched any of the tables, as far as they are kept."""
+        with self.database.reading() as connection:
+            return units_touching(connection, tables, after, upto)
+
+    def last_csn_touching(self, tables: Sequence[str], upto: int) -> int | None:
+        """The last csn up to this one at which any of the tables changed; None if that is not known."""
+        with self.database.reading() as connection:
+            return last_csn_touching(connection, tables, upto)
+
+    def csn_reaching(self, site: str, reach: int | Callable[[str], bool]) -> int:
+        """The first csn that shows all of a site's transactions up to a place, or up to the last by id."""
+        with self.database.reading() as connection:
+            return csn_reaching(connection, site, reach)
+
+    def version_at(self, site: str, csn: int) -> int:
+        """The version of a site that the history has reached at a csn."""
+        with self.database.reading() as connection:
+            return version_at(connection, site, csn)
+
+    def in_csn(self, site: str, seen: Seen) -> Seen:
+        """A set of a site's versions as a set of csn; UnitSplit if it holds only a part of a unit."""
+        with self.database.reading() as connection:
+            return in_csn(connection, site, seen)
+
+    def csn_of(self, site: str, version: int) -> int:
+        """The csn of a site's version; refused if it has been forgotten."""
+        with self.database.reading() as connection:
+            return csn_of(connection, site, version)
+
+    def source_txids(self, site: str) -> SiteTxids:
+        """The captured source txids of a site, as of now."""
+        with self.database.reading() as connection:
+            return SiteTxids(self.database, site, read_site(connection, site).log_position)
+
+    def touched(self, table: str, after: int, upto: int) -> int:
+        """How many rows of a table changed with after < csn ≤ upto."""
+        with self.database.reading() as connection:
+            return touched(connection, table, after, upto)
+
+    def truncations(self, tables: Collection[str], after: int = 0) -> list[Truncation]:
+        """Where tables were truncated behind a csn, in order."""
+        with self.database.reading() as connection:
+            return read_truncations(connection, tables, after)
+
+    def prune(self, upto: int) -> None:
+        """Forgets the units before `upto`; unit `upto` stays, for later ones to follow on.
+
+        Questions about later csn are answered as before; those about earlier ones raise HistoryPruned.
+        """
+        with self.database.writing() as connection:
+            forget(connection, upto)
+
+    def touching(self, tables: Sequence[str], after: int, upto: int) -> dict[str, frozenset[int]]:
+        """For each table the csn with after < csn ≤ upto at which it changed."""
+        found = {}
+        with self.database.reading() as connection:
+            for table in tables:
+                own = select(_touch.csn).where(_touch.table_name == table)
+                found[table] = frozenset(
+                    connection.scalars(own.where(_touch.csn > after, _touch.csn <= upto))
+                )
+        return found
+
+    def of_site(self, site: str, source_txid: int, upto: int) -> list[tuple[int, int]]:
+        """The csn and source txids of a site's transactions up to a csn, in their order.
+
+        From the first on that has at least this source txid.
+        """
+        with self.database.reading() as connection:
+            least = select(func.min(_part.version)).where(_part.site == site)
+            first = connection.scalar(least.where(_part.source_txid >= source_txid))
+            if first is None:
+                return []
+            own = select(_part.csn, _part.source_txid).where(_part.site == site, _part.version >= first)
+            rows = connection.execute(own.where(_part.csn <= upto).order_by(_part.version))
+            return [(row.csn, row.source_txid) for row in rows]
+
+    def kept_since(self) -> float:
+        """The commit time of the first one that is kept; long ago if none has been forgotten."""
+        first = select(_unit.csn, _unit.commit_time).order_by(_unit.csn).limit(1)
+        with self.database.reading() as connection:
+            row = connection.execute(first).first()
+        return row.commit_time if row is not None and row.csn > 1 else float("-inf")

@@ -1,33 +1,95 @@
 """Leases: two processes never do the same work, and one that was overtaken cannot write any more.
 
-Every acquisition raises the lease's epoch, the fencing token; whoever writes under a lease compares
+Every acquisition raises the lease's epoch, the fencing token; a writer under a lease compares
 epochs inside the writing transaction. While it is held, a thread renews it every third of its time, and
 each renewal is a beat.
 
-When may a held lease be taken? At once, if its holder ran on this kernel and has ended. Otherwise the
-wall clock only raises a suspicion: it does, when it is further than the lease's time from the last renewal,
-*in either direction*. A suspected lease is watched on the monotonic clock, and taken if it has no beat for
-half its time, although a live holder beats every third. So a clock that is set forward takes nothing from a
-live holder, and one that is set back by any amount protects a dead one for at most two and a half times the
-lease's time. Only a suspected lease is waited for longer than the caller wants to wait.
+When may a held lease be taken? At once, if its holder ran on this kernel and has ended. Otherwise it is
+watched on the monotonic clock, and taken if it has no beat for all its time. The wall clock only raises a
+suspicion: it does, when it is further than the lease's time from the last renewal, *in either direction*. A
+suspected lease is taken if it has no beat for half its time, although a live holder beats every third. So a
+clock that is set forward takes nothing from a live holder, and one that is set back by any amount, or on
+another host, protects a dead one for no longer than the lease's time after it is first watched. Only a
+suspected lease is waited for longer than the caller wants to wait. Whoever waits for one lease watches all of
+them, so that those of a holder that died are taken without watching each in its turn.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Row, select, text, update
 
 from rollview.catalog.database import Database
-from rollview.catalog.process import Process, is_gone, this_process
 from rollview.catalog.schema import lease as leases
 from rollview.errors import CatalogUnavailable, LeaseHeld, LeaseLost
+
+# Which process this is, and whether another one is gone for certain.
+#
+# A pid alone is not enough: it is given again. With the time at which the process started it names one
+# process of one running kernel; host name, boot id and pid namespace say which kernel, and which container.
+# Of a process anywhere else nothing can be known.
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process anywhere; `kernel` and `start` are empty where the system does not report them."""
+
+    host: str
+    kernel: str
+    pid: int
+    start: str
+
+
+def this_process() -> Process:
+    """The process that asks."""
+    return Process(socket.gethostname(), _kernel(), os.getpid(), _state_and_start(os.getpid())[1])
+
+
+def is_gone(process: Process) -> bool:
+    """Whether the process is known to have ended. False if it runs, and if that cannot be found out here."""
+    if (process.host, process.kernel) != (socket.gethostname(), _kernel()):
+        return False
+    try:
+        os.kill(process.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass  # It exists, but belongs to another user.
+    state, start = _state_and_start(process.pid)
+    # A zombie has ended, it only waits for its parent to notice.
+    return state in {"Z", "X"} or bool(start and process.start and start != process.start)
+
+
+@cache
+def _kernel() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _state_and_start(pid: int) -> tuple[str, str]:
+    """The state letter and the start in clock ticks since boot (fields 3 and 22 of proc(5) stat)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "", ""
+    # The name in parentheses may hold anything, so fields are counted from its end.
+    fields = text.rpartition(")")[2].split()
+    return fields[0], fields[19]
+
 
 _POLL_SECONDS = 0.05
 
@@ -46,7 +108,7 @@ class Lease:
 
 
 _held_here: set[tuple[str, Lease]] = set()
-"""What this process holds, with the catalog it is in. A catalog that failed may say otherwise."""
+"""The leases of this process, with their catalog. A catalog that failed may say otherwise."""
 
 Pulse = tuple[int, int]
 """A lease's epoch and beat: it stops changing once the holder stops."""
@@ -61,6 +123,7 @@ class _Occupied:
     pulse: Pulse
     seconds: float
     suspected: bool
+    silent_since: float
 
 
 class Leases:
@@ -71,6 +134,8 @@ class Leases:
         self._database = database
         self._clock = clock
         self._seconds = seconds
+        self._beats: dict[str, tuple[Pulse, float]] = {}
+        self._watched_at = time.monotonic()
 
     @contextmanager
     def hold(self, name: str, wait_seconds: float) -> Iterator[Lease]:
@@ -101,60 +166,91 @@ class Leases:
 
     def _acquire(self, name: str, wait_seconds: float) -> Lease:
         started = time.monotonic()
-        watched: Pulse | None = None
-        watched_since, has_moved = started, False
+        first: Pulse | None = None
         dead: Pulse | None = None
         while True:
-            found = self._try_to_acquire(name, dead)
+            try:
+                found = self._try_to_acquire(name, dead)
+            except CatalogUnavailable:
+                # Perhaps for a lock of one who is silent.
+                self._database.end_silent()
+                raise
             if isinstance(found, Lease):
                 return found
             now = time.monotonic()
-            if found.pulse != watched:
-                has_moved = watched is not None
-                watched, watched_since = found.pulse, now
-            if found.suspected and now - watched_since >= found.seconds / 2:
+            first = first or found.pulse
+            silent_seconds = now - found.silent_since
+            if silent_seconds >= (found.seconds / 2 if found.suspected else found.seconds):
+                self._database.end_silent()
                 dead = found.pulse
-            elif now - started >= wait_seconds and (has_moved or not found.suspected):
+            elif now - started >= wait_seconds and (found.pulse != first or not found.suspected):
                 raise _held(name, found)
             else:
                 time.sleep(_POLL_SECONDS)
 
+    def _watch(self, connection: Connection) -> dict[str, tuple[Pulse, float]]:
+        """Notes since when each lease is known to have had no beat."""
+        now, known = time.monotonic(), leases.c
+        # While nobody looked, the catalog may not have answered to the holder either.
+        before = self._beats if now - self._watched_at < max(self._seconds / 3, 1.0) else {}
+        beats = {}
+        held = select(known.name, known.epoch, known.beat).where(known.pid.is_not(None))
+        for row in connection.execute(held):
+            pulse, since = before.get(row.name, (None, now))
+            beats[row.name] = (row.epoch, row.beat), since if pulse == (row.epoch, row.beat) else now
+        self._beats, self._watched_at = beats, now
+        return beats
+
     def _try_to_acquire(self, name: str, dead: Pulse | None) -> Lease | _Occupied:
-        """One transaction: takes the lease if it is free, its holder is gone, or its pulse is a dead one."""
-        with self._database.writing() as connection:
+        """Takes the lease if it is free, its holder is gone, or its pulse is a dead one."""
+        taken: Lease | None = None
+        try:
+            with self._database.writing() as connection:
+                found = self._in_transaction(connection, name, dead)
+                if isinstance(found, _Occupied):
+                    return found
+                # Before it is committed: another thread that sees it must find it here.
+                taken = found
+                _held_here.add((self._database.place, taken))
+            return taken
+        except BaseException:
+            # It may have been committed all the same, for a holder that is forgotten.
+            if taken:
+                _held_here.discard((self._database.place, taken))
+            raise
+
+    def _in_transaction(self, connection: Connection, name: str, dead: Pulse | None) -> Lease | _Occupied:
+        row = _locked(connection, name)
+        if row is None:
+            connection.execute(_MAKE_ROW, {"name": name})
             row = _locked(connection, name)
-            if row is None:
-                connection.execute(_MAKE_ROW, {"name": name})
-                row = _locked(connection, name)
-                assert row is not None
-            now, me = self._clock(), this_process()
-            if row.pid is not None and (row.epoch, row.beat) != dead:
-                holder = Process(row.host, row.kernel, row.pid, row.process_start)
-                forgotten = holder == me and (self._database.place, Lease(name, row.epoch)) not in _held_here
-                if not is_gone(holder) and not forgotten:
-                    seconds = row.expires_at - row.renewed_at
-                    suspected = abs(now - row.renewed_at) >= seconds
-                    pulse = (row.epoch, row.beat)
-                    return _Occupied(holder, row.acquired_at, pulse, seconds, suspected)
-            connection.execute(
-                update(leases)
-                .where(leases.c.name == name)
-                .values(
-                    epoch=row.epoch + 1,
-                    beat=0,
-                    host=me.host,
-                    kernel=me.kernel,
-                    pid=me.pid,
-                    process_start=me.start,
-                    acquired_at=now,
-                    renewed_at=now,
-                    expires_at=now + self._seconds,
-                )
+            assert row is not None
+        now, me = self._clock(), this_process()
+        if row.pid is not None and (row.epoch, row.beat) != dead:
+            holder = Process(row.host, row.kernel, row.pid, row.process_start)
+            forgotten = holder == me and (self._database.place, Lease(name, row.epoch)) not in _held_here
+            if not is_gone(holder) and not forgotten:
+                seconds = row.expires_at - row.renewed_at
+                suspected = abs(now - row.renewed_at) >= seconds
+                pulse = (row.epoch, row.beat)
+                since = self._watch(connection)[name][1]
+                return _Occupied(holder, row.acquired_at, pulse, seconds, suspected, since)
+        connection.execute(
+            update(leases)
+            .where(leases.c.name == name)
+            .values(
+                epoch=row.epoch + 1,
+                beat=0,
+                host=me.host,
+                kernel=me.kernel,
+                pid=me.pid,
+                process_start=me.start,
+                acquired_at=now,
+                renewed_at=now,
+                expires_at=now + self._seconds,
             )
-            lease = Lease(name, row.epoch + 1)
-            # Before it is committed: another thread that sees it must find it here.
-            _held_here.add((self._database.place, lease))
-            return lease
+        )
+        return Lease(name, row.epoch + 1)
 
     def _keep_renewed(self, lease: Lease, done: threading.Event) -> None:
         pause = self._seconds / 3
@@ -187,7 +283,7 @@ class Leases:
 
 
 def fence(connection: Connection, lease: Lease) -> None:
-    """Refuses to go on with a lease that has been lost; until the transaction ends it cannot be."""
+    """Refuses to continue with a lease that has been lost; until the transaction ends it cannot be."""
     row = _locked(connection, lease.name)
     if row is not None and row.epoch == lease.epoch and row.pid is not None:
         return
@@ -209,5 +305,5 @@ def _held(name: str, found: _Occupied) -> LeaseHeld:
     return LeaseHeld(
         f"{name} is held by process {found.holder.pid} on {found.holder.host} since {since}",
         subject=name,
-        hint="wait until it has finished, or stop it; if it was killed, its lease expires by itself",
+        hint="wait until it has finished, or stop it; if it was killed, its lease expires automatically",
     )

@@ -90,7 +90,7 @@ _VERSIONED_STEPS = (
     "DROP TABLE control",
 )
 
-# Types of expressions, as Spark told them when a view was defined.
+# Types of expressions, as Spark reported them when a view was defined.
 _EXPRESSION_TYPES = ("ALTER TABLE materialized_view ADD COLUMN expression_types TEXT NOT NULL DEFAULT '{}'",)
 
 # How much time has passed, as far as it was watched: no single reading of a clock decides what is pruned.
@@ -130,7 +130,7 @@ _FAULTS = (
         PRIMARY KEY (scope, name))""",
 )
 
-# A view that is loaded anew can still be read as it was before.
+# A view that is reloaded can still be read as it was before.
 _SPANS = (
     """CREATE TABLE span (
         name TEXT NOT NULL, sql_text TEXT NOT NULL, digest TEXT NOT NULL, shown_columns TEXT NOT NULL,
@@ -176,7 +176,7 @@ _CONSUMERS = (
 # Up to when a site was captured, although nothing may have happened there for long.
 _LOOKED_AT = ("ALTER TABLE site ADD COLUMN looked_at DOUBLE PRECISION NOT NULL DEFAULT 0",)
 
-# What an algorithm must know to go on, beside positions (salem2000 §5).
+# What an algorithm must know to continue, beside positions (salem2000 §5).
 _WORK = (
     """CREATE TABLE view_work (
         view_name TEXT PRIMARY KEY, steps BIGINT NOT NULL, lookups BIGINT NOT NULL,
@@ -196,6 +196,28 @@ _OBSERVED = (
         compared BIGINT NOT NULL, different BIGINT NOT NULL, part TEXT NOT NULL, differences TEXT NOT NULL,
         seconds DOUBLE PRECISION NOT NULL, PRIMARY KEY (view_name, finished_at))""",
     "CREATE INDEX refresh_by_time ON refresh (view_name, finished_at, from_csn, to_csn)",
+)
+
+# What maintaining a view has cost: by kind of work, by the tables that were asked for, and by algorithm; and
+# which algorithm was chosen.
+_COSTS = (
+    """CREATE TABLE measured_cost (
+        view_name TEXT NOT NULL, kind TEXT NOT NULL, samples DOUBLE PRECISION NOT NULL,
+        rows DOUBLE PRECISION NOT NULL, seconds DOUBLE PRECISION NOT NULL,
+        rows_squared DOUBLE PRECISION NOT NULL, rows_seconds DOUBLE PRECISION NOT NULL,
+        seconds_squared DOUBLE PRECISION NOT NULL, PRIMARY KEY (view_name, kind))""",
+    """CREATE TABLE view_lookup (
+        view_name TEXT NOT NULL, tables TEXT NOT NULL, number BIGINT NOT NULL, rows_sent BIGINT NOT NULL,
+        rows_found BIGINT NOT NULL, bytes_found BIGINT NOT NULL, seconds DOUBLE PRECISION NOT NULL,
+        PRIMARY KEY (view_name, tables))""",
+    """CREATE TABLE algorithm_cost (
+        view_name TEXT NOT NULL, algorithm TEXT NOT NULL, steps BIGINT NOT NULL, transactions BIGINT NOT NULL,
+        lookups BIGINT NOT NULL, rows_found BIGINT NOT NULL, seconds DOUBLE PRECISION NOT NULL,
+        failures BIGINT NOT NULL, failure TEXT NOT NULL, recent TEXT NOT NULL,
+        PRIMARY KEY (view_name, algorithm))""",
+    """CREATE TABLE algorithm_choice (
+        view_name TEXT PRIMARY KEY, algorithm TEXT NOT NULL, transactions BIGINT NOT NULL,
+        steps BIGINT NOT NULL, reason TEXT NOT NULL)""",
 )
 
 
@@ -288,6 +310,10 @@ def _observed(connection: Connection) -> None:
     _run(connection, _OBSERVED)
 
 
+def _costs(connection: Connection) -> None:
+    _run(connection, _COSTS)
+
+
 def _run(connection: Connection, statements: tuple[str, ...]) -> None:
     for statement in statements:
         connection.execute(text(statement))
@@ -316,6 +342,7 @@ MIGRATIONS: tuple[tuple[int, Callable[[Connection], None]], ...] = (
     (20, _control),
     (21, _work),
     (22, _observed),
+    (23, _costs),
 )
 NEWEST = MIGRATIONS[-1][0]
 

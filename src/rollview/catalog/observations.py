@@ -1,16 +1,17 @@
-"""What somebody who watches wants to know, in few questions that never read the whole history.
+"""Queries for status and the page: few statements that never read the whole history.
 
-A page asks for all views at once, and again every second. What is small is read at one moment
+A page asks for all views at once, and again every second. Small tables are read at one moment
 (`catalog/standing.py`); what is large is found here, by an index, a row or a page of rows at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Select, column, func, select, values
+from sqlalchemy import BigInteger, Connection, Select, column, delete, func, insert, select, values
 
 from rollview.catalog import captured, history, schema, views
 from rollview.catalog.database import Database
@@ -19,6 +20,7 @@ from rollview.catalog.records import (
     PropagatedInterval,
     Refresh,
     Unit,
+    VerifyRecord,
 )
 from rollview.catalog.standing import holder_of_run
 
@@ -31,7 +33,7 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True)
 class RefreshedMinute:
-    """What the refreshes of a view did in one stretch of time: its number, and the first and last of them."""
+    """The refreshes of a view in one stretch of time: its number, and the first and last of them."""
 
     number: int
     first_at: float
@@ -54,7 +56,7 @@ class Observations:
     database: Database
 
     def fingerprint(self) -> tuple[Any, ...]:
-        """Something that changes whenever what `Catalog.standing` tells has changed, apart from times."""
+        """A value that changes whenever the result of `Catalog.standing` changes, apart from times."""
         catalog, step, fault = schema.catalog.c, schema.step.c, schema.fault.c
         waiting, site = schema.waiting.c, schema.site.c
         with self.database.reading() as connection:
@@ -109,9 +111,13 @@ class Observations:
 
     def last_refreshes(self, names: Collection[str]) -> dict[str, Refresh]:
         """The last refresh of each of these views."""
+        own = _refresh.view_name == schema.view.c.name
+        last = select(func.max(_refresh.step)).where(own).correlate(schema.view)
+        found = select(schema.refresh).join(schema.view, own)
+        found = found.where(_refresh.step == last.scalar_subquery())
         with self.database.reading() as connection:
-            found = {name: views.read_refreshes(connection, name, 1, ()) for name in names}
-        return {name: newest[0] for name, newest in found.items() if newest}
+            rows = connection.execute(found.order_by(_refresh.ordinal))
+            return {row.view_name: views.refresh_of(row) for row in rows if row.view_name in names}
 
     def refreshes(self, view: str, before: int, limit: int) -> list[RefreshEntry]:
         """The refreshes of a view in steps before one (0: all), the newest first."""
@@ -227,3 +233,66 @@ def _units(connection: Connection, rows: Sequence[Any]) -> list[Unit]:
         Unit(row.csn, row.commit_time, tuple(parts.get(row.csn, ())), touched.get(row.csn, {}))
         for row in rows
     ]
+
+
+# Results of verify for each view: a record for readers, of which the newest are kept.
+
+
+_own = schema.verification.c
+
+KEPT = 200
+"""Of each view."""
+
+
+@dataclass(frozen=True)
+class Verifications:
+    """The verifications of all views."""
+
+    database: Database
+    clock: Callable[[], float]
+
+    def note(self, found: VerifyRecord) -> None:
+        """Writes a result down; its time is now."""
+        row = {
+            "view_name": found.view,
+            "finished_at": self.clock(),
+            "csn": found.csn,
+            "compared": found.compared,
+            "different": found.different,
+            "part": found.part,
+            "differences": json.dumps(found.differences),
+            "seconds": found.seconds,
+        }
+        with self.database.writing() as connection:
+            # Two at the same moment of a coarse clock: the later one counts.
+            same = (_own.view_name == found.view, _own.finished_at == row["finished_at"])
+            connection.execute(delete(schema.verification).where(*same))
+            connection.execute(insert(schema.verification).values(**row))
+            of_view = select(_own.finished_at).where(_own.view_name == found.view)
+            newest = of_view.order_by(_own.finished_at.desc())
+            oldest = connection.scalar(newest.offset(KEPT).limit(1))
+            if oldest is not None:
+                old = (_own.view_name == found.view, _own.finished_at <= oldest)
+                connection.execute(delete(schema.verification).where(*old))
+
+    def of(self, views: Sequence[str], limit: int) -> list[VerifyRecord]:
+        """The last verifications of some views, the newest first."""
+        found = []
+        with self.database.reading() as connection:
+            for view in views:
+                own = select(schema.verification).where(_own.view_name == view)
+                newest = own.order_by(_own.finished_at.desc()).limit(limit)
+                found += [
+                    VerifyRecord(
+                        view=row.view_name,
+                        finished_at=row.finished_at,
+                        csn=row.csn,
+                        compared=row.compared,
+                        different=row.different,
+                        part=row.part,
+                        differences=tuple(json.loads(row.differences)),
+                        seconds=row.seconds,
+                    )
+                    for row in connection.execute(newest)
+                ]
+        return sorted(found, key=lambda each: each.finished_at, reverse=True)[:limit]

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, MetaData, Table, Text
+import sqlalchemy
+from sqlalchemy import BigInteger, Boolean, Column, Dialect, Double, MetaData, Table, TypeDecorator
 from sqlalchemy.types import TypeEngine
 
 metadata = MetaData()
+
+
+class Text(TypeDecorator[str]):
+    """Text that may quote anything, such as a row in a message: PostgreSQL takes no NUL."""
+
+    impl = sqlalchemy.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        """The text with a picture of NUL in its place."""
+        return value and value.replace("\0", "\N{SYMBOL FOR NULL}")
 
 
 def _table(name: str, /, **columns: type[TypeEngine[Any]]) -> Table:
@@ -28,7 +40,7 @@ catalog = _table(
 )
 
 # What is captured. `source_txids_grow` says that a greater version had a greater source txid so far;
-# `present_columns` are those that a table had at its source when somebody looked, as a JSON list.
+# `present_columns` are those that a table had at its source when they were last read, as a JSON list.
 site = _table(
     "site",
     name=Text,
@@ -50,7 +62,7 @@ captured_table = _table(
     history=Text,
     present_columns=Text,
 )
-# What keeps sites, tables and views from going on.
+# Faults that stop sites, tables and views.
 fault = _table(
     "fault",
     scope=Text,
@@ -102,9 +114,9 @@ _RECORD: dict[str, type[TypeEngine[Any]]] = {
     "expression_types": Text,
 }
 view = _table("materialized_view", **_RECORD)
-# What a view was before it was loaded anew: it can still be read, up to a csn.
+# A view as it was before it was reloaded: it can still be read, up to a csn.
 span = _table("span", **_RECORD, upto_csn=BigInteger, reason=Text, ended_at=Double)
-# What an algorithm must know to go on, beside positions: JSON, written with what it published.
+# The state that an algorithm needs to continue, beside positions: JSON, written with what it published.
 control = _table("control_record", view_name=Text, record=Text)
 position = _table("forward_position", view_name=Text, block=BigInteger, relation=BigInteger, csn=BigInteger)
 refresh = _table(
@@ -120,7 +132,7 @@ refresh = _table(
     reason=Text,
     finished_at=Double,
 )
-# What propagating a view has cost since it was loaded.
+# The cost of propagating a view since it was loaded.
 work = _table(
     "view_work",
     view_name=Text,
@@ -129,6 +141,52 @@ work = _table(
     rows_found=BigInteger,
     spared=BigInteger,
     in_doubt=BigInteger,
+)
+# Its sub-queries by the tables that they asked for, a JSON list, since it was loaded.
+lookup = _table(
+    "view_lookup",
+    view_name=Text,
+    tables=Text,
+    number=BigInteger,
+    rows_sent=BigInteger,
+    rows_found=BigInteger,
+    bytes_found=BigInteger,
+    seconds=Double,
+)
+# What each algorithm has cost; `recent` is a JSON list of its last steps that were measured beside others'.
+cost = _table(
+    "algorithm_cost",
+    view_name=Text,
+    algorithm=Text,
+    steps=BigInteger,
+    transactions=BigInteger,
+    lookups=BigInteger,
+    rows_found=BigInteger,
+    seconds=Double,
+    failures=BigInteger,
+    recent=Text,
+    failure=Text,
+)
+# The algorithm that was chosen by these costs, after so many steps.
+choice = _table(
+    "algorithm_choice",
+    view_name=Text,
+    algorithm=Text,
+    transactions=BigInteger,
+    steps=BigInteger,
+    reason=Text,
+)
+# What kinds of work on a view took, as sums of samples: a line of seconds over rows.
+measured_cost = _table(
+    "measured_cost",
+    view_name=Text,
+    kind=Text,
+    samples=Double,
+    rows=Double,
+    seconds=Double,
+    rows_squared=Double,
+    rows_seconds=Double,
+    seconds_squared=Double,
 )
 # The last intervals through which each forward query was propagated (salem2000 Figure 9), and what verify
 # found of each view; `differences` is a JSON list of texts.

@@ -10,10 +10,10 @@ from sqlalchemy import Connection, insert, select, update
 
 from rollview.catalog import history, schema
 from rollview.catalog.captured import read_site, require_tables
-from rollview.catalog.effects import Sequenced
 from rollview.catalog.faults import note_losses
+from rollview.catalog.history import note_truncations
 from rollview.catalog.records import Part, Unit
-from rollview.catalog.truncations import note_truncations
+from rollview.catalog.step_bounds import Sequenced
 from rollview.errors import CatalogError
 
 

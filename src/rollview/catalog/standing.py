@@ -1,7 +1,7 @@
-"""Where everything stands, read at one moment by a few statements, however many views there are.
+"""The standing of the project, read at one moment by a few statements, however many views there are.
 
-Whoever watches asks for all of it again and again. What a `Standing` tells is what the catalog's own methods
-of the same names tell, each of which is a transaction of its own.
+Status, page and metrics read it again and again. A `Standing` returns what the catalog's own methods
+of the same names return, each of which is a transaction of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from sqlalchemy import Connection, func, select
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import captured, faults, global_transactions, history, schema, views
 from rollview.catalog.consumers import read_consumers
+from rollview.catalog.database import Database
 from rollview.catalog.records import Consumer, Fault, Site, TableHistory, ViewRecord, Waiting
 
 SCOPES = ("site", "table", "view")
@@ -31,7 +32,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Standing:
-    """What the catalog knew at one moment."""
+    """The catalog at one moment."""
 
     last_csn: int
     last_commit_time: float | None
@@ -40,7 +41,7 @@ class Standing:
     site_of: Mapping[str, str]
     """The site of each captured table."""
     run: Holder | None
-    """Who maintains the project."""
+    """The holder of the lease of `run`."""
     waiting: tuple[Waiting, ...]
     consumers: tuple[Consumer, ...]
     _sites: dict[str, Site] = field(repr=False)
@@ -50,7 +51,6 @@ class Standing:
     _faults: Mapping[str, dict[str, Fault]] = field(repr=False)
 
     def sites(self) -> dict[str, Site]:
-        """The sites by name."""
         return self._sites
 
     def views(self) -> dict[str, ViewRecord]:
@@ -66,12 +66,34 @@ class Standing:
         return min(self.positions(view).values(), default=self._views[view].materialized_csn)
 
     def histories(self) -> dict[str, TableHistory]:
-        """The history that each captured table has."""
         return self._histories
 
     def faults(self, scope: str) -> dict[str, Fault]:
-        """What keeps sites, tables or views from going on, by name."""
+        """The faults of sites, tables or views, by name."""
         return self._faults[scope]
+
+
+@dataclass(frozen=True)
+class Now:
+    """The catalog as it is now, asked as a `Standing` is."""
+
+    database: Database
+
+    def views(self) -> dict[str, ViewRecord]:
+        with self.database.reading() as connection:
+            return views.read_views(connection)
+
+    def positions(self, view: str) -> dict[ForwardQuery, int]:
+        with self.database.reading() as connection:
+            return views.read_positions(connection, view)
+
+    def histories(self) -> dict[str, TableHistory]:
+        with self.database.reading() as connection:
+            return captured.read_histories(connection)
+
+    def faults(self, scope: str) -> dict[str, Fault]:
+        with self.database.reading() as connection:
+            return faults.read_faults(connection, scope)
 
 
 def read_standing(connection: Connection) -> Standing:
@@ -94,7 +116,7 @@ def read_standing(connection: Connection) -> Standing:
 
 
 def holder_of_run(connection: Connection) -> Holder | None:
-    """Who holds the lease of `run`."""
+    """Reads the holder of the lease of `run`."""
     row = connection.execute(select(schema.lease).where(schema.lease.c.name == "run")).first()
     if row is None or row.pid is None:
         return None

@@ -7,28 +7,135 @@ of its own, which grows whenever its fields change; `step_encoding` reads older 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from rollview.catalog.effects import (
-    Condensed,
-    Materialized,
-    Moved,
-    Refreshed,
-    Retained,
-    Sequenced,
-    SpanEnded,
-    StepEffect,
-    ViewAdded,
-    ViewDropped,
-    Worked,
+from rollview.algorithms.effects import ForwardQuery
+from rollview.catalog.records import Fault, Lookups, Refresh, Truncation, Unit, ViewRecord, Work
+
+# The effects of a step, recorded in the catalog when it is finished: all of them become visible at once.
+
+
+@dataclass(frozen=True)
+class Sequenced:
+    """Units of work got their csn, and sites were captured up to these log positions.
+
+    `lake_versions` has, for change logs that were written, the version that holds it all. `losses` are tables
+    of which changes are missing from one of these units on, `truncations` those that one of them emptied.
+    """
+
+    units: tuple[Unit, ...]
+    log_positions: Mapping[str, str]
+    lake_versions: Mapping[str, int] = field(default_factory=dict)
+    losses: tuple[Fault, ...] = ()
+    truncations: tuple[Truncation, ...] = ()
+
+
+@dataclass(frozen=True)
+class ViewAdded:
+    """A view was loaded; its forward queries begin at these positions."""
+
+    record: ViewRecord
+    positions: Mapping[ForwardQuery, int]
+
+
+@dataclass(frozen=True)
+class ViewDropped:
+    """A view is no longer kept; all that is known of it is forgotten."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class SpanEnded:
+    """A view begins again, for this reason; its content up to now can still be read."""
+
+    view: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Forward queries of a view have come so far. They never go back.
+
+    `delta_version` is the version of the delta table that holds it all; 0 if it was not written. `control` is
+    what else the algorithm must know to continue; empty if nothing.
+    """
+
+    view: str
+    moves: tuple[tuple[ForwardQuery, int], ...]
+    delta_version: int = 0
+    control: str = ""
+
+
+@dataclass(frozen=True)
+class Materialized:
+    """The stored state of a view now shows this csn, which never goes back."""
+
+    view: str
+    csn: int
+    lake_version: int
+    state_version: int
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """A refresh, for the view's record of refreshes."""
+
+    refresh: Refresh
+
+
+@dataclass(frozen=True)
+class Worked:
+    """The cost of a step of a view's propagation, and for how many transactions.
+
+    `algorithm` is empty where none was at work; `lookups` are its sub-queries by the tables asked for.
+    """
+
+    view: str
+    work: Work
+    algorithm: str = ""
+    transactions: int = 0
+    seconds: float = 0.0
+    lookups: tuple[Lookups, ...] = ()
+
+
+@dataclass(frozen=True)
+class Retained:
+    """The view's delta was pruned: the oldest csn that can still be read. It never goes back."""
+
+    view: str
+    oldest_csn: int
+
+
+@dataclass(frozen=True)
+class Condensed:
+    """The view's delta after one csn up to another was replaced by its net effect, at the latter."""
+
+    view: str
+    after: int
+    upto: int
+
+
+StepEffect = (
+    Sequenced
+    | ViewAdded
+    | ViewDropped
+    | SpanEnded
+    | Moved
+    | Materialized
+    | Refreshed
+    | Worked
+    | Retained
+    | Condensed
 )
+
 
 E = TypeVar("E", bound=StepEffect)
 
 
 class StepBounds(Generic[E]):
-    """What a step is going to do, exactly. A step of this kind has no other effects than E."""
+    """The exact bounds of a step. A step of this kind has no other effects than E."""
 
     kind: ClassVar[str]
     version: ClassVar[int]
@@ -53,7 +160,6 @@ class Step(Generic[B_co]):
 
     @property
     def kind(self) -> str:
-        """The name of the kind."""
         return self.bounds.kind
 
 
@@ -77,7 +183,7 @@ class PlannedUnit(NamedTuple):
 
 @dataclass(frozen=True)
 class SiteBatch:
-    """What is taken from a site: the transactions behind one log position up to another."""
+    """The transactions to capture from a site: those after one log position up to another."""
 
     after: str
     upto: str
@@ -118,17 +224,20 @@ class PropagateStep(StepBounds[Moved | Refreshed | Worked | Condensed]):
 
     With `emptied`, all of them go to that csn, and all that the view held just before is taken away there.
     With `recomputed`, they go to that csn, for which the view is computed as a whole; `reason` says why.
-    `executed` is the csn at which the queries of rolling propagation see their relations.
+    `executed` is the csn at which the queries of rolling propagation see their relations. With `algorithm`,
+    the intervals are those of another algorithm than the one that the view's positions are for; then all
+    positions are at the beginning of these intervals, and go to their end.
     """
 
     kind = "propagate"
-    version = 4
+    version = 5
     intervals: tuple[QueryInterval, ...]
     skipped: tuple[QuerySkip, ...]
     emptied: int = 0
     recomputed: int = 0
     reason: str = ""
     executed: int = 0
+    algorithm: str = ""
 
 
 class CsnRange(NamedTuple):

@@ -1,38 +1,178 @@
 """Steps: first the exact bounds are recorded, then something is written elsewhere, then the step is finished.
 
-After a crash the pending steps tell what may or may not have been written. It is written again with the
+After a crash the pending steps say what may or may not have been written. It is written again with the
 same bounds under the same id, by which the other side knows a repetition. All effects of a step become
 true in the transaction that ends it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from shlex import quote
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from rollview import __version__
-from rollview.catalog import schema, views, work
-from rollview.catalog.effects import (
+from rollview.catalog import schema, views, works
+from rollview.catalog.captured import read_tables
+from rollview.catalog.database import Database
+from rollview.catalog.history import end_histories
+from rollview.catalog.leases import Lease, fence
+from rollview.catalog.sequencing import keep_units
+from rollview.catalog.step_bounds import (
+    KINDS,
+    ApplyStep,
+    B,
+    CaptureStep,
     Condensed,
+    CondenseStep,
+    DropStep,
+    E,
+    LoadStep,
+    MaintainStep,
     Materialized,
     Moved,
+    PropagateStep,
     Refreshed,
     Retained,
     Sequenced,
     SpanEnded,
+    Step,
+    StepBounds,
     StepEffect,
     ViewAdded,
     ViewDropped,
     Worked,
 )
-from rollview.catalog.sequencing import keep_units
-from rollview.catalog.step_bounds import KINDS, B, Step, StepBounds
-from rollview.catalog.step_encoding import Undecodable, decode_bounds, encode_bounds
 from rollview.errors import CatalogError, StepRefused
+from rollview.version import __version__
+
+# Bounds of steps as JSON and back, in the version that this release writes and in all older ones.
+#
+# Version 0 is what was written before versions were recorded. Bounds of an older version go through one
+# upgrade after the other, each a function from the JSON of a version to that of the next. Whatever cannot
+# be read is refused as a whole: a step that was misunderstood would be finished wrongly.
+
+
+@dataclass(frozen=True)
+class Undecodable:
+    """The error in the bounds of a step; `is_newer` if a newer release wrote them."""
+
+    reason: str
+    is_newer: bool = False
+
+
+def encode_bounds(bounds: StepBounds[Any]) -> str:
+    """The JSON text of bounds: dataclasses become objects, named tuples become lists."""
+    return json.dumps(bounds, default=_as_object)
+
+
+def decode_bounds(kind: str, version: int, text: str) -> StepBounds[Any] | Undecodable:
+    """The bounds in a text, or why this release cannot read it."""
+    if kind not in KINDS:
+        return Undecodable(f"this rollview does not know steps of the kind {kind}", is_newer=True)
+    wanted = KINDS[kind]
+    if version > wanted.version:
+        reason = f"its bounds have version {version}, and this rollview knows only up to {wanted.version}"
+        return Undecodable(reason, is_newer=True)
+    try:
+        value = json.loads(text)
+        for each in range(version, wanted.version):
+            value = UPGRADES[wanted, each](value)
+        bounds: StepBounds[Any] = _decode(wanted, value)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return Undecodable(f"its bounds cannot be decoded: {error!r}")
+    return bounds
+
+
+def _as_object(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+@cache
+def _field_types(kind: Any) -> dict[str, Any]:
+    """The fields of a dataclass or a named tuple, in order, with their types."""
+    hints = get_type_hints(kind)
+    names = [field.name for field in fields(kind)] if is_dataclass(kind) else kind._fields
+    return {name: hints[name] for name in names}
+
+
+def _decode(kind: Any, value: Any) -> Any:
+    """A JSON value as a value of this type, exactly: nothing may be missing, and nothing left over."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return None if value is None else _decode(arguments[0], value)
+    if origin is tuple and type(value) is list:
+        return tuple(_decode(arguments[0], each) for each in value)
+    if origin is Mapping and type(value) is dict:
+        return {name: _decode(arguments[1], each) for name, each in value.items()}
+    if isinstance(kind, type) and is_dataclass(kind) and type(value) is dict:
+        hints = _field_types(kind)
+        if value.keys() == hints.keys():
+            return kind(**{name: _decode(hint, value[name]) for name, hint in hints.items()})
+    elif isinstance(kind, type) and issubclass(kind, tuple) and type(value) is list:
+        hints = _field_types(kind)
+        if len(value) == len(hints):
+            return kind(*(_decode(hint, each) for hint, each in zip(hints.values(), value, strict=True)))
+    elif kind is float and type(value) is int:
+        return float(value)
+    elif type(value) is kind:
+        return value
+    raise ValueError(f"{json.dumps(value)[:200]} is not a valid {getattr(kind, '__name__', kind)}")
+
+
+def _name_source_txids(bounds: dict[str, Any]) -> dict[str, Any]:
+    """A transaction's id at its source was called its mark."""
+    for site in bounds["sites"].values():
+        site["source_txids"] = site.pop("marks")
+    return bounds
+
+
+def _only_number(bounds: dict[str, Any]) -> dict[str, Any]:
+    """The version is recorded from here on; the fields are the same."""
+    return bounds
+
+
+def _without_truncation(bounds: dict[str, Any]) -> dict[str, Any]:
+    """No step of a view emptied it as a whole."""
+    return bounds | {"emptied": 0}
+
+
+def _without_recomputing(bounds: dict[str, Any]) -> dict[str, Any]:
+    """No step of a view computed it as a whole."""
+    return bounds | {"recomputed": 0, "reason": ""}
+
+
+def _without_rolling(bounds: dict[str, Any]) -> dict[str, Any]:
+    """No view was propagated by rolling."""
+    return bounds | {"executed": 0}
+
+
+def _by_one_algorithm(bounds: dict[str, Any]) -> dict[str, Any]:
+    """No step was made by another algorithm than the last one."""
+    return bounds | {"algorithm": ""}
+
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+
+UPGRADES: Mapping[tuple[type[StepBounds[Any]], int], Upgrade] = {
+    (CaptureStep, 0): _name_source_txids,
+    (PropagateStep, 0): _only_number,
+    (PropagateStep, 1): _without_truncation,
+    (PropagateStep, 2): _without_recomputing,
+    (PropagateStep, 3): _without_rolling,
+    (PropagateStep, 4): _by_one_algorithm,
+    (ApplyStep, 0): _only_number,
+    (LoadStep, 0): _only_number,
+    (DropStep, 0): _only_number,
+    (CondenseStep, 0): _only_number,
+    (MaintainStep, 0): _only_number,
+}
+"""For each kind and version before its present one, how the next version is made of it."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +304,69 @@ def _make_true(connection: Connection, step: int, ordinal: int, effect: StepEffe
         case Refreshed():
             views.note_refresh(connection, effect.refresh, step, ordinal)
         case Worked():
-            work.add_work(connection, effect)
+            works.add_work(connection, effect)
         case Retained():
             views.retain(connection, effect)
         case Condensed():
             views.note_condensed(connection, effect)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Pending steps: begun, and neither finished nor abandoned."""
+
+    database: Database
+    clock: Callable[[], float]
+
+    def begin(self, lease: Lease, subject: str, bounds: B) -> Step[B]:
+        """Records what is about to be done. Ids grow with every step, for ever."""
+        with self.database.writing() as connection:
+            fence(connection, lease)
+            return begin_step(connection, subject, bounds, self.clock())
+
+    def pending(self, kind: type[B], subject: str | None = None) -> list[Step[B]]:
+        """The steps that were begun and neither finished nor abandoned, the oldest first.
+
+        StepRefused if one of them cannot be read, or if one is of a kind that this release does not know.
+        """
+        with self.database.reading() as connection:
+            return pending_steps(connection, kind, subject)
+
+    def unfinished(self) -> list[Step[StepBounds[Any]] | UnreadableStep]:
+        """The pending steps of all kinds, the oldest first, also those that this release cannot finish."""
+        with self.database.reading() as connection:
+            return unfinished_steps(connection)
+
+    def finish(self, lease: Lease, step: Step[StepBounds[E]], *effects: E) -> None:
+        """Ends a step and makes all its effects true, in order: at once, or not at all.
+
+        The step may have been begun by an earlier holder of the lease.
+        """
+        with self.database.writing() as connection:
+            fence(connection, lease)
+            finish_step(connection, step, effects, self.clock())
+
+    def abandon(self, lease: Lease, step: Step[StepBounds[Any]]) -> None:
+        with self.database.writing() as connection:
+            fence(connection, lease)
+            end_step(connection, step)
+
+    def give_up(self, lease: Lease, step: UnreadableStep) -> None:
+        """Ends a step that this release cannot read, with all that it may have changed.
+
+        Of its views nothing is left but what they show, until they are loaded. Where it concerns all, what
+        was captured is forgotten.
+        """
+        with self.database.writing() as connection:
+            fence(connection, lease)
+            for name in step.views:
+                views.freeze(connection, name)
+            if step.concerns_all:
+                end_histories(connection, list(read_tables(connection)), self.clock())
+            end_step(connection, step)
+
+    def abandon_pending(self, lease: Lease, subject: str, *kinds: type[StepBounds[Any]]) -> None:
+        """Ends the pending steps of these kinds, readable or not: all they did is about to be replaced."""
+        with self.database.writing() as connection:
+            fence(connection, lease)
+            end_steps(connection, subject, kinds)

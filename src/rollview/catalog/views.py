@@ -1,9 +1,10 @@
-"""What is known of the views: their records, the positions of their forward queries, their refreshes."""
+"""The views in the catalog: their records, the positions of their forward queries, their refreshes."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from typing import Any
@@ -15,7 +16,16 @@ from rollview.algebra.relation import Table
 from rollview.algorithms.effects import ForwardQuery
 from rollview.catalog import schema
 from rollview.catalog.captured import decode_table, encode_table
-from rollview.catalog.effects import (
+from rollview.catalog.database import Database
+from rollview.catalog.faults import clear_fault
+from rollview.catalog.leases import Lease, fence
+from rollview.catalog.records import (
+    GIVEN_UP,
+    Refresh,
+    Span,
+    ViewRecord,
+)
+from rollview.catalog.step_bounds import (
     Condensed,
     Materialized,
     Moved,
@@ -24,8 +34,6 @@ from rollview.catalog.effects import (
     ViewAdded,
     ViewDropped,
 )
-from rollview.catalog.faults import clear_fault
-from rollview.catalog.records import GIVEN_UP, Refresh, Span, ViewRecord
 from rollview.errors import CatalogError, NotRegistered
 
 _view, _position, _refresh = schema.view.c, schema.position.c, schema.refresh.c
@@ -54,19 +62,19 @@ def read_view(connection: Connection, view: str) -> ViewRecord:
 
 
 def read_digests(connection: Connection) -> dict[str, str]:
-    """The digest of each view's definition: little to read for whoever only asks whether one has changed."""
+    """The digest of each view's definition: little to read when only a change is of interest."""
     return {row.name: row.digest for row in connection.execute(select(_view.name, _view.digest))}
 
 
 def read_spans(connection: Connection, view: str) -> list[Span]:
-    """What a view was before it was loaded anew, the newest first."""
+    """A view as it was before each reload, the newest first."""
     own = select(schema.span).where(schema.span.c.name == view).order_by(schema.span.c.generation.desc())
     rows = connection.execute(own)
     return [Span(_record(row), row.upto_csn, row.reason, row.ended_at) for row in rows]
 
 
 def forget_spans(connection: Connection, view: str, before: float) -> None:
-    """Forgets what a view was, of spans that ended before a time and that no consumer stands in or before."""
+    """Forgets what a view was, of spans that ended before a time and that no consumer is in or before."""
     consumer = schema.consumer.c
     slowest = connection.scalar(select(func.min(consumer.generation)).where(consumer.view_name == view))
     old = delete(schema.span).where(schema.span.c.name == view, schema.span.c.ended_at < before)
@@ -74,7 +82,7 @@ def forget_spans(connection: Connection, view: str, before: float) -> None:
 
 
 def _record(row: Row[Any]) -> ViewRecord:
-    """Of a row with the columns of the view table. What every step moves is not worth remembering."""
+    """The record of a row of the view table. Columns that every step changes are not cached."""
     return ViewRecord(
         name=row.name,
         sql=row.sql_text,
@@ -116,7 +124,7 @@ def _query(row: Row[Any]) -> ForwardQuery:
 
 
 def read_control(connection: Connection, view: str) -> str:
-    """What an algorithm kept with what it published last; empty if nothing."""
+    """The state that an algorithm stored with its last delta; empty if none."""
     own = select(schema.control.c.record).where(schema.control.c.view_name == view)
     return connection.scalar(own) or ""
 
@@ -139,7 +147,7 @@ def read_refreshes(connection: Connection, view: str, limit: int, kinds: Collect
 
 
 def refresh_of(row: Row[Any]) -> Refresh:
-    """The refresh that a row tells of."""
+    """The refresh that a row describes."""
     return Refresh(
         view=row.view_name,
         kind=row.kind,
@@ -195,7 +203,7 @@ def drop_view(connection: Connection, effect: ViewDropped) -> None:
 
 
 def end_span(connection: Connection, effect: SpanEnded, now: float) -> None:
-    """Sets aside what is known of a view, which is going to be added anew."""
+    """Sets aside what is known of a view, which is about to be added again."""
     ended = {"upto_csn": high_water(connection, effect.view), "reason": effect.reason, "ended_at": now}
     row = connection.execute(select(schema.view).where(_view.name == effect.view)).mappings().one()
     connection.execute(insert(schema.span).values(**row, **ended))
@@ -203,7 +211,7 @@ def end_span(connection: Connection, effect: SpanEnded, now: float) -> None:
 
 
 def freeze(connection: Connection, name: str) -> None:
-    """Leaves nothing of a view but what it shows: it can be read, and has to be loaded before it goes on."""
+    """Keeps only the content of a view: it can be read, and has to be loaded before it continues."""
     shown = connection.scalar(select(_view.materialized_csn).where(_view.name == name))
     kept = {"oldest_csn": shown, "histories": json.dumps({"": GIVEN_UP})}
     connection.execute(update(schema.view).where(_view.name == name).values(**kept))
@@ -213,7 +221,8 @@ def freeze(connection: Connection, name: str) -> None:
 def _take_away(connection: Connection, name: str) -> None:
     if connection.execute(delete(schema.view).where(_view.name == name)).rowcount == 0:
         raise _unknown(name)
-    for table in (schema.position, schema.control, schema.work, schema.interval):
+    costs = (schema.work, schema.cost, schema.measured_cost, schema.choice, schema.lookup)
+    for table in (schema.position, schema.control, *costs, schema.interval):
         connection.execute(delete(table).where(table.c.view_name == name))
     clear_fault(connection, "view", name)
 
@@ -317,7 +326,7 @@ def note_refresh(connection: Connection, refresh: Refresh, step: int, ordinal: i
     of_view = select(_refresh.step).where(_refresh.view_name == refresh.view)
     oldest = connection.scalar(of_view.order_by(_refresh.step.desc()).offset(_REFRESHES_KEPT).limit(1))
     if oldest is not None:
-        # What the view costs as a whole is asked for long after.
+        # The total cost of a view is needed long after.
         full = of_view.where(_refresh.kind != "incremental").order_by(_refresh.step.desc()).limit(1)
         kept = connection.scalar(full) or 0
         is_old = (_refresh.step <= oldest, _refresh.step != kept)
@@ -369,3 +378,65 @@ def _unknown(view: str) -> NotRegistered:
     return NotRegistered(
         f"view {view} is not in the catalog", subject=view, hint="load it first with `rollview setup`"
     )
+
+
+@dataclass(frozen=True)
+class Views:
+    """The loaded views, and how far each has come."""
+
+    database: Database
+
+    def all(self) -> dict[str, ViewRecord]:
+        """The loaded views by name."""
+        with self.database.reading() as connection:
+            return read_views(connection)
+
+    def get(self, name: str) -> ViewRecord:
+        with self.database.reading() as connection:
+            return read_view(connection, name)
+
+    def digests(self) -> dict[str, str]:
+        """The digests of the definitions of the loaded views, by name."""
+        with self.database.reading() as connection:
+            return read_digests(connection)
+
+    def redefine(self, lease: Lease, view: str, sql: str, digest: str, policy: str) -> None:
+        """The definition of a view is written in other words, or with other properties."""
+        with self.database.writing() as connection:
+            fence(connection, lease)
+            redefine(connection, view, sql, digest, policy)
+
+    def spans(self, view: str) -> list[Span]:
+        """A view as it was before each reload, the newest first."""
+        with self.database.reading() as connection:
+            return read_spans(connection, view)
+
+    def forget_spans(self, view: str, before: float) -> None:
+        """Forgets what a view was, of spans that ended before a time."""
+        with self.database.writing() as connection:
+            forget_spans(connection, view, before)
+
+    def positions(self, view: str) -> dict[ForwardQuery, int]:
+        """How far each forward query of a view has come."""
+        with self.database.reading() as connection:
+            return read_positions(connection, view)
+
+    def control(self, view: str) -> str:
+        """The state that the algorithm of a view stored with its last delta; empty if none."""
+        with self.database.reading() as connection:
+            return read_control(connection, view)
+
+    def high_water(self, view: str) -> int:
+        """The csn up to which a view's delta is complete; without positions, what is materialized."""
+        with self.database.reading() as connection:
+            return high_water(connection, view)
+
+    def refreshes(self, view: str, limit: int = 10, kinds: Collection[str] = ()) -> list[Refresh]:
+        """The last refreshes of a view, of some kinds or all, the newest first."""
+        with self.database.reading() as connection:
+            return read_refreshes(connection, view, limit, kinds)
+
+    def condensed(self, view: str) -> list[Range]:
+        """The ranges (after, upto] of a view's delta that were condensed: nothing strictly inside is left."""
+        with self.database.reading() as connection:
+            return read_condensed(connection, view)

@@ -1,37 +1,47 @@
-"""Answers of `read`, `deltas` and `query`, from whoever has them soonest.
+"""Answers of `read`, `deltas` and `query`, by the fastest way available.
 
-A process that runs the project has all that it takes, and Spark is warm there: it is asked first. Without
-one, this process answers by itself: without Spark where that can be, and else it starts Spark, which takes a
-while and is said.
+A process that runs the project is asked first, because its Spark is already warm. Without one, this process
+answers: without Spark where possible; otherwise it says that it starts Spark, and starts it.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from rollview.cli.project_context import opened
-from rollview.cli.terminal import working
+from rollview.cli.terminal import plain, working
 
 if TYPE_CHECKING:
-    from rollview.service.requests import Reply, Request
+    from rollview.answer.requests import Page as FirstRows
+    from rollview.answer.requests import Reply, Request
 
-SLOW = "only Spark can tell, and starting it takes a while; a running `rollview run` would answer at once"
+
+SLOW = "this needs Spark, which takes a while to start; a running `rollview run` would answer at once"
 
 
 def reply_to(project_file: Path, request: Request, what: str) -> Reply:
-    """The reply to a request about a project; `what` is being done meanwhile."""
+    """The reply to a request about a project; `what` is shown meanwhile."""
     root = click.get_current_context().find_root()
     reason = ""
     if root.obj is None and not root.meta.get("rollview.debug"):
         # Not at the top: help and wrong arguments should not wait for it.
-        from rollview.service.answer_client import ask_running  # noqa: PLC0415
+        from rollview.answer.local_socket import ask_running  # noqa: PLC0415
 
-        with working(what) as tell:
-            elsewhere = ask_running(project_file, request, tell)
+        with working(what) as progress:
+            elsewhere = ask_running(project_file, request, progress)
         if elsewhere.reply is not None:
             return elsewhere.reply
         reason = elsewhere.reason
@@ -39,7 +49,90 @@ def reply_to(project_file: Path, request: Request, what: str) -> Reply:
         found = at.project.answer_without_spark(request)
         if found is None:
             if sys.stderr.isatty() and not root.meta.get("rollview.json") and root.obj is None:
-                with at.tell.aside():
+                with at.progress.aside():
                     click.secho(f"{reason}; {SLOW}" if reason else SLOW, dim=True, err=True)
             found = at.project.answer(request)
     return found
+
+
+# Rows on a terminal and as JSON: the first of them, in a stable order, and how many there are.
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_LIMIT = 20
+
+
+@dataclass(frozen=True)
+class Page:
+    """The first rows of a table, and the number of all of them."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    total: int
+
+    def records(self) -> list[dict[str, Any]]:
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+def limit_option(function: F) -> F:
+    """Adds `--limit N`."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(0),
+        metavar="N",
+        help=f"Show at most N rows.  [default: {DEFAULT_LIMIT}; with --json: all]",
+    )(function)
+
+
+def rows_shown(limit: int | None, as_json: bool) -> int | None:
+    """How many rows to show: the limit that was given, else all in JSON and a few for people."""
+    return limit if limit is not None or as_json else DEFAULT_LIMIT
+
+
+def shown_page(found: FirstRows) -> Page:
+    """The first rows of an Arrow table as Python's values; instants as local times, as everywhere here."""
+    columns = [
+        [_local(value) if isinstance(value, datetime) else value for value in column.to_pylist()]
+        for column in found.rows.columns
+    ]
+    # A table without columns still has rows.
+    rows = tuple(zip(*columns, strict=True)) if columns else ((),) * found.rows.num_rows
+    return Page(tuple(found.rows.column_names), rows, found.total)
+
+
+def _local(value: datetime) -> datetime:
+    return value if value.tzinfo is None else value.astimezone().replace(tzinfo=None)
+
+
+def print_page(console: Console, shown: Page) -> None:
+    """The rows as a table: numbers to the right, NULL dimmed, long text folded."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for position, name in enumerate(shown.columns):
+        values = [row[position] for row in shown.rows if row[position] is not None]
+        numeric = bool(values) and all(map(is_number, values))
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
+    for row in shown.rows:
+        table.add_row(*map(cell, row))
+    console.print(table)
+    missing = shown.total - len(shown.rows)
+    if missing:
+        console.print(f"… and {missing:,} more", style="dim")
+    elif not shown.rows:
+        console.print("no rows", style="dim")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value belongs to the right edge of its column."""
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def cell(value: Any) -> Text:
+    """One value as text; control characters are shown, not obeyed."""
+    if value is None:
+        return Text("NULL", style="dim")
+    if isinstance(value, bool):
+        return Text(str(value).lower())
+    if isinstance(value, bytes | bytearray):
+        return Text(f"X'{bytes(value).hex()}'")
+    nested = isinstance(value, list | tuple | dict)
+    text = json.dumps(plain(value), ensure_ascii=False) if nested else str(value)
+    return Text("".join(each if each.isprintable() else repr(each)[1:-1] for each in text))

@@ -1,12 +1,14 @@
-"""Events for people: a sentence for each that `run` prints, and what the spinner says meanwhile."""
+"""Events for people: a sentence for each that `run` prints, and the text beside the spinner."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from shlex import quote
 
 from rollview.algebra.view import is_stage
 from rollview.cli.failures import plain_text
+from rollview.cli.terminal import plural
 from rollview.events import (
     Applied,
     Captured,
@@ -14,6 +16,7 @@ from rollview.events import (
     Event,
     Failed,
     FileNoted,
+    GivenUp,
     Halted,
     Maintained,
     Progress,
@@ -21,9 +24,11 @@ from rollview.events import (
     Refreshed,
     Resumed,
     Retry,
+    SourceNoted,
     SparkLost,
     SparkStarted,
     SparkStarting,
+    StandingBy,
     StepBegun,
     StepFinished,
     Verified,
@@ -36,8 +41,8 @@ _WORDS = {"site": "source", "table": "table", "view": "view"}
 
 def stamped_line(event: Event) -> str:
     """The line with the time of day in front; empty if the event is not worth one."""
-    told = sentence(event)
-    return f"{datetime.fromtimestamp(event.time, UTC).astimezone():%H:%M:%S}  {told}" if told else ""
+    line = sentence(event)
+    return f"{datetime.fromtimestamp(event.time, UTC).astimezone():%H:%M:%S}  {line}" if line else ""
 
 
 def sentence(event: Event) -> str:
@@ -46,11 +51,11 @@ def sentence(event: Event) -> str:
 
 
 def _work(event: Event) -> str:
-    """What was done."""
+    """Events of finished work."""
     match event:
         case Captured(transactions=number, csn=csn, merged=merged):
             several = f" ({merged:,} may stand for several)" if merged else ""
-            return f"captured {number:,} transaction{'' if number == 1 else 's'}{several}, csn {csn}"
+            return f"captured {plural(number, 'transaction')}{several}, csn {csn}"
         case Propagated(view=view, to_csn=csn) if not is_stage(view):
             return f"propagated {view} to csn {csn}"
         case Applied(views=views, csn=csn) if named := [view for view in views if not is_stage(view)]:
@@ -61,12 +66,13 @@ def _work(event: Event) -> str:
             return f"loaded {view} at csn {csn} ({reason})"
         case Verified(view=view, csn=csn, rows=rows, different=0, part=part):
             where = f" ({part})" if part else ""
-            return f"verified {view}{where} at csn {csn}: {rows:,} rows are right"
-        case Verified(view=view, csn=csn, different=different, differences=differences):
+            return f"verified {view}{where} at csn {csn}: {plural(rows, 'row')} identical when recomputed"
+        case Verified(view=view, csn=csn, different=different, differences=differences, suspects=suspects):
             first = f", such as {differences[0]}" if differences else ""
+            others = f"; {', '.join(suspects)} read the same tables and are verified next" if suspects else ""
             return (
-                f"WRONG: {view} at csn {csn} differs from its sources in {different:,} rows{first}; "
-                f"`rollview setup --reload {view}` loads it anew"
+                f"WRONG: {view} at csn {csn} differs from its sources in {plural(different, 'row')}{first}; "
+                f"`rollview setup --reload {quote(view)}` reloads it{others}"
             )
         case Maintained(table=table, what=what, number=number):
             return f"maintained {table}: {number:,} {what}"
@@ -74,26 +80,36 @@ def _work(event: Event) -> str:
 
 
 def _matter(event: Event) -> str:
-    """What somebody may have to do something about."""
+    """Events that may need somebody's attention."""
     match event:
         case FileNoted(view=view, note=note):
             return f"{view}: {note}" if note else f"{view}: its file and what is set up agree again"
+        case StandingBy(reason=reason):
+            return f"standing by: {reason}"
         case SparkLost(exit_code=code):
             return f"Spark's process has ended (exit code {code}); another one is started"
         case ClockJumped(seconds=seconds):
             way = "forward" if seconds > 0 else "back"
-            return f"the clock was set {way} by {duration_words(abs(seconds))}; no csn depends on it, lags do"
+            jump = f"{way} by {duration_words(abs(seconds))}"
+            return f"the clock was set {jump}; CSNs are unaffected, lags are not"
         case Waiting(global_id=name, present=present, missing=missing):
             return (
                 f"waiting for {', '.join(missing)}: global transaction {name} holds up {', '.join(present)}; "
-                f"`rollview release {name}` ends the wait"
+                f"`rollview release {quote(name)}` ends the wait"
             )
+        case GivenUp(global_id=name, present=present, missing=missing, seconds=seconds):
+            return (
+                f"gave up waiting for {', '.join(missing)} after {duration_words(seconds)}: the changes"
+                f" of {', '.join(present)} in global transaction {name} are a transaction of their own"
+            )
+        case SourceNoted(note=note):
+            return note
         case Halted(scope=scope, subject=subject, message=message, hint=hint, csn=csn):
             place = f" from csn {csn} on" if csn else ""
             way_out = f"; {hint}" if hint else ""
             return f"stopped: {_WORDS[scope]} {subject}{place}: {plain_text(message, '')}{way_out}"
         case Resumed(scope=scope, subject=subject):
-            return f"{_WORDS[scope]} {subject} goes on"
+            return f"{_WORDS[scope]} {subject} continues"
         case Retry(pause_seconds=pause, attempt=attempt, message=message, kind=kind, trace=trace):
             line = plain_text(message, kind if trace else "")
             return f"error, retrying in {pause:g} s (attempt {attempt}): {line}"
@@ -121,15 +137,15 @@ def duration_words(seconds: float) -> str:
 
 
 class Activity:
-    """Keeps the line with the spinner at what is being done right now."""
+    """Keeps the text beside the spinner current."""
 
-    def __init__(self, tell: Callable[[str], None], idle: str) -> None:
-        self._tell = tell
+    def __init__(self, show: Callable[[str], None], idle: str) -> None:
+        self._show = show
         self._idle = idle
         self._running: dict[tuple[str, str], str] = {}
 
     def __call__(self, event: Event) -> None:
-        """Takes notice of an event."""
+        """Updates the text after an event."""
         match event:
             case StepBegun(kind=kind, subject=subject):
                 self._running[kind, subject] = f"{'set up' if kind == 'setup' else kind} {subject}"
@@ -145,4 +161,4 @@ class Activity:
                 self._running.clear()
             case _:
                 return
-        self._tell(next(reversed(self._running.values()), self._idle))
+        self._show(next(reversed(self._running.values()), self._idle))

@@ -1,4 +1,4 @@
-"""How failures reach the user: what, why, the way out; the exit code; a long trace only if asked for."""
+"""How failures reach the user: what, why, the way out, the exit code; a traceback only with `--debug`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_LINE = 400
 
 
 def fail(error: BaseException, context: click.Context) -> None:
-    """Reports an error and exits; returns if click itself knows best what to do with it."""
+    """Reports an error and exits; returns if click handles it itself."""
     if isinstance(error, click.exceptions.Exit | click.Abort | click.ClickException):
         return
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
@@ -25,21 +25,27 @@ def fail(error: BaseException, context: click.Context) -> None:
     if isinstance(error, KeyboardInterrupt):
         raise SystemExit(INTERRUPTED) from error
     meta = context.find_root().meta
-    hide = meta.get("rollview.hide", str)
+    hide, hide_foreign = meta.get("rollview.hide", str), meta.get("rollview.hide_foreign", str)
     if meta.get("rollview.debug"):
-        click.echo(hide("".join(traceback.format_exception(error))), err=True)
+        click.echo(hide_foreign("".join(traceback.format_exception(error))), err=True)
+        if details := getattr(error, "details", ""):
+            click.echo(hide(details), err=True)
     as_json = bool(meta.get("rollview.json"))
     if isinstance(error, RollviewError):
         code = BAD_INPUT if isinstance(error, InputError) else FAILED
         _end(_as_record(error, hide), hide(error.message), code, as_json, error)
     hint = "" if meta.get("rollview.debug") else "--debug shows the full traceback"
-    line = hide(plain_line(error))
+    line = hide_foreign(plain_line(error))
     _end({"error": line, "subject": type(error).__name__, "hint": hint}, line, FAILED, as_json, error)
 
 
 def _as_record(error: RollviewError, hide: Callable[[str], str]) -> dict[str, Any]:
-    """An error as data; where several mistakes are told together, each with its file and line."""
-    record: dict[str, Any] = {"error": hide(error.message), "subject": error.subject, "hint": error.hint}
+    """An error as data; several mistakes at once come each with its file and line."""
+    record: dict[str, Any] = {
+        "error": hide(error.message),
+        "subject": error.subject,
+        "hint": hide(error.hint),
+    }
     if isinstance(error, SeveralMistakes):
         record["error"] = record["error"].partition("\n")[0].rstrip(":")
         record["mistakes"] = [

@@ -1,24 +1,94 @@
 """`--log-file`, `--log-level` and `--log-format`: where the log of a command goes, and what it looks like.
 
-Without any of them nothing is logged; what matters arrives as a result, a line of `run` or an error. Only
-the loggers of Spark's Python side are turned down, and only while a command runs: they say on stderr what an
-exception says anyway.
+Without any of them nothing is logged: results, lines of `run` and errors say what matters. The loggers of
+Spark's Python side are silenced while a command runs, because they repeat on stderr what an exception says.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from rollview.cli.log_lines import HumanLines, JsonLines
 from rollview.cli.terminal import own_stream
 from rollview.errors import OptionError
+
+# What a line of the log looks like, for people or as JSON; neither shows a secret.
+
+Hide = Callable[[str], str]
+"""Takes secrets out of a text."""
+
+
+class HumanLines(logging.Formatter):
+    """Time, level, logger, message; a traceback below. Times are ISO, UTC, milliseconds."""
+
+    converter = staticmethod(time.gmtime)
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def __init__(self, hide: Hide, hide_foreign: Hide) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self._hide, self._hide_foreign = hide, hide_foreign
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The whole text, without secrets."""
+        return _fitting(record, self._hide, self._hide_foreign)(super().format(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is that of logging
+        """A traceback, which may quote foreign texts."""
+        return self._hide_foreign(super().formatException(ei))
+
+
+class JsonLines(logging.Formatter):
+    """One object per line: time, level and logger, then the fields of an event, or a message."""
+
+    def __init__(self, hide: Hide, hide_foreign: Hide) -> None:
+        super().__init__()
+        self._hide, self._hide_foreign = hide, hide_foreign
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The object on one line, without secrets."""
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {
+            "time": when.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            **self._fields(record),
+        }
+        # Before it is JSON: quoting would tear a secret apart.
+        hide = _fitting(record, self._hide, self._hide_foreign)
+        return json.dumps(_hidden(line, hide), ensure_ascii=False, default=str)
+
+    def _fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        event = getattr(record, "event", None)
+        if isinstance(event, dict):
+            return {name: value for name, value in event.items() if name != "time"}
+        fields = {"message": record.getMessage()}
+        if record.exc_info:
+            fields["traceback"] = self._hide_foreign(self.formatException(record.exc_info))
+        return fields
+
+
+def _fitting(record: logging.LogRecord, hide: Hide, hide_foreign: Hide) -> Hide:
+    """The hiding function for a record: messages of libraries are foreign texts."""
+    return hide if record.name.partition(".")[0] == "rollview" else hide_foreign
+
+
+def _hidden(value: Any, hide: Hide) -> Any:
+    if isinstance(value, str):
+        return hide(value)
+    if isinstance(value, dict):
+        return {name: _hidden(each, hide) for name, each in value.items()}
+    return [_hidden(each, hide) for each in value] if isinstance(value, list | tuple) else value
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 LEVELS = ("debug", "info", "warning", "error")
@@ -79,21 +149,26 @@ def logs_to_stderr(context: click.Context) -> bool:
 
 @contextmanager
 def logging_as_asked(context: click.Context) -> Iterator[Silence]:
-    """Logs as the options of the command say; afterwards logging is as it was.
+    """Logs as the options of the command say; restores logging afterwards.
 
-    Loggers that PySpark makes when it is loaded are silenced then, by what this gives.
+    Yields a function that silences the loggers that PySpark makes when it is loaded.
     """
     meta = context.find_root().meta
     file, level, debug = meta.get(_FILE), meta.get(_LEVEL), bool(meta.get("rollview.debug"))
     with ExitStack() as stack:
         handler: logging.Handler = logging.NullHandler()
+        own = logging.getLogger("rollview")
+        stack.enter_context(_kept(own))
         if file is not None or logs_to_stderr(context):
             handler = stack.enter_context(_handler(file))
-            handler.setFormatter(FORMATS[meta.get(_FORMAT) or "human"](_hiding(meta)))
-            own = logging.getLogger("rollview")
-            stack.enter_context(_kept(own))
-            own.addHandler(handler)
+            handler.setFormatter(
+                FORMATS[meta.get(_FORMAT) or "human"](_hiding(meta, "hide"), _hiding(meta, "hide_foreign"))
+            )
             own.setLevel((level or "info").upper())
+        elif not debug:
+            # A library may set up Python's logging in the midst of a command: all would be on the terminal.
+            own.propagate = False
+        own.addHandler(handler)
         if not debug:
             for logger in map(logging.getLogger, SPARK_LOGGERS):
                 stack.enter_context(_kept(logger))
@@ -109,11 +184,11 @@ def logging_as_asked(context: click.Context) -> Iterator[Silence]:
         yield silence
 
 
-def _hiding(meta: Mapping[str, Any]) -> Callable[[str], str]:
+def _hiding(meta: Mapping[str, Any], how: str) -> Callable[[str], str]:
     """Takes out the secrets of the project, which is opened only later."""
 
     def hide(text: str) -> str:
-        known: Callable[[str], str] | None = meta.get("rollview.hide")
+        known: Callable[[str], str] | None = meta.get(f"rollview.{how}")
         return text if known is None else known(text)
 
     return hide

@@ -1,4 +1,4 @@
-"""`rollview`: the group of commands. Each is loaded when it is called, because most bring Spark along."""
+"""`rollview`: the group of commands. Each is loaded when it is called, because most import Spark."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from rollview import __version__
 from rollview.cli.failures import fail
+from rollview.version import __version__
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start here": {
@@ -19,7 +19,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
             "rollview.cli.demo:demo",
             "See rollview at work on two real databases in a temporary folder.",
         ),
-        "init": ("rollview.cli.init:init", "Write a small, commented project that works."),
+        "init": ("rollview.cli.demo:init", "Write a small, commented project that works."),
         "setup": ("rollview.cli.setup:setup", "Prepare the sources for capture and load the views."),
     },
     "Maintain": {
@@ -27,22 +27,27 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "capture": ("rollview.cli.drivers:capture", "Record what the sources committed in the change logs."),
         "propagate": ("rollview.cli.drivers:propagate", "Compute the delta of a view from the change logs."),
         "apply": ("rollview.cli.drivers:apply", "Roll a stored view along its delta."),
-        "refresh": ("rollview.cli.refresh:refresh", "Refresh views to the same point in time."),
+        "refresh": ("rollview.cli.drivers:refresh", "Refresh views to the same point in time."),
         "release": (
-            "rollview.cli.release:release",
+            "rollview.cli.drivers:release",
             "Stop waiting for missing parts of a global transaction.",
         ),
         "recover": (
-            "rollview.cli.recover:recover",
-            "Set a lake that does not fit its catalog aside, and load all views anew.",
+            "rollview.cli.backup:recover",
+            "Move a mismatched lake aside and reload every view.",
         ),
         "backup": ("rollview.cli.backup:backup", "Copy the lake and its catalog to an empty folder."),
         "restore": (
             "rollview.cli.backup:restore",
             "Put a backup in the place of the lake and its catalog.",
         ),
+        "move-catalog": (
+            "rollview.cli.backup:move_catalog",
+            "Move the catalog to the database that the project file names.",
+        ),
+        "move-lake": ("rollview.cli.backup:move_lake", "Move the lake, with its history, to another place."),
         "condense": (
-            "rollview.cli.condense:condense",
+            "rollview.cli.drivers:condense",
             "Replace a range of a view delta with its net effect.",
         ),
     },
@@ -53,9 +58,9 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
             "rollview.cli.read:read",
             "Print the rows of a view, as stored or as of another point in time.",
         ),
-        "deltas": ("rollview.cli.deltas:deltas", "Print what each transaction did to a view."),
+        "deltas": ("rollview.cli.read:deltas", "Print what each transaction did to a view."),
         "consumers": (
-            "rollview.cli.consumers:consumers",
+            "rollview.cli.read:consumers",
             "List those who read view deltas, or forget one of them.",
         ),
         "query": (
@@ -67,12 +72,12 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Try algorithms": {
         "simulate": (
-            "rollview.cli.simulate:simulate",
+            "rollview.lab.commands.simulate:simulate",
             "Run an algorithm through many interleavings and report its consistency level.",
         ),
     },
 }
-"""By section: the command's name, where it is, and what `rollview --help` says of it."""
+"""By section: the command's name, its module, and its line in `rollview --help`."""
 
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, bool], None]:
@@ -147,5 +152,5 @@ def main() -> None:
     `rollview COMMAND --help` explains a command. Exit codes: 0 success, 1 a check or an operation failed,
     2 bad input (nothing was changed).
     """
-    # Before anybody imports Arrow, whose own allocator keeps what threads have used that ended long ago.
+    # Before Arrow is imported: its own allocator would keep memory of threads that ended long ago.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

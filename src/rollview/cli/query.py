@@ -10,13 +10,25 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from rollview.cli.answers import reply_to
-from rollview.cli.durations import Duration
+from rollview.answer.requests import QueryPlanRequest, QueryRequest
+from rollview.cli.answers import limit_option, print_page, reply_to, rows_shown, shown_page
 from rollview.cli.project_context import project_options
-from rollview.cli.rows import limit_option, print_page, rows_shown, shown_page
 from rollview.cli.terminal import print_json, results
+from rollview.config.durations import EXAMPLES, seconds_of
 from rollview.errors import InputError
-from rollview.service.requests import QueryPlanRequest, QueryRequest
+
+
+class Duration(click.ParamType[float]):
+    """A duration option such as `30s`; a number alone is seconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The duration in seconds."""
+        seconds = seconds_of(str(value))
+        if seconds is None:
+            self.fail(f"{value!r} is not a valid duration; for example {EXAMPLES}", param, ctx)
+        return seconds
 
 
 @click.command()
@@ -29,7 +41,7 @@ from rollview.service.requests import QueryPlanRequest, QueryRequest
     help="Refresh first if the answer would be older: 0s, 30s, 5m, 2h.  [default: never]",
 )
 @click.option("--rewrite/--no-rewrite", default=True, help="Whether views may stand for their tables.")
-@click.option("--explain", is_flag=True, help="Only say how the query would be answered.")
+@click.option("--explain", is_flag=True, help="Only say what would be read, and why.")
 @limit_option
 @project_options
 def query(
@@ -49,8 +61,9 @@ def query(
     valid, so that their numbers agree with each other; where there is none, the query is refused. The answer
     comes with its valid time: from when, and until when if something that it depends on has changed since.
 
-    What a stored view can answer is taken from the view, rolled to that csn: the same joins and conditions,
-    in no more detail. Of relations, only the columns and rows that the query names are read.
+    What stored views can answer is taken from them, rolled to that csn: views with weaker conditions, with
+    some of the joins, with finer groups, several of them in one query. The way that reads the fewest rows is
+    chosen. Of relations, only the columns and rows that the query names are read.
 
     T is `csn:N`, an ISO time such as 2026-01-31T12:00:00 (local, unless it names a zone), `-1h` for an hour
     ago, a source's own position such as `crm:0/1A2B3C4` (LSN) or `store:0-1-42` (GTID), or `latest`.
@@ -97,7 +110,14 @@ def _print_plan(console: Console, plan: Mapping[str, Any], as_json: bool) -> Non
     if as_json:
         print_json({**plan, "valid_until": plan["valid_until"] or None})
         return
-    width = max((len(each["name"]) for each in plan["inputs"]), default=0)
+    named = [*plan["inputs"], *({"name": each["view"]} for each in plan["candidates"])]
+    width = max((len(each["name"]) for each in named), default=0)
     for each in plan["inputs"]:
-        console.print(Text.assemble((each["name"].ljust(width), "bold"), f"  {each['how']}"))
+        rows = "" if each["rows"] is None else f"; rows: {each['rows']:,}"
+        console.print(Text.assemble((each["name"].ljust(width), "bold"), f"  {each['how']}{rows}"))
+    if plan["candidates"]:
+        console.print(Text("\nviews of the same tables", style="dim"))
+    for each in plan["candidates"]:
+        verdict = "taken" if each["is_taken"] else "not taken"
+        console.print(Text.assemble((each["view"].ljust(width), "bold"), f"  {verdict}: {each['why']}"))
     console.print(Text(f"\n{_valid(plan)}", style="dim"))

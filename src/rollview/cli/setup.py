@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 from rich.console import Console
 from rich.text import Text
 
+from rollview.cli.failures import FAILED
 from rollview.cli.project_context import opened, project_options
 from rollview.cli.terminal import print_json, results
-from rollview.errors import NeedsAdministrator, OptionError, RollviewError, SeveralMistakes
+from rollview.errors import NeedsAdministrator, OptionError, RollviewError, SetupIncomplete, SeveralMistakes
 
 if TYPE_CHECKING:
-    from rollview.service.results import SetupReport
-    from rollview.service.setup_plan import SetupPlan
+    from rollview.config.results import SetupReport
+    from rollview.setup.plan import SetupPlan
 
 ALL = "all"
 
@@ -47,10 +50,10 @@ ALL = "all"
 @click.option(
     "--copy",
     is_flag=True,
-    help="The project is a copy, and the original goes on: load all views, with capture of its own.",
+    help="The project is a copy of one that is still in use: load all views, with a capture of its own.",
 )
 @click.option(
-    "--dry-run", is_flag=True, help="Say what setup would do, or why it would be refused. Change nothing."
+    "--dry-run", is_flag=True, help="Show what setup would do, or why it would be refused. Change nothing."
 )
 @project_options
 def setup(
@@ -69,7 +72,8 @@ def setup(
     Brings everything in line with the project file and the view files: installs capture for every table that
     a view reads, loads new and changed views, and drops views whose file is gone. Sources stay available
     meanwhile. It can be run again at any time. All of it is planned first: mistakes in view files are
-    reported together, and all sources are asked before any of them is changed.
+    reported together, and all sources are asked before any of them is changed. A view that cannot be
+    computed, because of a row for example, keeps no other from being set up; the exit code is then 1.
 
     \b
     rollview setup --dry-run
@@ -95,28 +99,51 @@ def setup(
         return
     names = [] if ALL in reload else list(reload) or None
 
-    try:
-        with opened(project_file, "reading the project", may_be_new=True) as at:
-            if dry_run:
+    with _statements_written(statements):
+        if dry_run:
+            with opened(project_file, "reading the project", may_be_new=True) as at:
                 plan = at.project.plan_setup(names)
-            elif moved or copy:
-                report = at.project.settle(is_copy=copy)
-            else:
-                report = at.project.setup(names)
+            _print_plan(plan, as_json)
+            if plan.stopped:
+                raise SystemExit(FAILED)
+            return
+        with _report_printed(as_json) as done, opened(project_file, "reading the project", True) as at:
+            done.append(at.project.confirm_move(is_copy=copy) if moved or copy else at.project.setup(names))
+
+
+@contextmanager
+def _statements_written(file: Path | None) -> Iterator[None]:
+    """Writes the administrator's statements to the file, if they are why nothing was done."""
+    try:
+        yield
     except (NeedsAdministrator, SeveralMistakes) as refusal:
-        if statements is not None and (lines := _for_administrators(refusal)):
-            _write(statements, lines)
+        if file is not None and (lines := _for_administrators(refusal)):
+            _write(file, lines)
         raise
-    if dry_run:
-        _print_plan(plan, as_json)
-    elif as_json:
-        print_json(report)
+
+
+@contextmanager
+def _report_printed(as_json: bool) -> Iterator[list[SetupReport]]:
+    """Prints what was done, also if some views could not be set up; the error is raised afterwards."""
+    done: list[SetupReport] = []
+    incomplete: SetupIncomplete | None = None
+    try:
+        yield done
+    except SetupIncomplete as error:
+        if error.report is None:
+            raise
+        done.append(cast("SetupReport", error.report))
+        incomplete = error
+    if as_json:
+        print_json(done[0])
     else:
-        print_report(results(), report)
+        print_report(results(), done[0])
+    if incomplete is not None:
+        raise incomplete
 
 
 def _remove(project_file: Path, as_json: bool) -> None:
-    """Takes back what setup installed."""
+    """Removes what setup installed."""
     with opened(project_file, "removing capture", may_be_new=True) as at:
         removed = at.project.remove()
     if as_json:
@@ -177,7 +204,7 @@ def _print_sources(console: Console, done: dict[str, list[str]]) -> None:
 
 
 def print_report(console: Console, report: SetupReport) -> None:
-    """What setup did, a line for each thing."""
+    """The report of setup, line by line."""
     _print_sources(console, report.sources)
     for warning in report.warnings:
         console.print(Text.assemble(("warning: ", "yellow"), warning))
@@ -188,3 +215,5 @@ def print_report(console: Console, report: SetupReport) -> None:
         console.print(Text.assemble("view ", (name, "bold"), ": unchanged"))
     for name in report.dropped:
         console.print(Text.assemble("view ", (name, "bold"), ": dropped"))
+    for name in report.stopped:
+        console.print(Text.assemble("view ", (name, "bold"), (": not set up", "red")))

@@ -1,4 +1,4 @@
-"""The two streams of a command: results on stdout, progress on stderr and only where somebody watches."""
+"""The two streams of a command: results on stdout; progress on stderr, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def json_option(function: F) -> F:
 
 
 def results() -> Console:
-    """Where results go. What is not a terminal gets no colours and no line breaks inside of words."""
+    """Where results go. Output that is not a terminal gets no colours and no broken words."""
     return Console(highlight=False)
 
 
@@ -68,15 +68,20 @@ def plain(value: Any) -> Any:
     return value
 
 
+def plural(count: int, word: str) -> str:
+    """A number with its noun: `1 row`, `1,200 rows`."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 class Working:
-    """What is going on right now, shown while it goes on."""
+    """The line that shows what is being done."""
 
     def __init__(self, live: Live | None = None, spinner: Spinner | None = None) -> None:
         self._live = live
         self._spinner = spinner
 
     def __call__(self, what: str) -> None:
-        """Says what is being done; nobody sees it if stderr is no terminal."""
+        """Shows what is being done; does nothing unless stderr is a terminal."""
         if self._spinner is not None:
             self._spinner.update(text=what)
 
@@ -109,9 +114,9 @@ def working(what: str = "") -> Iterator[Working]:
 
 @contextmanager
 def own_stream(usual: IO[str]) -> Iterator[IO[str]]:
-    """A stream by another descriptor, because Spark's start is silenced by taking the usual one away.
+    """A stream by another descriptor, because the usual one is redirected while Spark starts.
 
-    Where there is no descriptor, as in tests, there is nothing to take away.
+    Where there is no descriptor, as in tests, nothing is redirected.
     """
     try:
         descriptor = os.dup(usual.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,12 +10,12 @@ import click
 from rich.console import Console
 from rich.text import Text
 
+from rollview.cli.answers import Page, print_page
 from rollview.cli.project_context import opened, project_options
-from rollview.cli.rows import Page, print_page
-from rollview.cli.terminal import plain, print_json, results
+from rollview.cli.terminal import plain, plural, print_json, results
 
 if TYPE_CHECKING:
-    from rollview.service.verify import Verification
+    from rollview.upkeep.verify import Verification
 
 
 @click.command()
@@ -25,8 +26,11 @@ def verify(views: tuple[str, ...], project_file: Path, as_json: bool) -> None:
 
     Reads the relations from their sources as they are now, rolls them to the csn that the view shows, runs
     the view's own SQL over them on Spark, and compares the result with the stored view. Without names, all
-    views are verified. The exit code is 1 if any row differs; for each such row the output says how many
-    times it is stored and how many times it should be.
+    views are verified. The exit code is 1 if any row differs, or if a view cannot be recomputed; for each row
+    that differs the output says how many times it is stored and how many times it should be.
+
+    A difference is a suspicion against the tables that the view reads: all other views that read one of them
+    are verified, too, and the hint names every view to reload.
 
     \b
     rollview verify
@@ -40,13 +44,17 @@ def verify(views: tuple[str, ...], project_file: Path, as_json: bool) -> None:
         console = results()
         for verdict in verdicts:
             print_verification(console, verdict)
+        print_way_out(console, verdicts, views)
     if not all(verdict.is_right for verdict in verdicts):
         raise SystemExit(1)
 
 
 def print_verification(console: Console, verdict: Verification) -> None:
-    """One line if the view is correct, else the rows that differ."""
-    rows = "1 row" if verdict.rows == 1 else f"{verdict.rows:,} rows"
+    """One line if the view is correct, else the rows that differ, or why it could not be verified."""
+    if verdict.problem:
+        console.print(Text.assemble(("✗ ", "bold red"), (verdict.view, "bold"), f": {verdict.problem}"))
+        return
+    rows = plural(verdict.rows, "row")
     at = f" at csn {verdict.csn}: {rows}"
     if verdict.is_right:
         console.print(
@@ -58,4 +66,20 @@ def print_verification(console: Console, verdict: Verification) -> None:
     columns = ("stored", "should be", *verdict.columns)
     rows_shown = tuple((each.stored, each.expected, *each.row) for each in verdict.differences)
     print_page(console, Page(columns, rows_shown, verdict.different))
-    console.print(Text(f"hint: `rollview setup --reload {verdict.view}` recomputes it", style="cyan"))
+
+
+def print_way_out(console: Console, verdicts: Sequence[Verification], asked: Sequence[str]) -> None:
+    """The other views that were verified, and the command that reloads every view that is or may be wrong."""
+    # Not at the top: help and wrong arguments should not wait for it.
+    from rollview.upkeep.verify import doubtful  # noqa: PLC0415
+
+    found = doubtful(verdicts)
+    if not found.wrong:
+        return
+    others = [verdict.view for verdict in verdicts if asked and verdict.view not in asked]
+    if others:
+        console.print(f"other views read the same tables and were verified, too: {', '.join(others)}")
+    if found.unknown:
+        console.print(f"these could not be verified and may be wrong as well: {', '.join(found.unknown)}")
+    them = "it" if len(found.wrong) + len(found.unknown) == 1 else "them"
+    console.print(Text(f"hint: `{found.command}` reloads {them}", style="cyan"), soft_wrap=True)

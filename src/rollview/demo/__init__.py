@@ -1,1 +1,5 @@
-"""What `rollview demo` and `rollview init` use: a small project, programs that write to it, a script."""
+"""`rollview demo` and `rollview init`: a small project, programs that write to it, a script.
+
+Uses `project` and an embedded PostgreSQL.
+Used by `cli`.
+"""

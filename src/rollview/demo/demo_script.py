@@ -29,10 +29,10 @@ from rollview.demo.starter_project import (
     write_database,
 )
 from rollview.errors import RollviewError
-from rollview.service.project import Project
-from rollview.service.status import Status
-from rollview.service.verify import Verification
+from rollview.observe.status import Status
+from rollview.project.project import Project
 from rollview.sources.postgres import EmbeddedPostgres
+from rollview.upkeep.verify import Verification
 
 SALES, CUSTOMERS = 2_000, 200
 _WRITERS = (("sell", "1"), ("sell", "2"), ("move", "3"))
@@ -79,10 +79,10 @@ views were rolled to the last one, recomputed by Spark from the databases, and c
 
 
 class Progress(Protocol):
-    """Where the command says what it is doing."""
+    """The progress line of the command."""
 
     def __call__(self, what: str) -> None:
-        """Says what is being done now."""
+        """Shows what is being done."""
 
     def aside(self) -> AbstractContextManager[None]:
         """Makes way for lines of the script."""
@@ -96,13 +96,13 @@ class OpenProject(Protocol):
         """Its API."""
 
     @property
-    def tell(self) -> Progress:
-        """Where to say what is being done."""
+    def progress(self) -> Progress:
+        """Its progress line."""
 
 
 @dataclass(frozen=True)
 class CommandLine:
-    """What the script needs of the command line: a project opened as commands do, and printed as they do."""
+    """The part of the command line that the script uses: opening and printing as commands do."""
 
     console: Console
     open_project: Callable[[Path], AbstractContextManager[OpenProject]]
@@ -128,7 +128,7 @@ def run_demo(command_line: CommandLine, folder: Path) -> dict[str, Any]:
             _read_back(console, at, facts)
             facts["transactions_written"] = _finish(writers)
         _latest(command_line, at, facts)
-        at.tell("removing everything that setup installed")
+        at.progress("removing everything that setup installed")
         at.project.remove()
         facts["seconds"] = round(time.monotonic() - started, 1)
     console.print(f"\n{facts['seconds']:.0f} seconds, after {facts['spark_seconds']:.0f} to start Spark.")
@@ -187,10 +187,10 @@ def _writers(addresses: dict[str, str]) -> Iterator[list[subprocess.Popen[str]]]
 
 def _finish(writers: list[subprocess.Popen[str]]) -> int:
     """Ends the writers' input; returns how many transactions they committed."""
-    told = [writer.communicate("\n")[0] for writer in writers]
+    counts = [writer.communicate("\n")[0] for writer in writers]
     if any(writer.returncode for writer in writers):
         raise RollviewError("a writer of the demo failed", subject="demo")
-    return sum(int(each) for each in told)
+    return sum(int(each) for each in counts)
 
 
 def _load(console: Console, at: OpenProject, facts: dict[str, Any]) -> None:
@@ -199,7 +199,7 @@ def _load(console: Console, at: OpenProject, facts: dict[str, Any]) -> None:
     facts["setup_seconds"] = round(time.monotonic() - started, 1)
     facts["loaded_csn"] = {view.name: view.materialized for view in at.project.status().views}
     moments = " and ".join(f"{name} at csn {csn}" for name, csn in facts["loaded_csn"].items())
-    with at.tell.aside():
+    with at.progress.aside():
         _print_text(console, _SETUP.format(moments=moments))
 
 
@@ -208,7 +208,7 @@ def _follow(command_line: CommandLine, at: OpenProject) -> None:
     at.project.refresh()
     at.project.refresh()
     status = at.project.status()
-    with at.tell.aside():
+    with at.progress.aside():
         _print_text(command_line.console, _FOLLOW)
         command_line.print_status(command_line.console, status)
         command_line.console.print()
@@ -216,12 +216,12 @@ def _follow(command_line: CommandLine, at: OpenProject) -> None:
 
 def _roll(console: Console, at: OpenProject, facts: dict[str, Any]) -> None:
     shown = min(view.materialized for view in at.project.status().views)
-    at.tell("letting the writers write")
+    at.progress("letting the writers write")
     time.sleep(_WHILE_SECONDS)
     csn = facts["chosen_csn"] = (shown + at.project.capture().csn) // 2
     at.project.refresh("sale_lines", "sales_by_state", to=f"csn:{csn}")
     facts["at_chosen_csn"] = _totals(at, None)
-    with at.tell.aside():
+    with at.progress.aside():
         _print_text(console, _ROLL.format(csn=csn))
         _print_totals(console, {csn: facts["at_chosen_csn"]})
 
@@ -229,20 +229,20 @@ def _roll(console: Console, at: OpenProject, facts: dict[str, Any]) -> None:
 def _read_back(console: Console, at: OpenProject, facts: dict[str, Any]) -> None:
     oldest = max(view.oldest for view in at.project.status().views)
     csn = facts["earlier_csn"] = (oldest + facts["chosen_csn"]) // 2
-    at.tell(f"reading as of csn {csn}")
+    at.progress(f"reading as of csn {csn}")
     facts["at_earlier_csn"] = _totals(at, csn)
-    with at.tell.aside():
+    with at.progress.aside():
         _print_text(console, _BACK)
         _print_totals(console, {csn: facts["at_earlier_csn"], facts["chosen_csn"]: facts["at_chosen_csn"]})
 
 
 def _latest(command_line: CommandLine, at: OpenProject, facts: dict[str, Any]) -> None:
     facts["latest_csn"] = at.project.refresh().csn
-    at.tell("verifying")
+    at.progress("verifying")
     verdicts = at.project.verify()
     facts["at_latest_csn"] = _totals(at, None)
     facts["verified"] = all(verdict.is_right for verdict in verdicts)
-    with at.tell.aside():
+    with at.progress.aside():
         _print_text(command_line.console, _LATEST.format(written=facts["transactions_written"]))
         for verdict in verdicts:
             command_line.print_verification(command_line.console, verdict)

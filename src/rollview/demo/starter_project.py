@@ -1,7 +1,7 @@
 """The project that `rollview init` writes and `rollview demo` uses: its files and its two databases.
 
 The shop is a SQLite file; the customers are in a real PostgreSQL, which lives in a folder of the project and
-runs while somebody uses it.
+runs while it is used.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ NEXT_COMMANDS = (
     ("rollview read sales_by_state --as-of csn:1", "the view as it was"),
     ("rollview verify", "recomputes and compares"),
 )
-"""What to type next, and why."""
+"""The next commands, each with its purpose."""
 
 
 _IN_POSTGRES = {
@@ -173,7 +173,7 @@ def write_project(folder: Path, sqlite: bool = False) -> dict[str, str]:
 
 
 def write_database(file: Path, schema: str, insert: str, rows: tuple[tuple[object, ...], ...]) -> None:
-    """A SQLite database in WAL mode, in which every transaction can be told from the next."""
+    """A SQLite database in WAL mode, in which single transactions can be captured."""
     with closing(sqlite3.connect(file)) as database:
         database.execute("PRAGMA journal_mode = WAL")
         database.executescript(schema)

@@ -7,74 +7,71 @@ both sides. So each start compares.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
+from rollview.ascii_text import lines_of
 from rollview.errors import LakeDamaged
-from rollview.lake.commit import Commit, commit_of
-from rollview.lake.disk import sync
+from rollview.lake.disk import FOLDERS
+from rollview.lake.log import Commit, commit_of
+from rollview.lake.store import Store, TableFolder
 
 FILE = "lake.json"
-FOLDERS = ("changes", "deltas", "stages", "state", "views")
-"""The folders of a lake's tables; `stages` is of older releases."""
 
 
 @dataclass(frozen=True)
 class LakeIdentity:
-    """The lake's own name, that of its catalog, and the epoch: a new one when a process begins to write."""
+    """The lake's own name, that of its catalog, and the epoch: a new one when a process begins to write.
+
+    `moved` is where the lake is now, if it is no longer here.
+    """
 
     lake: str
     catalog: str
     epoch: str = ""
+    moved: str = ""
 
 
-def read_identity(lake: Path) -> LakeIdentity | None:
-    """What the lake says of itself; None if it says nothing."""
-    file = lake / FILE
+def read_identity(lake: Store) -> LakeIdentity | None:
+    """The identity in the lake; None if it has none."""
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
-        return LakeIdentity(str(said["lake"]), str(said["catalog"]), str(said.get("epoch", "")))
+        said = json.loads(lake.get(FILE).decode("utf-8"))
+        others = (str(said.get(name, "")) for name in ("epoch", "moved"))
+        return LakeIdentity(str(said["lake"]), str(said["catalog"]), *others)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise LakeDamaged(
-            f"{file} cannot be read: {error}", subject=str(file), hint="`rollview recover` starts anew"
-        ) from None
+        file = f"{lake.address}/{FILE}"
+        raise LakeDamaged(f"{file} cannot be read: {error}", subject=file, hint=lake.start_over) from None
 
 
-def write_identity(lake: Path, identity: LakeIdentity) -> None:
+def write_identity(lake: Store, identity: LakeIdentity) -> None:
     """Says whose lake it is: all of it or nothing."""
-    unfinished = lake / f"{FILE}.{os.getpid()}"
-    unfinished.write_text(json.dumps(asdict(identity), indent=1) + "\n", encoding="utf-8")
-    sync(unfinished)
-    unfinished.rename(lake / FILE)
-    sync(lake)
+    lake.put(FILE, (json.dumps(asdict(identity), indent=1) + "\n").encode())
 
 
-def newest_commit(table: Path) -> Commit | None:
-    """What the newest entry of a table's log says of itself; None if rollview did not write it."""
-    entries = sorted((table / "_delta_log").glob("[0-9]*.json"))
-    if not entries:
-        return None
-    try:
-        text = entries[-1].read_text(encoding="utf-8")
-    except FileNotFoundError:
-        # The table is being dropped.
-        return None
-    for line in text.splitlines():
+def newest_commit(table: TableFolder) -> Commit | None:
+    """The commit of the newest entry of a table's log; None if rollview did not write it."""
+    for line in lines_of(table.newest_entry() or ""):
         if line.startswith('{"commitInfo"'):
             try:
                 return commit_of(json.loads(line)["commitInfo"])
             except (ValueError, KeyError):
-                # It was cut off: whoever reads the table says so.
+                # It was cut off: reading the table reports that.
                 return None
     return None
 
 
-def tables_in(lake: Path) -> Iterator[Path]:
-    """The folders of all Delta tables that are where the lake has its tables."""
+def places_in(lake: Store) -> Iterator[tuple[str, ...]]:
+    """All folders that are where the lake has its tables."""
     for name in FOLDERS:
-        pattern = f"{name}/*/*" if name == "changes" else f"{name}/*"
-        yield from (folder for folder in sorted(lake.glob(pattern)) if (folder / "_delta_log").is_dir())
+        for folder in lake.folders(name):
+            if name == "changes":
+                yield from ((name, folder, table) for table in lake.folders(f"{name}/{folder}"))
+            else:
+                yield name, folder
+
+
+def tables_in(lake: Store) -> Iterator[TableFolder]:
+    """All Delta tables among them."""
+    return (table for place in places_in(lake) if (table := lake.table(*place)).written())

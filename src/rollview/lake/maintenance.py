@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from rollview.lake.data_files import STAGING
-from rollview.lake.disk import discard
-from rollview.lake.file import CSN, LakeFile
+from rollview.lake.data_files import CSN, STAGING, LakeFile
+from rollview.lake.store import StoredFile
 
 SAFE_AGE_SECONDS = 86_400.0
-"""A file that no commit names may belong to a write that is still going on, until it is this old."""
+"""A file that no commit names may belong to a write that is still running, until it is this old."""
 
 _FEWEST = 8
 
@@ -69,21 +68,21 @@ def _cut(group: tuple[LakeFile, ...], target_rows: int) -> Iterator[tuple[LakeFi
 
 
 def needless_files(
-    found: Sequence[Path],
+    found: Sequence[StoredFile],
     present: Mapping[str, LakeFile],
     removals: Mapping[str, float],
     now: float,
     keep_seconds: float,
-) -> Iterator[Path]:
+) -> Iterator[str]:
     """The data files that no version within `keep_seconds` uses, and old ones that no commit ever named."""
-    for path in found:
-        if path.name in present:
+    for file in found:
+        if file.name in present:
             continue
-        if path.name in removals:
-            if removals[path.name] < now - keep_seconds:
-                yield path
-        elif _age(path, now) > max(SAFE_AGE_SECONDS, keep_seconds):
-            yield path
+        if file.name in removals:
+            if removals[file.name] < now - keep_seconds:
+                yield file.name
+        elif now - file.modified > max(SAFE_AGE_SECONDS, keep_seconds):
+            yield file.name
 
 
 def clear_staging(folder: Path, now: float) -> None:
@@ -94,15 +93,9 @@ def clear_staging(folder: Path, now: float) -> None:
             shutil.rmtree(staged, ignore_errors=True)
 
 
-def delete_files(paths: Sequence[Path]) -> None:
-    """Deletes data files and the checksum files that Spark may have put beside them."""
-    discard(paths)
-    discard(path.with_name(f".{path.name}.crc") for path in paths)
-
-
 def _age(path: Path, now: float) -> float:
     try:
         return now - path.stat().st_mtime
     except FileNotFoundError:
-        # Gone meanwhile, so somebody is at work there.
+        # Gone meanwhile, so another process works there.
         return 0.0

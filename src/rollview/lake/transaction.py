@@ -7,18 +7,17 @@ looked at again: whether this very step has been made meanwhile, and whether the
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from rollview.errors import ConflictError, LakeUnavailable
-from rollview.lake.commit import Commit, properties_of
+from rollview.errors import ConflictError, LakeError, LakeUnavailable, StoreUnavailable
 from rollview.lake.data_files import DataFile
-from rollview.lake.disk import hint_for, sync
-from rollview.lake.log import DeltaLog
+from rollview.lake.disk import hint_for
+from rollview.lake.log import Commit, DeltaLog, commit_in, properties_of
 from rollview.rows import arrow_schema
 
 _ATTEMPTS = 100
@@ -35,9 +34,29 @@ def transact(
 ) -> int | None:
     """Adds and removes files in one commit; the new version, or None if this step was made before.
 
-    With `columns`, the table has these from then on, and all files that it had are removed. A LakeError means
-    that no commit has the added files.
+    With `columns`, the table has these from then on, and all files that it had are removed. Added files that
+    certainly no commit has are deleted again; after an interrupt they are left to vacuum.
     """
+    names = [file.path.name for file in added]
+    try:
+        version = _transact(log, added, removed, commit, data_change, columns)
+    except LakeError as error:
+        if not isinstance(error, StoreUnavailable):
+            log.place.delete(names)
+        raise
+    if version is None:
+        log.place.delete(names)
+    return version
+
+
+def _transact(
+    log: DeltaLog,
+    added: Sequence[DataFile],
+    removed: Sequence[str],
+    commit: Commit,
+    data_change: bool,
+    columns: Sequence[tuple[str, str]] | None,
+) -> int | None:
     for attempt in range(_ATTEMPTS):
         # Nothing between here and the commit may look at the disk again: all is decided on one version.
         with log.lock:
@@ -48,36 +67,39 @@ def transact(
             actions = _removals(log, table, removed, data_change)
             try:
                 _commit(table, [*actions, *_additions(added, data_change)], commit, columns)
-            except (DeltaError, OSError) as error:
+                log.place.commit_entry(version)
+            except (DeltaError, OSError, StoreUnavailable) as error:
                 log.forget()
                 # A checkpoint that failed after the commit is no failure of the commit.
-                if _made(log, version, added, commit):
+                entry = log.actions(version)
+                if _is_made(entry, added, commit):
                     return version
-                if not log.entry(version).exists():
+                if not entry and isinstance(error, StoreUnavailable):
+                    raise
+                if not entry:
                     raise LakeUnavailable(
-                        f"{log.folder.name}: the commit failed: {error}",
-                        subject=log.folder.name,
+                        f"{log.name}: the commit failed: {error}",
+                        subject=log.name,
                         hint=hint_for(error),
                     ) from error
             else:
                 return version
         time.sleep(_PAUSE_SECONDS * (attempt + 1))
     raise ConflictError(
-        f"{log.folder.name}: lost every commit race",
-        subject=log.folder.name,
+        f"{log.name}: lost every commit race",
+        subject=log.name,
         hint="stop the other processes that write to this table",
     )
 
 
-def settle(log: DeltaLog, version: int) -> None:
+def sync_commit(log: DeltaLog, version: int) -> None:
     """Waits until a commit is on disk."""
     try:
-        sync(log.entry(version))
-        sync(log.entries)
+        log.place.sync_entry(version)
     except OSError as error:
         raise LakeUnavailable(
-            f"{log.folder.name}: version {version} was committed, but may not be on disk: {error}",
-            subject=log.folder.name,
+            f"{log.name}: version {version} was committed, but may not be on disk: {error}",
+            subject=log.name,
             hint="check the disk, then run the same command again: the step is not applied twice",
         ) from error
 
@@ -95,10 +117,7 @@ def _commit(
 
 def _additions(added: Sequence[DataFile], data_change: bool) -> list[AddAction]:
     now = int(time.time() * 1000)
-    return [
-        AddAction(file.path.name, file.path.stat().st_size, {}, now, data_change, file.statistics)
-        for file in added
-    ]
+    return [AddAction(file.path.name, file.size, {}, now, data_change, file.statistics) for file in added]
 
 
 def _removals(
@@ -109,14 +128,14 @@ def _removals(
     for path in removed:
         if path not in present:
             raise ConflictError(
-                f"{log.folder.name}: {path} was to be replaced, but is no longer part of the table",
-                subject=log.folder.name,
+                f"{log.name}: {path} was to be replaced, but is no longer part of the table",
+                subject=log.name,
                 hint="another process changed the table meanwhile: read it again and repeat the step",
             )
     return [RemoveAction(path, data_change, now, present[path].size) for path in removed]
 
 
-def _made(log: DeltaLog, version: int, added: Sequence[DataFile], commit: Commit) -> bool:
+def _is_made(entry: Sequence[Mapping[str, Any]], added: Sequence[DataFile], commit: Commit) -> bool:
     """Whether the entry of this version is this very commit, with these very files."""
-    paths = {action["add"]["path"] for action in log.actions(version) if "add" in action}
-    return paths == {file.path.name for file in added} and log.commit_at(version) == commit
+    paths = {action["add"]["path"] for action in entry if "add" in action}
+    return paths == {file.path.name for file in added} and commit_in(entry) == commit

@@ -1,4 +1,7 @@
-"""How machines watch rollview: metrics, health, lineage; for `rollview run --metrics PORT`, or for a page."""
+"""Monitoring by machines: metrics, health, lineage; for `rollview run --metrics PORT`, or beside the page.
+
+Uses `project` and `observe`; used by `cli` and `web`.
+"""
 
 from rollview.monitoring.lineage import following_lineage
 from rollview.monitoring.monitor import Answer, Monitor, health, metrics_text, ready

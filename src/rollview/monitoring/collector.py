@@ -1,8 +1,7 @@
-"""What is durable, as metrics: read from the catalog whenever somebody scrapes."""
+"""Metrics of durable facts, read from the catalog at each scrape."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 
@@ -10,20 +9,20 @@ from prometheus_client import Metric as Family
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-import rollview
+from rollview.errors import RollviewError
 from rollview.monitoring import metrics
 from rollview.monitoring.lineage import LineageCounts
 from rollview.monitoring.metrics import Metric
-from rollview.monitoring.readiness import look_at
 from rollview.monitoring.sampler import Sample
-from rollview.service.measures import ConsumerMeasures, Measures, SourceMeasures, ViewMeasures
-from rollview.service.project import Project
+from rollview.observe.state import ConsumerState, ProjectState, SourceState, ViewState
+from rollview.project.project import Project
+from rollview.version import __version__
 
 Value = float | int | bool | None
 
 
 class ProjectCollector(Collector):
-    """Reads a project. While the catalog cannot be read, it says that and nothing else."""
+    """Reads a project. While the catalog cannot be read, only that is reported."""
 
     def __init__(
         self,
@@ -36,7 +35,7 @@ class ProjectCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         """All families; those without a value are left out."""
-        yield _one(metrics.BUILD_INFO, 1, rollview.__version__, self._project.name)
+        yield _one(metrics.BUILD_INFO, 1, __version__, self._project.name)
         found, why_not = look_at(self._project)
         yield _one(metrics.CATALOG_UP, found is not None)
         yield _one(metrics.READY, not why_not)
@@ -44,11 +43,11 @@ class ProjectCollector(Collector):
             yield _one(metrics.LOOP_TURNED, turned_at)
         if found is not None:
             yield from _project(found)
-            yield from _sources(found.sources)
+            yield from _sources(found.sources, found.at)
             yield from _views(found.views)
             yield from _consumers(found.consumers)
         yield from _sampled(self._sample())
-        if (jobs := self._project.figures.spark_jobs()) is not None:
+        if (jobs := self._project.observe.spark_jobs()) is not None:
             yield CounterMetricFamily(metrics.SPARK_JOBS.name, metrics.SPARK_JOBS.help, jobs)
         if self._lineage is not None:
             yield _lineage(self._lineage)
@@ -58,49 +57,67 @@ class ProjectCollector(Collector):
         return iter(())
 
 
-def _project(found: Measures) -> Iterator[Family]:
-    since = [each.since for each in found.waiting]
+def look_at(project: Project) -> tuple[ProjectState | None, str]:
+    """The state of a project, if it can be read, and why it is not ready; empty if it is.
+
+    It is ready if its catalog can be read, views are set up, and not all of them have stopped.
+    """
+    if project.is_new:
+        return None, "the project was never set up: run `rollview setup`"
+    try:
+        found = project.observe.state()
+    except (RollviewError, OSError) as error:
+        return None, project.hide(str(error).splitlines()[0])
+    if not found.views:
+        return found, "no view is set up: run `rollview setup`"
+    if all(view.halted for view in found.views):
+        return found, "every view has stopped: `rollview status` says why"
+    return found, ""
+
+
+def _project(found: ProjectState) -> Iterator[Family]:
     yield _one(metrics.LAST_CSN, found.last_csn)
     if found.last_commit_time is not None:
         yield _one(metrics.LAST_COMMIT, found.last_commit_time)
     yield _one(metrics.WAITING, len(found.waiting))
-    yield _one(metrics.WAITING_SECONDS, max(0.0, time.time() - min(since)) if since else 0.0)
+    yield _one(metrics.WAITING_SECONDS, found.waiting_seconds)
 
 
-def _sources(sources: tuple[SourceMeasures, ...]) -> Iterator[Family]:
-    now = time.time()
-    values: dict[Metric, Callable[[SourceMeasures], Value]] = {
+def _sources(sources: tuple[SourceState, ...], at: float) -> Iterator[Family]:
+    values: dict[Metric, Callable[[SourceState], Value]] = {
         metrics.SOURCE_VERSION: lambda each: each.version,
         metrics.SOURCE_MERGED: lambda each: each.merged,
         metrics.SOURCE_CAPTURED: lambda each: each.captured_at,
-        metrics.SOURCE_LOOKED: lambda each: each.looked_at,
-        metrics.SOURCE_LAG: lambda each: None if each.looked_at is None else max(0.0, now - each.looked_at),
-        metrics.SOURCE_REACHABLE: lambda each: each.reachable,
-        metrics.SOURCE_HALTED: lambda each: each.halted,
+        metrics.SOURCE_LOOKED: lambda each: each.looked_at or None,
+        metrics.SOURCE_LAG: lambda each: max(0.0, at - each.looked_at) if each.looked_at else None,
+        metrics.SOURCE_REACHABLE: lambda each: each.is_reachable,
+        metrics.SOURCE_HALTED: lambda each: each.halted is not None,
         metrics.SOURCE_TABLES_HALTED: lambda each: each.halted_tables,
     }
     for metric, value in values.items():
-        yield _family(metric, [((each.name,), value(each)) for each in sources])
+        yield _family(metric, [((each.site,), value(each)) for each in sources])
 
 
-def _views(views: tuple[ViewMeasures, ...]) -> Iterator[Family]:
+def _views(views: tuple[ViewState, ...]) -> Iterator[Family]:
     info = [((each.name, each.policy, each.algorithm, each.schedule), 1) for each in views]
     yield _family(metrics.VIEW_INFO, info)
-    values: dict[Metric, Callable[[ViewMeasures], Value]] = {
-        metrics.VIEW_CSN: lambda each: each.csn,
+    values: dict[Metric, Callable[[ViewState], Value]] = {
+        metrics.VIEW_CSN: lambda each: each.materialized,
         metrics.VIEW_HIGH_WATER: lambda each: each.high_water,
         metrics.VIEW_OLDEST: lambda each: each.oldest,
-        metrics.VIEW_LAG_CSN: lambda each: each.lag_csn,
+        metrics.VIEW_LAG_CSN: lambda each: each.behind_csn,
         metrics.VIEW_LAG: lambda each: each.lag_seconds,
+        metrics.VIEW_LATE: lambda each: each.is_late,
         metrics.VIEW_STALE: lambda each: each.stale_seconds,
-        metrics.VIEW_HALTED: lambda each: each.halted,
+        metrics.VIEW_HALTED: lambda each: each.halted is not None,
+        metrics.VIEW_WAITING: lambda each: bool(each.waits_for),
     }
     for metric, value in values.items():
         yield _family(metric, [((each.name,), value(each)) for each in views])
 
 
-def _consumers(consumers: tuple[ConsumerMeasures, ...]) -> Iterator[Family]:
-    values: dict[Metric, Callable[[ConsumerMeasures], Value]] = {
+def _consumers(consumers: tuple[ConsumerState, ...]) -> Iterator[Family]:
+    values: dict[Metric, Callable[[ConsumerState], Value]] = {
         metrics.CONSUMER_CSN: lambda each: each.csn,
         metrics.CONSUMER_LAG: lambda each: each.lag_csn,
         metrics.CONSUMER_AT: lambda each: each.acknowledged_at,

@@ -1,9 +1,9 @@
 """OpenLineage: a run for every refresh of a view that changed it, to a file or to a collector.
 
-A load is told when it begins and when it ends. What is applied comes once a second, perhaps, so it is told
-when it is done, and only if rows have changed; a view that cannot go on is a run that failed. The events are
-sent by a thread of their own: a collector that is slow or away never holds up the work. The first failure is
-logged, and so is that it works again; all are counted.
+A load is sent when it begins and when it ends. An apply, of which there may be one a second, is sent when it
+is done, and only if rows have changed; a view that cannot continue is a failed run. A separate thread sends
+the events: a slow or unavailable collector never delays the work. The first failure is logged, and so is the
+recovery; all are counted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from queue import Full, Queue
 from threading import Thread
 
 from rollview.algebra.view import is_stage
+from rollview.config.project_file import OpenLineageEntry
 from rollview.errors import RollviewError
 from rollview.events import Event, Failed, Halted, Refreshed, Retry, StepBegun
 from rollview.monitoring.lineage_events import (
@@ -28,13 +29,12 @@ from rollview.monitoring.lineage_events import (
     open_client,
     run_event,
 )
-from rollview.service.dataset_lineage import ViewLineage
-from rollview.service.project import Project
-from rollview.service.project_file import OpenLineageEntry
+from rollview.observe.lineage import ViewLineage
+from rollview.project.project import Project
 
 _log = logging.getLogger(__name__)
 MOST_WAITING = 1000
-"""Events that may wait for a collector; what comes on top is dropped."""
+"""Events that may wait for a collector; more are dropped."""
 
 LAST_SECONDS = 5.0
 """How long the end of a command waits for the last events to be sent."""
@@ -42,7 +42,7 @@ LAST_SECONDS = 5.0
 
 @dataclass
 class LineageCounts:
-    """What became of the events."""
+    """The numbers of events by outcome."""
 
     sent: int = 0
     failed: int = 0
@@ -51,7 +51,7 @@ class LineageCounts:
 
 @contextmanager
 def following_lineage(project: Project) -> Iterator[LineageCounts | None]:
-    """Sends lineage while the context lasts, if the project file says where to; gives the counts then."""
+    """Sends lineage while the context lasts, if the project file names a target; yields the counts then."""
     entry = project.openlineage
     if entry is None:
         yield None
@@ -80,7 +80,6 @@ class LineageFollower:
         self._thread.start()
 
     def __call__(self, event: Event) -> None:
-        """Takes notice of an event."""
         match event:
             case StepBegun(kind="load", subject=view) if not is_stage(view):
                 self._fail([view], "it was begun again", event.time)
@@ -104,14 +103,14 @@ class LineageFollower:
                 self._fail([*self._loads], message, event.time)
 
     def close(self) -> None:
-        """Ends: loads that are under way have failed; waits a while for what is not sent yet."""
+        """Ends: running loads have failed; waits a while for events that are not sent yet."""
         self._fail([*self._loads], "the process ended before it was loaded", time.time())
         try:
             self._queue.put(None, timeout=LAST_SECONDS)
             self._thread.join(LAST_SECONDS)
         except Full:
             _log.debug("the lineage of the last refreshes was not sent in time")
-        # What is still in the queue would open the project's catalog once more.
+        # Events that are still in the queue would open the project's catalog again.
         self._is_closed = True
 
     def _begun(self, view: str, when: float) -> str:
@@ -141,12 +140,12 @@ class LineageFollower:
             job = f"{self._project.name}.{view}"
             event = run_event(moment, self._entry.namespace, job, self._lineage(view))
             self._client.emit(event)
-        # Whatever a library raises that talks to a network: nothing of it may stop anything.
+        # A network library may raise anything, and nothing of it may stop the work.
         except Exception as error:
             self.counts.failed += 1
             if not self._is_failing:
-                told = self._project.hide(f"{type(error).__name__}: {error}")
-                _log.warning("lineage cannot be sent to %s, and will be tried on: %s", self._place, told)
+                reason = self._project.hide_foreign(f"{type(error).__name__}: {error}")
+                _log.warning("lineage cannot be sent to %s, retrying: %s", self._place, reason)
             self._is_failing = True
             return
         self.counts.sent += 1
@@ -159,16 +158,16 @@ class LineageFollower:
         return self._project.hide(self._entry.url) or str(self._entry.file)
 
     def _lineage(self, view: str) -> ViewLineage | None:
-        """What the view is made of, as it is set up now; None while it is not."""
-        figures = self._project.figures
+        """The inputs of the view as it is set up now; None while it is not."""
+        observe = self._project.observe
         try:
-            record = figures.catalog.views().get(view)
+            record = observe.catalog.views.all().get(view)
             if record is None:
                 return None
             known = self._known.get(view)
             if known is None or known[0] != record.digest:
-                known = self._known[view] = record.digest, figures.lineage(view)
+                known = self._known[view] = record.digest, observe.dataset_lineage(view)
             return known[1]
         except RollviewError as error:
-            _log.debug("the lineage of %s is not known: %s", view, self._project.hide(str(error)))
+            _log.debug("the lineage of %s is not known: %s", view, self._project.hide_foreign(str(error)))
             return None

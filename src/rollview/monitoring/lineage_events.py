@@ -10,13 +10,13 @@ from functools import cache
 from typing import Any
 from uuid import uuid4
 
-import rollview
-from rollview.extras import require
+from rollview.config.project_file import OpenLineageEntry
+from rollview.imports import require
+from rollview.observe.lineage import Dataset, ViewLineage
 from rollview.planning import Origin, Use
-from rollview.service.dataset_lineage import Dataset, ViewLineage
-from rollview.service.project_file import OpenLineageEntry
+from rollview.version import __version__
 
-PRODUCER = f"urn:rollview:{rollview.__version__}"
+PRODUCER = f"urn:rollview:{__version__}"
 START, COMPLETE, FAIL = "START", "COMPLETE", "FAIL"
 
 
@@ -33,7 +33,7 @@ class RunMoment:
 
 
 def new_run_id() -> str:
-    """The id of a run that nobody else has."""
+    """A new, unique run id."""
     return str(uuid4())
 
 
@@ -50,7 +50,7 @@ def _client() -> Any:
 
 
 def open_client(entry: OpenLineageEntry) -> Any:
-    """The official client, with the transport that the project file asks for."""
+    """The official client, with the transport that the project file names."""
     client, _, _ = _client()
     if entry.file is not None:
         transport: dict[str, Any] = {"type": "file", "log_file_path": str(entry.file), "append": True}
@@ -80,7 +80,7 @@ def run_event(moment: RunMoment, namespace: str, job: str, lineage: ViewLineage 
 
 def _run_facets(moment: RunMoment, facets: Any) -> dict[str, Any]:
     engine = facets.processing_engine_run.ProcessingEngineRunFacet(
-        version=rollview.__version__, name="rollview", producer=PRODUCER
+        version=__version__, name="rollview", producer=PRODUCER
     )
     found = {"processing_engine": engine}
     if moment.message:
@@ -137,7 +137,7 @@ def _output(lineage: ViewLineage, moment: RunMoment) -> Any:
 
 
 def _column_lineage(lineage: ViewLineage) -> Any:
-    """For each output the columns that it is made of, and once those that decide which rows there are."""
+    """For each output its input columns, and once the columns that decide which rows there are."""
     _, _, facets = _client()
     of = facets.column_lineage_dataset
 

@@ -1,7 +1,7 @@
-"""Every metric: its name, type, labels, and what it means. The page `docs/reference/metrics.md` lists them.
+"""Every metric: its name, type, labels and meaning. The page `docs/reference/metrics.md` lists them.
 
-Names follow the conventions of Prometheus: base units, `_total` for what only grows, `_info` for what is told
-by labels alone. Labels have few values: names of views, sources and consumers, kinds of work and of errors.
+Names follow the conventions of Prometheus: base units, `_total` for counters, `_info` for facts in labels
+alone. Labels have few values: names of views, sources and consumers, kinds of work and of errors.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Metric:
         return (self.name,)
 
 
-def _gauge(name: str, told: str, *labels: str) -> Metric:
-    return Metric(f"rollview_{name}", "gauge", told, labels)
+def _gauge(name: str, help_text: str, *labels: str) -> Metric:
+    return Metric(f"rollview_{name}", "gauge", help_text, labels)
 
 
-def _counter(name: str, told: str, *labels: str) -> Metric:
-    return Metric(f"rollview_{name}", "counter", told, labels)
+def _counter(name: str, help_text: str, *labels: str) -> Metric:
+    return Metric(f"rollview_{name}", "counter", help_text, labels)
 
 
 # The project.
@@ -64,7 +64,7 @@ SOURCE_LOOKED = _gauge(
 )
 SOURCE_LAG = _gauge(
     "source_lag_seconds",
-    "How long ago that was. It grows while the source cannot be captured, and while nobody runs.",
+    "How long ago that was. It grows while the source cannot be captured, and while `run` is stopped.",
     "source",
 )
 SOURCE_REACHABLE = _gauge(
@@ -72,15 +72,15 @@ SOURCE_REACHABLE = _gauge(
 )
 SOURCE_HALTED = _gauge("source_halted", "1 if the source cannot be captured, for any reason.", "source")
 SOURCE_TABLES_HALTED = _gauge(
-    "source_tables_halted", "Tables of which changes were lost, until setup takes them anew.", "source"
+    "source_tables_halted", "Tables of which changes were lost, until setup reloads them.", "source"
 )
 SOURCE_LOG = _gauge(
     "source_log_kept_bytes",
-    "Log that the source keeps until it is captured: of PostgreSQL, for our slot. Asked every 30 s.",
+    "Log that the source keeps until it is captured: of PostgreSQL, for our slot. Read every 30 s.",
     "source",
 )
 CHANGE_LOG_BYTES = _gauge(
-    "change_log_bytes", "Size of the change logs of a source in the lake. Looked at every 30 s.", "source"
+    "change_log_bytes", "Size of the change logs of a source in the lake. Read every 30 s.", "source"
 )
 
 # Views.
@@ -91,29 +91,37 @@ VIEW_CSN = _gauge("view_csn", "The csn that the stored view shows.", "view")
 VIEW_HIGH_WATER = _gauge("view_high_water_csn", "The csn up to which the view delta is complete.", "view")
 VIEW_OLDEST = _gauge("view_oldest_csn", "The oldest csn that can be read.", "view")
 VIEW_LAG_CSN = _gauge(
-    "view_lag_csn", "Transactions captured that are behind what the view shows, of any table.", "view"
+    "view_lag_csn", "Captured transactions of any table that the view does not show yet.", "view"
 )
 VIEW_LAG = _gauge(
     "view_lag_seconds",
-    "How long ago the oldest captured change of its tables was committed that the view should show by now"
-    " and does not; 0 if it shows all.",
+    "How long ago the oldest captured change of its tables was committed that the view does not show; 0 if it"
+    " shows all.",
+    "view",
+)
+VIEW_LATE = _gauge(
+    "view_late",
+    "1 if the view should show that change by now, else 0: by its schedule or its bound, if it has one.",
     "view",
 )
 VIEW_STALE = _gauge(
     "view_staleness_seconds",
-    "How long ago what the view shows was surely all that its sources had committed.",
+    "Age of the last moment at which the view is known to have shown everything that its sources committed.",
     "view",
 )
 VIEW_HALTED = _gauge(
-    "view_halted", "1 if the view cannot go on, because of itself or of what it reads.", "view"
+    "view_halted", "1 if the view cannot continue, because of itself or of its inputs.", "view"
+)
+VIEW_WAITING = _gauge(
+    "view_waiting", "1 if the view waits for a part of a global transaction of another source.", "view"
 )
 VIEW_FILE_DIFFERS = _gauge(
     "view_file_differs",
-    "1 if the file of a view is not what is set up: it has changed, is gone, or cannot be used."
-    " Looked at every 30 s.",
+    "1 if the file of a view differs from what is set up: it has changed, is gone, or cannot be used."
+    " Read every 30 s.",
     "view",
 )
-VIEW_ROWS = _gauge("view_rows", "Rows of the stored view. Looked at every 30 s.", "view")
+VIEW_ROWS = _gauge("view_rows", "Rows of the stored view. Read every 30 s.", "view")
 VIEW_BYTES = _gauge(
     "view_stored_bytes", "Size of the view's tables in the lake: rows, state, deltas.", "view", "table"
 )
@@ -133,7 +141,7 @@ CONSUMER_AT = _gauge(
     "consumer",
 )
 
-# What this process did, from its events.
+# The work of this process, from its events.
 TRANSACTIONS = _counter("transactions_captured", "Transactions that became part of the history.")
 STEP_SECONDS = Metric(
     "rollview_step_duration_seconds",
@@ -143,7 +151,7 @@ STEP_SECONDS = Metric(
 )
 PHASE_SECONDS = _counter(
     "step_phase_seconds",
-    "Seconds of finished steps by phase; those of parts side by side add up.",
+    "Seconds of finished steps by phase; those of concurrent parts add up.",
     "kind",
     "phase",
 )
@@ -156,22 +164,18 @@ REFRESHES = _counter(
 REFRESH_ROWS = _counter(
     "view_refresh_rows", "Rows of full refreshes, changed rows of others, where counted.", "view", "kind"
 )
-RETRIES = _counter(
-    "retries", "Work that failed and is tried again: what it was, and the error.", "what", "kind"
-)
+RETRIES = _counter("retries", "Work that failed and is retried, by kind and error.", "what", "kind")
 ERRORS = _counter("errors", "Errors by class, retried or not.", "kind")
-HALTS = _counter("halts", "Sites, tables and views that had to stop, and the error.", "scope", "kind")
+HALTS = _counter("halts", "Sites, tables and views that had to stop, by error.", "scope", "kind")
 VERIFIED = _counter("verify_runs", "Verifications of a view in the background.", "view")
 DIFFERENT = _counter("verify_different_rows", "Rows that these found to be wrong.", "view")
 MAINTAINED = _counter(
-    "lake_maintenance", "What maintenance took away: rows pruned or condensed, files compacted.", "what"
+    "lake_maintenance", "What maintenance removed: rows pruned or condensed, files compacted.", "what"
 )
 CLOCK_JUMPS = _counter("clock_jumps", "How often the clock of the machine was set, or the machine slept.")
 SPARK_JOBS = _counter("spark_jobs", "Jobs that Spark has begun since it was started here.")
 SPARK_STARTS = _counter("spark_starts", "Spark sessions that were started.")
-LINEAGE = _counter(
-    "lineage_events", "OpenLineage events, by what became of them: sent, failed, dropped.", "outcome"
-)
+LINEAGE = _counter("lineage_events", "OpenLineage events by outcome: sent, failed, dropped.", "outcome")
 LOOP_TURNED = _gauge(
     "run_last_turn_timestamp_seconds", "When the loop of `rollview run` last came around, in unix seconds."
 )

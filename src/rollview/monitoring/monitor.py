@@ -1,7 +1,7 @@
-"""A project, watched: its metrics, whether its process is well, whether it is ready.
+"""Monitoring of a project: its metrics, the health of its process, whether it is ready.
 
-`metrics_text`, `health` and `ready` are what `/metrics`, `/healthz` and `/readyz` answer, wherever these are
-served. None of them starts Spark or asks a source.
+`metrics_text`, `health` and `ready` are the answers of `/metrics`, `/healthz` and `/readyz`, wherever these
+are served. None of them starts Spark or queries a source.
 """
 
 from __future__ import annotations
@@ -13,34 +13,125 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 
-from rollview.events import Event, StepBegun, StepFinished
-from rollview.monitoring.collector import ProjectCollector
-from rollview.monitoring.event_counters import EventCounters
+from rollview.algebra.view import is_stage
+from rollview.events import (
+    Captured,
+    ClockJumped,
+    Event,
+    Failed,
+    Halted,
+    Maintained,
+    Refreshed,
+    Retry,
+    SparkStarted,
+    StepBegun,
+    StepFinished,
+    Verified,
+)
+from rollview.maintain.retry import Stop
+from rollview.monitoring import metrics
+from rollview.monitoring.collector import ProjectCollector, look_at
 from rollview.monitoring.lineage import LineageCounts
-from rollview.monitoring.readiness import look_at
+from rollview.monitoring.metrics import Metric
 from rollview.monitoring.sampler import Sampler
-from rollview.service.project import Project
-from rollview.service.retry import Stop
+from rollview.project.project import Project
+
+_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
+"""From a small apply to a first load."""
+
+
+def counter(metric: Metric, registry: CollectorRegistry) -> Counter:
+    """A declared counter."""
+    return Counter(metric.name, metric.help, metric.labels, registry=registry)
+
+
+class EventCounters:
+    """A subscriber that counts. Counters without labels show 0 from the beginning."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def made(metric: Metric) -> Counter:
+            return counter(metric, registry)
+
+        self._transactions = made(metrics.TRANSACTIONS)
+        self._step_seconds = Histogram(
+            metrics.STEP_SECONDS.name,
+            metrics.STEP_SECONDS.help,
+            metrics.STEP_SECONDS.labels,
+            registry=registry,
+            buckets=_BUCKETS,
+        )
+        self._phase_seconds = made(metrics.PHASE_SECONDS)
+        self._step_rows = made(metrics.STEP_ROWS)
+        self._lookups = made(metrics.LOOKUPS)
+        self._lookup_rows = made(metrics.LOOKUP_ROWS)
+        self._refreshes = made(metrics.REFRESHES)
+        self._refresh_rows = made(metrics.REFRESH_ROWS)
+        self._retries = made(metrics.RETRIES)
+        self._errors = made(metrics.ERRORS)
+        self._halts = made(metrics.HALTS)
+        self._verified = made(metrics.VERIFIED)
+        self._different = made(metrics.DIFFERENT)
+        self._maintained = made(metrics.MAINTAINED)
+        self._clock_jumps = made(metrics.CLOCK_JUMPS)
+        self._spark_starts = made(metrics.SPARK_STARTS)
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Captured(transactions=number):
+                self._transactions.inc(number)
+            case StepFinished():
+                self._count_step(event)
+            case Refreshed(view=view, kind=kind, rows=rows) if not is_stage(view):
+                self._refreshes.labels(view, kind).inc()
+                if rows is not None:
+                    self._refresh_rows.labels(view, kind).inc(rows)
+            case Retry(what=what, kind=kind):
+                self._retries.labels(what, kind).inc()
+                self._errors.labels(kind).inc()
+            case Failed(kind=kind):
+                self._errors.labels(kind).inc()
+            case Halted(scope=scope, kind=kind):
+                self._halts.labels(scope, kind).inc()
+            case Verified(view=view, different=different):
+                self._verified.labels(view).inc()
+                self._different.labels(view).inc(different)
+            case Maintained(what=what, number=number):
+                self._maintained.labels(what.replace(" ", "_")).inc(number)
+            case ClockJumped():
+                self._clock_jumps.inc()
+            case SparkStarted():
+                self._spark_starts.inc()
+
+    def _count_step(self, event: StepFinished) -> None:
+        self._step_seconds.labels(event.kind).observe(event.seconds)
+        for phase, seconds in event.phases.items():
+            self._phase_seconds.labels(event.kind, phase).inc(seconds)
+        if event.rows is not None:
+            self._step_rows.labels(event.kind).inc(event.rows)
+        if event.lookups:
+            self._lookups.labels(event.kind).inc(event.lookups)
+            self._lookup_rows.labels(event.kind).inc(event.rows_found)
+
 
 IDLE_SECONDS = 120.0
-"""How long the loop of `run` may give no sign of life between steps: pauses are 30 s at most."""
+"""How long the loop of `run` may be silent between steps: pauses are 30 s at most."""
 
 STEP_SECONDS = 3600.0
-"""How long it may give none while a step is under way; a first load can take its time."""
+"""How long it may be silent during a step; a first load can take long."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a probe is told: whether all is well, and a few facts as JSON."""
+    """The answer to a probe: whether all is well, and a few facts as JSON."""
 
     ok: bool
     body: dict[str, Any] = field(default_factory=dict)
 
 
 class Monitor:
-    """Everything that is watched in one process. `stop` is that of the loop of `run`, where one runs;
+    """Everything that is monitored in one process. `stop` is that of the loop of `run`, where one runs;
     `lineage` counts the events of `following_lineage`, where these are sent.
     """
 
@@ -75,8 +166,8 @@ class Monitor:
 class _Life:
     """When something last happened, and which steps are under way.
 
-    A step that failed has no end. But when the loop comes around, all that it had begun is over; only
-    verification goes on beside it, and nothing waits for that.
+    A step that failed has no end. But when the loop comes around, all steps that it had begun are over; only
+    verification continues beside it, and nothing waits for that.
     """
 
     def __init__(self) -> None:
@@ -130,5 +221,5 @@ def ready(monitor: Monitor) -> Answer:
     if found is not None:
         body |= {"views": len(found.views), "csn": found.last_csn}
         body["stopped_views"] = [view.name for view in found.views if view.halted]
-        body["stopped_sources"] = [source.name for source in found.sources if source.halted]
+        body["stopped_sources"] = [source.site for source in found.sources if source.halted]
     return Answer(not why_not, body)

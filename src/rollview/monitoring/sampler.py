@@ -1,4 +1,4 @@
-"""What is too slow for a scrape: sizes in the lake, logs at sources, view files. A thread looks at times."""
+"""A thread that reads what is too slow for a scrape: sizes in the lake, logs at sources, view files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import threading
 from dataclasses import dataclass, field
 
 from rollview.errors import RollviewError
-from rollview.service.lake_sizes import TableSize
-from rollview.service.project import Project
+from rollview.project.project import Project
+from rollview.storage.lake_tables import TableSize
 
 SAMPLE_SECONDS = 30.0
 _PATIENCE_SECONDS = 2.0
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Sample:
-    """What was found at the last look; nothing before the first."""
+    """The facts of the last reading; empty before the first."""
 
     sizes: tuple[TableSize, ...] = ()
     kept_log_bytes: dict[str, int] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Sample:
 
 
 class Sampler:
-    """Looks at the lake and the sources, in a thread of its own, so that one that is slow delays nobody."""
+    """Reads the lake and the sources in a thread of its own, so that a slow one delays nothing else."""
 
     def __init__(self, project: Project, seconds: float = SAMPLE_SECONDS) -> None:
         self._project, self._seconds = project, seconds
@@ -35,26 +35,26 @@ class Sampler:
         self.last = Sample()
 
     def start(self) -> None:
-        """Takes the first look right away."""
+        """Starts the thread, which reads at once."""
         self._thread.start()
 
-    def look(self) -> None:
-        """Takes a look now. What fails is left out: why it does, the events tell."""
+    def poll(self) -> None:
+        """Reads now. Failures are left out; the events say why."""
         try:
-            figures = self._project.figures
-            files = figures.file_differs()
-            self.last = Sample(figures.lake_sizes(), figures.kept_log_bytes(), files)
+            observe = self._project.observe
+            files = observe.file_differs()
+            self.last = Sample(observe.lake_sizes(), observe.kept_log_bytes(), files)
         except (RollviewError, OSError) as error:
-            _log.debug("sizes and logs are not known: %s", self._project.hide(str(error)))
+            _log.debug("sizes and logs are not known: %s", self._project.hide_foreign(str(error)))
             self.last = Sample()
 
     def close(self) -> None:
-        """Ends; waits a moment for a look that is being taken, and no longer."""
+        """Ends; waits only a moment for a reading in progress."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(_PATIENCE_SECONDS)
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            self.look()
+            self.poll()
             self._ended.wait(self._seconds)

@@ -7,23 +7,25 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from rollview.answer.open_connections import OpenConnections, most_connections
 from rollview.errors import OptionError
 from rollview.monitoring.monitor import Answer, Monitor, health, metrics_text, ready
 
 _TIMEOUT_SECONDS = 10.0
+_MOST_CONNECTIONS, _MOST_WAITING = 16, 128
 
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
 def serving(monitor: Monitor, host: str, port: int) -> Iterator[str]:
-    """Answers while the context lasts; gives the URL that it answers at. Port 0 is one that is free."""
+    """Serves while the context lasts; yields the URL. Port 0 takes a free one."""
     place = f"[{host}]" if ":" in host else host
     try:
         server = _server_class(host)((host, port), _handler(monitor))
@@ -43,18 +45,46 @@ def serving(monitor: Monitor, host: str, port: int) -> Iterator[str]:
 
 def _server_class(host: str) -> type[ThreadingHTTPServer]:
     class Server(ThreadingHTTPServer):
-        """Answers each request in a thread of its own."""
+        """Answers each request in a thread of its own; both number and time are limited."""
 
         # A request that hangs must not keep the process from ending.
         daemon_threads = True
         block_on_close = False
+        request_queue_size = _MOST_WAITING
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
+        def __init__(self, *arguments: Any) -> None:
+            # A connection is for one request, so one that is open too long never sent it.
+            self.connections = OpenConnections[socket.socket](most_connections(_MOST_CONNECTIONS), _end)
+            super().__init__(*arguments)
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            """Begins a thread, if there is room for the connection."""
+            if not self.connections.add(request):
+                self.shutdown_request(request)
+                return
+            super().process_request(request, client_address)
+
+        def shutdown_request(self, request: Any) -> None:
+            """The connection is over."""
+            self.connections.remove(request)
+            super().shutdown_request(request)
+
+        def service_actions(self) -> None:
+            """Closes connections that take too long; twice a second."""
+            self.connections.end_overdue()
+
         def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-            """Whoever asked is gone, which is nothing to tell of."""
+            """Logs a client that disconnected, at DEBUG only."""
             _log.debug("a request for metrics broke off", exc_info=True)
 
     return Server
+
+
+def _end(connection: socket.socket) -> None:
+    """Wakes the thread that reads from a connection or writes to it; that one closes it."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _handler(monitor: Monitor) -> type[BaseHTTPRequestHandler]:
@@ -84,7 +114,7 @@ def _handler(monitor: Monitor) -> type[BaseHTTPRequestHandler]:
             try:
                 answer = answers[path]()
             except Exception:
-                # Whoever scrapes can do nothing about it; the log says what it was.
+                # The client can do nothing about it; the log has the error.
                 _log.exception("%s could not be answered", path)
                 answer = (500, "text/plain; charset=utf-8", b"an internal error; the log says more\n")
             self._answer(*answer)
@@ -101,6 +131,6 @@ def _handler(monitor: Monitor) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(body)
 
         def log_message(self, *arguments: Any) -> None:
-            """A scrape is nothing to tell of."""
+            """Logs no scrapes."""
 
     return Handler

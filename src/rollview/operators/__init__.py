@@ -1,4 +1,4 @@
-"""Operators, one module each: what stands for one in SQL, what it stores, and how a delta passes through it.
+"""Operators, one module each: its form in SQL, what it stores, and how a delta passes through it.
 
 A new operator is one module with one class, listed in `registry`: a `Node` (`rollview.algebra.node`) that
 also says which SQL is its own (`rollview.operators.translation.Operator`).

@@ -8,25 +8,25 @@ values that are not NULL and, where SUM or AVG ask for it, their sum. All of the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 from sqlglot import exp
 
 from rollview.algebra.bag import Bag, Output, keep
-from rollview.algebra.derivation import Form
+from rollview.algebra.derivation import ROWS, Form, KeptForm
 from rollview.algebra.expression import Column, Expression, Literal, call, to_sql
 from rollview.algebra.node import Node
 from rollview.algebra.text import facts, plain_sql, plain_sql_of
 from rollview.operators.block import sum_of
 from rollview.operators.grouped_values import GroupedValues, shown_keys
-from rollview.operators.groups import ROWS, SUM, SumGroups, ValueGroups
+from rollview.operators.groups import SUM, SumGroups, ValueGroups
 from rollview.operators.translation import SelectItem, Translation
+from rollview.sql.errors import mistake
 from rollview.sql.grammar import Syntax
-from rollview.sql.layers import aggregates, is_grouped
-from rollview.sql.place import mistake
+from rollview.sql.names.scope import Scope
+from rollview.sql.passes.layers import aggregates, is_grouped
 from rollview.sql.scalar import scalar
-from rollview.sql.scope import Scope
 
 B = TypeVar("B", bound=Bag)
 
@@ -80,17 +80,14 @@ class Aggregate(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The one below."""
         return (self.input,)
 
     @property
     def output_columns(self) -> tuple[str, ...]:
-        """The names of the columns that a reader sees."""
         return tuple(name for name, _ in self.output)
 
     @property
     def state_columns(self) -> tuple[str, ...]:
-        """Keys and measures."""
         return (*self.keys, *(name for name, _ in self.measures))
 
     @property
@@ -100,7 +97,6 @@ class Aggregate(Node):
 
     @property
     def sums(self) -> tuple[str, ...]:
-        """All measures."""
         return tuple(name for name, _ in self.measures)
 
     @property
@@ -119,6 +115,18 @@ class Aggregate(Node):
         below = self.input.form
         sums = {name: call("SUM", expression) for name, expression in self.measures}
         return below and below.above({**dict(keep(self.keys)), **sums}, self.keys)
+
+    def over_sums(self, rows: Node) -> Node:
+        """The sums of sums."""
+        return replace(self, input=rows, measures=keep(self.sums))
+
+    @property
+    def kept(self) -> KeptForm | None:
+        """Its measures, above rows."""
+        below = self.input.kept
+        if below is None or below.is_grouped:
+            return None
+        return KeptForm(keep(self.keys), self.measures, (), self.output, self.measures[0][0])
 
     def origins(self, column: str) -> tuple[str, ...] | None:
         """A key of the groups: what has another key is in other groups."""
@@ -145,7 +153,6 @@ class Aggregate(Node):
         return rows.summarize((*self.keys, *extra), self.measures)
 
     def present(self, state: B, *extra: str) -> B:
-        """The reader's columns of each group."""
         return state.project((*self.output, *keep(extra)))
 
     def net_effect(self, rows: B, *extra: str) -> B:
@@ -176,7 +183,6 @@ class Aggregate(Node):
         return not self.keys
 
     def explain(self) -> str:
-        """Groups are kept by adding."""
         return "one row per group with its sums; a change is added to its group, and no row is read again"
 
 

@@ -1,4 +1,4 @@
-"""How SELECT, FROM, JOIN and WHERE become blocks. What a block is and does is in `rollview.algebra.block`."""
+"""How SELECT, FROM, JOIN and WHERE become blocks. Blocks themselves are in `rollview.algebra.node`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from sqlglot import exp
 
-from rollview.algebra.block import Block
-from rollview.algebra.node import Node
+from rollview.algebra.node import Block, Node
 from rollview.operators.draft import Draft
 from rollview.operators.translation import Translation
 from rollview.operators.union_all import UnionAll
@@ -33,12 +32,11 @@ class SelectProjectJoin:
 
     @staticmethod
     def claims(query: exp.Expr) -> bool:
-        """Any SELECT."""
         return isinstance(query, exp.Select)
 
     @staticmethod
     def translate(query: exp.Expr, translation: Translation) -> Node:
-        """A block, or several where the SELECT stands above a UNION ALL."""
+        """A block, or several where the SELECT is above a UNION ALL."""
         return sum_of(translation.drafts(query), translation)
 
 

@@ -1,6 +1,6 @@
-"""Drafts: select-project-joins on their way to blocks, with conditions not yet told apart.
+"""Drafts: select-project-joins on their way to blocks, with conditions not yet classified.
 
-Drafts nest: what stands above a subquery is put into it by substituting the subquery's outputs, so that one
+Drafts nest: the query above a subquery is merged into it by substituting the subquery's outputs, so that one
 flat block remains. A query may be the sum of several drafts, some of them to be subtracted: that is how outer
 joins become blocks (`rollview.operators.matching`).
 """
@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rollview.algebra.bag import Output
-from rollview.algebra.block import Block
 from rollview.algebra.expression import Call, Column, Expression, call, columns_of, conjuncts, rename
-from rollview.algebra.node import Node
+from rollview.algebra.folding import is_never_true
+from rollview.algebra.node import Block, Node
 from rollview.algebra.relation import Edge, Relation
-from rollview.operators.folding import is_never_true
 from rollview.operators.negated import Negated
 
 _MOST_APART = 4
@@ -145,7 +144,7 @@ class Draft:
 
 
 def substitute(expression: Expression, known: Mapping[str, Expression]) -> Expression:
-    """The expression with each known column replaced by what it stands for."""
+    """The expression with each known column replaced by its definition."""
     if isinstance(expression, Column):
         return known.get(expression.name, expression)
     if isinstance(expression, Call):
@@ -154,7 +153,7 @@ def substitute(expression: Expression, known: Mapping[str, Expression]) -> Expre
 
 
 def _implied(condition: Expression) -> tuple[Expression, ...]:
-    """What holds whichever side of an OR does: (a AND x) OR (a AND y) implies a, and a may be an edge."""
+    """The conjuncts that all sides of an OR imply: (a AND x) OR (a AND y) implies a, and a may be an edge."""
     if not isinstance(condition, Call) or condition.function != "OR":
         return ()
     sides = [conjuncts(each) for each in condition.arguments]

@@ -1,10 +1,10 @@
 """The first rows of an order: ORDER BY … LIMIT, and what is kept of row_number or rank up to a number.
 
 A row that comes changes the numbers of all rows behind it, so that a window below a filter would have as many
-changes as rows. Here the filter is a part of the operator, and only what passes it is seen. What is stored
-are the rows of the window.
+changes as rows. Here the filter is a part of the operator, and only rows that pass it are seen. What is
+stored are the rows of the window.
 
-While rows come and go, the others stand in the same order. Of those, the first N are all that can ever have a
+While rows come and go, the others keep their order. Of those, the first N are all that can ever have a
 number up to N: so a step looks at the rows that it touches and at N more of each partition, however many
 there are and however often they change.
 """
@@ -26,11 +26,11 @@ from rollview.algebra.text import facts, plain_sql_of
 from rollview.operators.block import SelectProjectJoin
 from rollview.operators.translation import Translation
 from rollview.operators.window import Window
-from rollview.sql.bounds import Bound, bound_of
 from rollview.sql.grammar import Syntax
-from rollview.sql.outputs import bare
+from rollview.sql.names.scope import Item, Scope
+from rollview.sql.passes.row_number_bounds import Bound, bound_of
 from rollview.sql.scalar import condition, scalar
-from rollview.sql.scope import Item, Scope
+from rollview.sql.tree import bare
 
 B = TypeVar("B", bound=Bag)
 
@@ -64,7 +64,7 @@ class FirstRows(Node):
         assert isinstance(bound, Bound) and isinstance(query, exp.Select)
         window = translation.node(bare(bound.item))
         if not isinstance(window, Window):
-            # Something else stands above the window, such as an order of its own.
+            # Something else is above the window, such as an order of its own.
             return SelectProjectJoin.translate(query, translation)
         item = Item(bound.item.alias or "[first rows]", window.output_columns)
         scope = Scope.of(item)
@@ -84,22 +84,18 @@ class FirstRows(Node):
 
     @property
     def output_columns(self) -> tuple[str, ...]:
-        """The names of the columns that a reader sees."""
         return tuple(name for name, _ in self.output)
 
     @property
     def state_columns(self) -> tuple[str, ...]:
-        """All columns that are needed."""
         return self.window.state_columns
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What the window partitions by."""
         return self.window.key
 
     @property
     def form(self) -> Form | None:
-        """That of the window."""
         return self.window.form
 
     @property
@@ -110,7 +106,6 @@ class FirstRows(Node):
         return {key: own[name] for key, name in below.items() if name in own}
 
     def absorb(self, position: int, rows: B, *extra: str) -> B:
-        """The rows themselves."""
         return self.window.absorb(position, rows, *extra)
 
     def present(self, state: B, *extra: str) -> B:
@@ -124,12 +119,12 @@ class FirstRows(Node):
         own = state.sharing(delta, columns)
         others = state.plus(own.negate()).net_effect()
         place = dict(self.window.output)[self.place]
-        numbered = others.over((*keep(columns), (_PLACE, place)))
+        numbered = others.over((*keep(columns), (_PLACE, place)), self.key)
         first = numbered.select(call("<=", Column(_PLACE), Literal(self.most)))
         return self, own.plus(first.project(keep(columns))).materialized(), delta
 
     def render(self, place: str = "") -> Iterator[str]:
-        """What is wanted of the window's rows, then the window."""
+        """The condition on the window's rows, then the window."""
         yield f"{self.name}{place}"
         yield from facts("wanted", plain_sql_of([("", self.condition)]))
         yield from facts("output", plain_sql_of(self.output))
@@ -140,10 +135,9 @@ class FirstRows(Node):
         """A single partition has all rows."""
         if self.key:
             return ()
-        sentence = "all rows stand in one order: a step that changes any of them reads them all, once"
+        sentence = "all rows are in one order: a step that changes any of them reads them all, once"
         hint = "filter or group first, so that the rows to be ordered are few"
         return (Cost(ONE_PARTITION, sentence, hint),)
 
     def explain(self) -> str:
-        """Of a partition that changes, the first rows are found again."""
         return f"the rows of each partition; of one that changes, the first {self.most:,} are found again"

@@ -27,11 +27,11 @@ from rollview.algebra.node import Node
 from rollview.algebra.text import facts, plain_sql, plain_sql_of
 from rollview.operators.block import sum_of
 from rollview.operators.translation import Translation
-from rollview.sql.generators import generated_names, spark_function
 from rollview.sql.grammar import Syntax
-from rollview.sql.layers import has_window, is_grouped
+from rollview.sql.names.generators import generated_names, spark_function
+from rollview.sql.names.scope import Item, Scope
+from rollview.sql.passes.layers import has_window, is_grouped
 from rollview.sql.scalar import condition, scalar
-from rollview.sql.scope import Item, Scope
 
 B = TypeVar("B", bound=Bag)
 
@@ -109,16 +109,14 @@ class Generate(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The one below."""
         return (self.input,)
 
     @property
     def output_columns(self) -> tuple[str, ...]:
-        """The names of the columns that a reader sees."""
         return tuple(name for name, _ in self.output)
 
     def absorb(self, position: int, rows: B, *extra: str) -> B:
-        """What the generators make of the rows."""
+        """The rows that the generators make."""
         assert position == 0
         for each in self.generators:
             rows = rows.generated(each.function, each.names)
@@ -136,7 +134,6 @@ class Generate(Node):
         yield from self.input.render()
 
     def explain(self) -> str:
-        """Nothing is stored but rows."""
         return "rows; the generator runs over the rows that change"
 
 

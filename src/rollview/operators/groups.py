@@ -6,35 +6,40 @@ Two ways: sums that add up under deltas (`SumGroups`), or the values themselves 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sqlglot import exp
 
-from rollview.algebra.aggregates import AGGREGATES
+from rollview.algebra.averages import MOST_DIGITS, average_of
 from rollview.algebra.bag import Output
+from rollview.algebra.derivation import ROWS
 from rollview.algebra.expression import (
+    TRUE,
     Call,
     Column,
     Expression,
     Literal,
     call,
     columns_of,
+    in_order,
     in_spark,
     place_of,
 )
-from rollview.algebra.functions.averages import MOST_DIGITS, average_of
 from rollview.operators.grouped_values import REAL
 from rollview.operators.translation import SelectItem, Translation
+from rollview.sql.dialect import DIALECT
+from rollview.sql.errors import beyond, mistake, refusal
 from rollview.sql.functions import function_name, is_aggregate
-from rollview.sql.place import DIALECT, beyond, mistake, refusal
+from rollview.sql.names.scope import Scope
 from rollview.sql.scalar import scalar
-from rollview.sql.scope import Scope
-
-ROWS = "_rows"
-"""The measure that counts the rows of a group."""
 
 SUM = "sum_"
-_DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)", re.IGNORECASE)
+_DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)")
+_FLOATING = ("double", "float")
+
+
+_PLAIN = {"MIN", "MAX", "COUNT", "COUNT DISTINCT", "SUM"}
+"""Aggregates that are not passed to Spark as text: bags in memory know them as well."""
 
 
 class SumGroups:
@@ -48,7 +53,7 @@ class SumGroups:
         self.measures: dict[str, Expression] = {ROWS: Literal(1)}
 
     def inputs(self) -> list[Output]:
-        """What the blocks below have to project: keys and arguments."""
+        """The expressions that the blocks below project: keys and arguments."""
         arguments = [(name, each) for each, name in self.arguments.items() if each not in self.keys]
         return [*((name, key) for key, name in self.keys.items()), *arguments]
 
@@ -82,10 +87,14 @@ class SumGroups:
             return not isinstance(node.this, exp.Distinct) and not node.expressions
         if not isinstance(node, exp.Sum | exp.Avg) or isinstance(node.this, exp.Distinct):
             return False
-        kind = self.translation.type_of(scalar(node.this, self.scope), self.scope.types())
+        kind = self._type_of(scalar(node.this, self.scope))
         decimal = _DECIMAL.fullmatch(kind)
         too_long = isinstance(node, exp.Avg) and decimal is not None and int(decimal[2]) > MOST_DIGITS
-        return kind not in ("double", "float") and not kind.startswith("interval") and not too_long
+        return kind not in _FLOATING and not kind.startswith("interval") and not too_long
+
+    def _type_of(self, expression: Expression) -> str:
+        """The type of an expression over what the SELECT selects from, in small letters."""
+        return self.translation.type_of(expression, self.scope.types()).lower()
 
     def _argument(self, node: exp.Expr) -> tuple[exp.Expr, Expression]:
         """The function, and what it is applied to; what a FILTER leaves out counts as NULL."""
@@ -126,7 +135,7 @@ class SumGroups:
     def _quotient(
         self, node: exp.Expr, argument: Expression, total: Expression, count: Expression
     ) -> Expression:
-        decimal = _DECIMAL.fullmatch(self.translation.type_of(argument, self.scope.types()))
+        decimal = _DECIMAL.fullmatch(self._type_of(argument))
         if decimal is None:
             return call("/", total, count)
         precision, scale = map(int, decimal.groups())
@@ -185,16 +194,22 @@ class ValueGroups(SumGroups):
         written = written.transform(
             lambda part: exp.LogicalOr(this=part.this.unnest()) if isinstance(part, exp.Any) else part
         )
-        sql = place(written).sql(dialect=DIALECT)
+        placed = place(written)
+        function = placed.this if isinstance(placed, exp.Filter) else placed
+        conditions = [placed.expression.this.sql(dialect=DIALECT)] if isinstance(placed, exp.Filter) else []
         if not self.keys:
             # The row that keeps a single group there is none of its rows.
             arguments.setdefault(Column(REAL), len(arguments))
-            real = f"{place_of(arguments[Column(REAL)])} IS NOT NULL"
-            if isinstance(node, exp.Filter):
-                sql = f"{sql.rstrip()[:-1]} AND {real})"
-            else:
-                sql = f"{sql} FILTER (WHERE {real})"
-        return in_spark(sql, *arguments)
+            conditions.append(f"{place_of(arguments[Column(REAL)])} IS NOT NULL")
+        kept, sql = " AND ".join(conditions), function.sql(dialect=DIALECT)
+        whole = in_spark(f"{sql} FILTER (WHERE {kept})" if kept else sql, *arguments)
+        if not depends_on_order(node, lambda value: self._type_of(scalar(value, self.scope))):
+            return whole
+        equal = function.this.expressions if isinstance(function.this, exp.Distinct) else ()
+        bare = sql.replace("(DISTINCT ", "(", 1) if equal else sql
+        condition = in_spark(kept, *arguments) if kept else TRUE
+        distinct = [in_spark(each.sql(dialect=DIALECT), *arguments) for each in equal]
+        return in_order(whole, in_spark(bare, *arguments), condition, *distinct)
 
     def _plain(self, node: exp.Expr) -> Expression | None:
         """Functions that bags in memory know as well: they leave NULL out, which a FILTER makes use of."""
@@ -206,7 +221,7 @@ class ValueGroups(SumGroups):
                 return None
             argument, name = argument.expressions[0], "COUNT DISTINCT"
         is_average = isinstance(function, exp.Avg)
-        if not (name in AGGREGATES or is_average) or function.expressions:
+        if not (name in _PLAIN or is_average) or function.expressions:
             return None
         if isinstance(argument, exp.Distinct):
             return None
@@ -240,6 +255,32 @@ _AROUND_VALUES = (
     *(exp.Filter, exp.Where, exp.WithinGroup, exp.Order, exp.Ordered, exp.Distinct),
     *(exp.IgnoreNulls, exp.RespectNulls),
 )
+
+
+_OF_ANY_ORDER = {
+    *("MIN", "MAX", "COUNT", "COUNT_IF", "LOGICAL_AND", "LOGICAL_OR", "ANY", "SOME", "EVERY"),
+    *("BITWISE_AND_AGG", "BITWISE_OR_AGG", "BITWISE_XOR_AGG", "BIT_AND", "BIT_OR", "BIT_XOR"),
+    *("ARG_MAX", "ARG_MIN", "MAX_BY", "MIN_BY", "MODE", "REGR_COUNT", "GROUPING", "GROUPING_ID"),
+    *("MEDIAN", "QUANTILE", "PERCENTILE", "PERCENTILE_CONT", "PERCENTILE_DISC", "APPROX_DISTINCT"),
+    *("ARRAY_AGG", "ARRAY_UNIQUE_AGG", "LISTAGG", "STRING_AGG", "GROUP_CONCAT", "COUNT_MIN_SKETCH"),
+    *("BITMAP_AND_AGG", "BITMAP_OR_AGG", "BITMAP_CONSTRUCT_AGG", "SCHEMA_OF_JSON_AGG"),
+}
+"""Aggregate functions that give the same value of the same rows in any order; lists are sorted by others."""
+
+
+def depends_on_order(node: exp.Expr, type_of: Callable[[exp.Expr], str]) -> bool:
+    """Whether an aggregate may differ, be it in the last digit, when the same rows come in another order.
+
+    Sums of floating-point numbers do, and all that is made of them: averages, moments and regressions are, of
+    other numbers too. So do sketches, and sums that are NULL once they overflow.
+    """
+    inner = node.this if isinstance(node, exp.Filter) else node
+    if isinstance(inner, exp.WithinGroup) or function_name(inner).upper() in _OF_ANY_ORDER:
+        return False
+    if isinstance(inner, exp.Sum):
+        values = inner.this.expressions if isinstance(inner.this, exp.Distinct) else [inner.this]
+        return any(type_of(value) in _FLOATING for value in values)
+    return True
 
 
 def check_order(node: exp.Expr) -> None:

@@ -14,7 +14,7 @@ condition is more than equalities, D has the distinct values of the columns of L
 match.
 
 Each join multiplies the number of blocks. Where that becomes too much, one side is stored as a stage of its
-own, with the columns that somebody uses, and is one relation from then on.
+own, with the columns that are used, and is one relation from then on.
 """
 
 from __future__ import annotations
@@ -26,15 +26,22 @@ from typing import Protocol
 from sqlglot import exp
 
 from rollview.algebra.bag import keep
-from rollview.algebra.expression import Call, Column, Expression, Literal, call, columns_of, conjuncts
-from rollview.algebra.functions.casts import cast_to
+from rollview.algebra.expression import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    call,
+    cast_to,
+    columns_of,
+    conjuncts,
+)
+from rollview.algebra.folding import rejects_null
 from rollview.algebra.relation import Relation
 from rollview.operators.draft import Draft, substitute
-from rollview.operators.folding import rejects_null
-from rollview.sql.conjuncts import written_conjuncts
-from rollview.sql.from_clause import FromSyntax
+from rollview.sql.names.scope import Scope
 from rollview.sql.scalar import condition
-from rollview.sql.scope import Scope
+from rollview.sql.tree import FromSyntax, written_conjuncts
 
 MOST_DRAFTS = 9
 """So many blocks a join may come to, before one of its sides is stored."""
@@ -50,7 +57,6 @@ class Joined:
 
     @property
     def columns(self) -> set[str]:
-        """The columns of all items."""
         return {item.column(name) for item in self.scope.items for name in item.columns}
 
 
@@ -63,7 +69,7 @@ class Conjunct:
 
 
 class Staging(Protocol):
-    """What a join asks of the translation it belongs to."""
+    """The methods that a join needs of its translation."""
 
     def stage(self, query: exp.Expr) -> Relation:
         """Cuts a query off; it becomes a relation."""
@@ -108,7 +114,7 @@ def _few(translation: Staging, left: Joined, right: Joined, times: int) -> tuple
 
 
 def _stored(translation: Staging, side: Joined) -> Joined:
-    """What has been joined so far as a stage, if SQL can name all that is used of it."""
+    """A stage of all that has been joined so far, if SQL can name all columns that are used of it."""
     is_named = not any(item.alias.startswith("[") for item in side.scope.items)
     if len(side.drafts) == 1 or not is_named or not all(draft.relations for draft in side.drafts):
         return side
@@ -272,7 +278,7 @@ class _Both:
         whole = exp.and_(*(each.syntax.copy() for each in self.on))
         inner = exp.Join(this=self.join.this.copy(), on=whole)
         before = self.left.syntax
-        # What matters are the values alone: those of one item are all there are, whatever it is joined with.
+        # Only the values matter: one item has all of them, whatever it is joined with.
         owners = {item.alias for item in side.scope.items for name in names if item.owns(name)}
         if side is self.left and len(owners) == 1:
             before = before.narrowed(owners.pop())

@@ -14,8 +14,8 @@ from rollview.algebra.node import Node
 from rollview.algebra.text import facts
 from rollview.operators.block import sum_of
 from rollview.operators.translation import Translation
+from rollview.sql.errors import mistake
 from rollview.sql.grammar import Syntax
-from rollview.sql.place import mistake
 
 B = TypeVar("B", bound=Bag)
 
@@ -43,7 +43,7 @@ class Multiset(Node):
 
     @classmethod
     def translate(cls, query: exp.Expr, translation: Translation) -> Multiset:
-        """Both sides, each row told on which it is."""
+        """Both sides, each row with the side that it is on."""
         assert isinstance(query, exp.SetOperation)
         left = translation.drafts(query.this)
         right = translation.drafts(query.expression, named=False)
@@ -61,7 +61,6 @@ class Multiset(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """Both sides as one."""
         return (self.input,)
 
     @property
@@ -81,7 +80,6 @@ class Multiset(Node):
 
     @property
     def sums(self) -> tuple[str, ...]:
-        """How often a row is on each side."""
         return (LEFT, RIGHT)
 
     def absorb(self, position: int, rows: B, *extra: str) -> B:
@@ -113,7 +111,6 @@ class Multiset(Node):
         yield from self.input.render()
 
     def explain(self) -> str:
-        """Numbers are kept by adding."""
         return "how often each row is on each side; a change is added to its row"
 
 

@@ -1,12 +1,13 @@
-"""What is subtracted in a sum of blocks: the rows of its input with their counts negated."""
+"""Subtraction in a sum of blocks: the rows of the input with their counts negated."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 from rollview.algebra.bag import Bag
+from rollview.algebra.derivation import Term
 from rollview.algebra.node import Node
 
 B = TypeVar("B", bound=Bag)
@@ -14,7 +15,7 @@ B = TypeVar("B", bound=Bag)
 
 @dataclass(frozen=True)
 class Negated(Node):
-    """Linear: what its input gains it loses. It only ever stands in a sum that has these rows."""
+    """Linear: what its input gains it loses. It is only used in a sum that has these rows."""
 
     input: Node
 
@@ -23,13 +24,16 @@ class Negated(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The one below."""
         return (self.input,)
 
     @property
     def output_columns(self) -> tuple[str, ...]:
-        """Those of its input."""
         return self.input.output_columns
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Those of its input with the other sign."""
+        return tuple(replace(each, sign=-each.sign) for each in self.input.terms)
 
     def absorb(self, position: int, rows: B, *extra: str) -> B:  # noqa: ARG002 - all columns are kept
         """The rows, taken away."""
@@ -41,5 +45,4 @@ class Negated(Node):
         yield from self.input.render(f"{place} (subtracted)")
 
     def explain(self) -> str:
-        """Nothing is stored but rows."""
         return "rows; the delta of the input is subtracted"

@@ -1,9 +1,9 @@
 """Queries that no other operator can maintain: what they read is kept, and Spark runs them again over it.
 
 WITH RECURSIVE, and what the translation cannot take apart. The stored state has the rows of all relations
-that the query names, of each only the columns that it may use, with a number that tells which one. A change
+that the query names, of each only the columns that it may use, with a number that says which one. A change
 of a relation is a change of the state, so that the query stays exact at every csn, can be rolled, and feeds
-others like any stage. What it shows is computed from the whole state, once for every point that is asked for.
+others like any stage. The shown rows are computed from the whole state, once for every csn that is read.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from rollview.operators.block import sum_of
 from rollview.operators.draft import Draft
 from rollview.operators.groups import IN_ORDER, check_order
 from rollview.operators.translation import Translation
-from rollview.sql.ctes import is_cte, is_recursive
+from rollview.sql.dialect import DIALECT
+from rollview.sql.errors import NodeError, mistake
 from rollview.sql.grammar import Syntax, check_stable
-from rollview.sql.outputs import output_names
-from rollview.sql.place import DIALECT, NodeError, mistake
-from rollview.sql.scope import find_relation
+from rollview.sql.names.ctes import is_cte, is_recursive
+from rollview.sql.names.outputs import output_names
+from rollview.sql.names.scope import find_relation
 
 B = TypeVar("B", bound=Bag)
 
@@ -73,12 +74,11 @@ class Recomputed(Node):
 
     @classmethod
     def translate(cls, query: exp.Expr, translation: Translation) -> Recomputed:
-        """The query as it stands."""
         return cls._of(query, translation, "WITH RECURSIVE")
 
     @classmethod
     def instead(cls, query: exp.Expr, translation: Translation, fault: NodeError) -> Recomputed:
-        """The query as it stands, because the translation gave it up."""
+        """The query unchanged, because it cannot be translated."""
         check_stable(query)
         if query.find(exp.Pivot) and any(item.is_star for item in query.expressions):
             # Its columns have names that only Spark knows.
@@ -113,12 +113,10 @@ class Recomputed(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The relations, as one."""
         return (self.input,)
 
     @property
     def output_columns(self) -> tuple[str, ...]:
-        """What the query's columns are called."""
         return self.columns
 
     @property

@@ -14,6 +14,7 @@ from rollview.operators.recomputed import Recomputed
 from rollview.operators.translation import Operator
 from rollview.operators.union_all import UnionAll
 from rollview.operators.window import Window
+from rollview.sql.grammar import Syntax, whole_syntax
 
 OPERATORS: list[Operator] = [
     Recomputed,
@@ -25,6 +26,11 @@ OPERATORS: list[Operator] = [
     UnionAll,
     SelectProjectJoin,
 ]
+
+
+def whole_grammar() -> Syntax:
+    """The SQL that these operators know, with what is taken apart before they see it."""
+    return whole_syntax(operator.syntax for operator in OPERATORS)
 
 
 @contextmanager

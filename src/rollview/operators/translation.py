@@ -1,7 +1,7 @@
 """From the syntax tree of a query to a tree of operators.
 
 The operators are asked in turn whether the outermost construct of a query is theirs; the first that claims it
-translates it, and asks the translation for what stands below. Selections, projections, joins and UNION ALL
+translates it, and asks the translation for the part below. Selections, projections, joins and UNION ALL
 below an operator are flattened into drafts on the way, so that blocks are as large as they can be. An
 operator below another one becomes a stage, which the draft above it reads like a table.
 """
@@ -17,35 +17,23 @@ from typing import Protocol
 from sqlglot import exp
 
 from rollview.algebra.bag import COUNT
-from rollview.algebra.block import Block
-from rollview.algebra.expression import Call, Column, Expression, Literal, call, to_sql
-from rollview.algebra.functions.casts import cast_to, cast_type
+from rollview.algebra.expression import Call, Column, Expression, Literal, call, cast_to, cast_type, to_sql
 from rollview.algebra.history import CSN
-from rollview.algebra.node import Node
+from rollview.algebra.node import Block, Node
 from rollview.algebra.relation import Relation, Table
 from rollview.algebra.view import STAGE_MARK, View, owner
 from rollview.errors import UnsupportedError
 from rollview.operators.draft import Draft
 from rollview.operators.matching import Joined, joined
-from rollview.sql.aliased import aliased
-from rollview.sql.bounds import with_bounds_inside
-from rollview.sql.ctes import is_cte
-from rollview.sql.from_clause import FromSyntax
-from rollview.sql.generators import generated_first, with_generators_in_from
-from rollview.sql.grammar import Syntax, is_parenthesised
-from rollview.sql.groups_apart import with_groups_apart
-from rollview.sql.laterals import without_laterals
-from rollview.sql.layers import has_window, is_grouped, layered
-from rollview.sql.outputs import bare, has_column_aliases, output_names, renamed, scope_of
-from rollview.sql.place import DIALECT, NodeError, mistake, refusal, suppress_known_to_spark
+from rollview.sql.dialect import DIALECT
+from rollview.sql.errors import NodeError, mistake, refusal, suppress_known_to_spark
+from rollview.sql.grammar import Syntax
+from rollview.sql.names.ctes import is_cte
+from rollview.sql.names.outputs import has_column_aliases, renamed
+from rollview.sql.names.scope import Item, Scope, check_outputs, find_relation
+from rollview.sql.pipeline import simple
 from rollview.sql.scalar import condition, scalar
-from rollview.sql.scope import Item, Scope, check_outputs, find_relation
-from rollview.sql.shorthands import (
-    with_aliases_written_out,
-    with_stars_in_calls_written_out,
-    with_windows_written_out,
-)
-from rollview.sql.subqueries import without_subqueries
+from rollview.sql.tree import FromSyntax, aliased, bare, is_parenthesised
 
 _RESERVED = (CSN, COUNT)
 _DIGITS = 10
@@ -66,20 +54,18 @@ class Untyped:
     """Knows nothing: good enough where no average of decimals is computed."""
 
     def of_stage(self, stage: View) -> tuple[str, ...]:  # noqa: ARG002
-        """None."""
         return ()
 
     def of_expression(self, part: str, expression: Expression, columns: Mapping[str, str]) -> str:  # noqa: ARG002
-        """Not known."""
         return ""
 
 
 class Operator(Protocol):
-    """What an operator's class says about the SQL that stands for it."""
+    """The methods by which an operator's class recognizes and translates its SQL."""
 
     @property
     def name(self) -> str:
-        """What a user calls it."""
+        """The name for users."""
 
     @property
     def syntax(self) -> Syntax:
@@ -97,7 +83,7 @@ class Operator(Protocol):
 
 
 Instead = Callable[["exp.Expr", "Translation", NodeError], Node]
-"""What a query becomes that cannot be taken apart, because of an error."""
+"""Makes the node of a query that cannot be translated, because of an error."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +97,9 @@ class SelectItem:
 
 @dataclass(frozen=True)
 class Stages:
-    """What was cut off of a view, whichever part reads it: the same text is the same stage.
+    """The stages of a view, whichever part reads them: the same text is the same stage.
 
-    A stage is called after its text, so that it keeps its name in whatever part of the view it stands.
+    A stage is called after its text, so that it keeps its name whichever part of the view it is in.
     """
 
     view: str
@@ -122,8 +108,8 @@ class Stages:
 
     def name_of(self, sql: str, named: bool) -> str:
         """The name of the stage that a query is."""
-        told = sha256(f"{named}{sql}".encode()).hexdigest()[:_DIGITS]
-        return f"{owner(self.view)}{STAGE_MARK}{told}"
+        digest = sha256(f"{named}{sql}".encode()).hexdigest()[:_DIGITS]
+        return f"{owner(self.view)}{STAGE_MARK}{digest}"
 
     def keep(self, stage: View, relation: Relation) -> Relation:
         """A stage, which is known from now on."""
@@ -165,7 +151,6 @@ class Translation:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """What the query may name."""
         return self._tables
 
     def node(self, query: exp.Expr) -> Node:
@@ -188,18 +173,7 @@ class Translation:
         query = bare(query)
         if any(operator.comes_first and operator.claims(query) for operator in self._operators):
             return query
-        if isinstance(query, exp.Select):
-            query = without_laterals(with_generators_in_from(with_windows_written_out(query)), self._tables)
-            if query.args.get("laterals") and (is_grouped(query) or has_window(query)):
-                query = generated_first(query, scope_of(query, self._tables))
-            query = with_aliases_written_out(query, scope_of(query, self._tables))
-            query = with_stars_in_calls_written_out(query, scope_of(query, self._tables))
-            query = with_bounds_inside(with_groups_apart(query, self._tables))
-        query = layered(query, self._names)
-        return without_subqueries(query, self._tables) if isinstance(query, exp.Select) else query
-
-    def _names(self, query: exp.Expr) -> tuple[str, ...]:
-        return output_names(query, self._tables)
+        return simple(query, self._tables)
 
     def _operator(self, query: exp.Expr) -> Operator:
         """Whose the outermost construct of the query is."""
@@ -222,12 +196,12 @@ class Translation:
         return tuple(draft.above(conditions, outputs) for draft in drafts)
 
     def _has_state(self, query: exp.Expr) -> bool:
-        """Whether another operator than those that are flattened stands at the top of the query."""
+        """Whether the topmost operator of the query is one that is not flattened."""
         query = self._simple(query)
         return not isinstance(query, exp.Union) and self._operator(query).name != Block.name
 
     def stage(self, query: exp.Expr, named: bool = True) -> Relation:
-        """Cuts a query off: it becomes a stage, and a relation of what stands above."""
+        """Cuts a query off: it becomes a stage, and a relation of the part above."""
         # Its text has to say all, as it can be read alone.
         query = query if any(_tables_in(query)) else self._with_a_table(query)
         sql = query.sql(dialect=DIALECT)
@@ -299,7 +273,7 @@ class Translation:
         return drafts
 
     def source(self, select: exp.Select) -> tuple[Scope, tuple[Expression, ...], tuple[Draft, ...]]:
-        """What can be named, the conditions of WHERE, and what they stand above."""
+        """The scope, the conditions of WHERE, and the drafts below them."""
         joined = self.from_items(select)
         where = select.args.get("where")
         conditions = (condition(where.this, joined.scope),) if where else ()
@@ -307,7 +281,7 @@ class Translation:
         return joined.scope, conditions, tuple(possible) or joined.drafts[:1]
 
     def from_items(self, select: exp.Select) -> Joined:
-        """What stands in FROM; a single row without columns where there is none."""
+        """The drafts of FROM; a single row without columns where there is none."""
         clause = select.args.get("from_")
         if clause is None:
             return Joined(Scope(), (Draft((), (), ()),), FromSyntax(select))
@@ -317,7 +291,7 @@ class Translation:
         return joined
 
     def _derived(self, subquery: exp.Subquery) -> Joined:
-        """A query in FROM that stores nothing: what stands above it is put into it."""
+        """A query in FROM that stores nothing: the part above is merged into it."""
         drafts = self.drafts(subquery.this, named=not has_column_aliases(subquery))
         names = renamed(subquery, [name for name, _ in drafts[0].outputs])
         item = Item(subquery.alias or self._unnamed(), tuple(names), types=self._types_of(drafts))

@@ -9,6 +9,7 @@ from typing import ClassVar, TypeVar
 from sqlglot import exp
 
 from rollview.algebra.bag import Bag, keep
+from rollview.algebra.derivation import KeptForm, Term
 from rollview.algebra.expression import Column
 from rollview.algebra.node import Node
 from rollview.operators.translation import Translation
@@ -40,7 +41,6 @@ class UnionAll(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """All parts."""
         return self.parts
 
     @property
@@ -48,10 +48,22 @@ class UnionAll(Node):
         """The names of the first input's columns, as in SQL."""
         return self.inputs[0].output_columns
 
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Those of all inputs, with the first one's names."""
+        return tuple(term.renamed(self.output_columns) for each in self.parts for term in each.terms)
+
     def origins(self, column: str) -> tuple[str, ...]:
         """The column at the same place."""
         place = self.output_columns.index(column)
         return tuple(each.output_columns[place] for each in self.inputs)
+
+    @property
+    def kept(self) -> KeptForm | None:
+        """The rows of all inputs, where these are no groups."""
+        below = [each.kept for each in self.inputs]
+        is_bag = all(each is not None and not each.is_grouped for each in below)
+        return KeptForm.of_rows(self.output_columns) if is_bag else None
 
     def absorb(self, position: int, rows: B, *extra: str) -> B:
         """The rows under the first input's names."""
@@ -67,5 +79,4 @@ class UnionAll(Node):
             yield from each.render(f" {number} of {len(self.inputs)} (UNION ALL){place}")
 
     def explain(self) -> str:
-        """Nothing is stored but rows."""
         return "rows; the deltas of the inputs are added up"

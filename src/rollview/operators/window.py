@@ -18,10 +18,12 @@ from rollview.algebra.costs import ONE_PARTITION, Cost
 from rollview.algebra.derivation import Form
 from rollview.algebra.expression import (
     EXTRA_KEYS,
+    TRUE,
     Call,
     Column,
     Expression,
     columns_of,
+    in_order,
     in_spark,
     is_in_spark,
     place_of,
@@ -31,13 +33,15 @@ from rollview.algebra.expression import (
 from rollview.algebra.node import Node, key_names
 from rollview.algebra.text import facts, plain_sql_of
 from rollview.operators.block import sum_of
+from rollview.operators.groups import depends_on_order
 from rollview.operators.translation import Translation
+from rollview.sql.dialect import DIALECT
+from rollview.sql.functions import is_aggregate
 from rollview.sql.grammar import Syntax
-from rollview.sql.layers import has_window, is_grouped
-from rollview.sql.place import DIALECT
+from rollview.sql.names.scope import Scope
+from rollview.sql.passes.layers import has_window, is_grouped
 from rollview.sql.scalar import scalar
-from rollview.sql.scope import Scope
-from rollview.sql.total_order import needs_total_order
+from rollview.sql.text.total_order import needs_total_order
 
 B = TypeVar("B", bound=Bag)
 
@@ -81,7 +85,7 @@ class Window(Node):
         """The windows over what the SELECT selects from."""
         assert isinstance(query, exp.Select)
         scope, conditions, drafts = translation.source(query)
-        windows = _Windows(scope)
+        windows = _Windows(scope, translation)
         items = translation.items(query, scope)
         output = [(item.name, item.column or scalar(item.node, scope, windows.window)) for item in items]
         used = dict.fromkeys(name for _, each in output for name in columns_of(each))
@@ -99,22 +103,18 @@ class Window(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The one below."""
         return (self.input,)
 
     @property
     def output_columns(self) -> tuple[str, ...]:
-        """The names of the columns that a reader sees."""
         return tuple(name for name, _ in self.output)
 
     @property
     def state_columns(self) -> tuple[str, ...]:
-        """All columns that are needed."""
         return self.columns
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What all windows partition by."""
         return self.keys
 
     @property
@@ -125,7 +125,7 @@ class Window(Node):
 
     @property
     def shown_key(self) -> Mapping[str, str]:
-        """What all windows partition by, where it is shown."""
+        """The keys that all windows partition by, where they are shown."""
         return key_names(self.keys, self.output)
 
     def absorb(self, position: int, rows: B, *extra: str) -> B:
@@ -136,10 +136,10 @@ class Window(Node):
     def present(self, state: B, *extra: str) -> B:
         """The functions over the partitions of each state."""
         outputs = [(name, with_keys(each, extra)) for name, each in self.output]
-        return state.over((*outputs, *keep(extra)))
+        return state.over((*outputs, *keep(extra)), (*self.keys, *extra))
 
     def render(self, place: str = "") -> Iterator[str]:
-        """What is stored and what comes out, then the input."""
+        """The stored and the output columns, then the input."""
         yield f"{self.name}{place}"
         yield from facts("partitions", self.keys or ["none: all rows together"])
         yield from facts("output", plain_sql_of(self.output))
@@ -155,7 +155,6 @@ class Window(Node):
         return (Cost(ONE_PARTITION, sentence, hint),)
 
     def explain(self) -> str:
-        """Partitions are computed again from what is kept of them."""
         return "the rows of each partition; a partition that changes is computed again"
 
 
@@ -166,12 +165,13 @@ _TIE_BREAKERS = "\x03"
 class _Windows:
     """Collects partitions while outputs are translated."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, translation: Translation) -> None:
         self.scope = scope
+        self.translation = translation
         self.partitions: list[list[Expression]] = []
 
     def keys(self) -> dict[Expression, str]:
-        """What every window partitions by, each with a name."""
+        """The expressions that every window partitions by, each with a name."""
         first, *rest = self.partitions
         common = [each for each in dict.fromkeys(first) if all(each in other for other in rest)]
         return {each: f"key_{number}" for number, each in enumerate(common, start=1)}
@@ -201,7 +201,15 @@ class _Windows:
         if spec := written.args.get("spec"):
             inner.append(spec.sql(dialect=DIALECT))
         function = written.this.sql(dialect=DIALECT)
-        return in_spark(f"{function} OVER ({' '.join(inner)})", *arguments)
+        whole = in_spark(f"{function} OVER ({' '.join(inner)})", *arguments)
+        return in_order(whole, whole, TRUE) if self._depends_on_order(node.this) else whole
+
+    def _depends_on_order(self, function: exp.Expr) -> bool:
+        """Whether the order among rows that the window takes for equal makes a difference."""
+        return is_aggregate(function) and depends_on_order(
+            function,
+            lambda value: self.translation.type_of(scalar(value, self.scope), self.scope.types()).lower(),
+        )
 
 
 def _sql(nodes: Iterable[exp.Expr]) -> str:
@@ -209,7 +217,7 @@ def _sql(nodes: Iterable[exp.Expr]) -> str:
 
 
 def _totally_ordered(expression: Expression, columns: tuple[str, ...]) -> Expression:
-    """Puts all stored columns behind the ORDER BY of functions that tell equal rows apart."""
+    """Appends all stored columns to the ORDER BY of functions that distinguish equal rows."""
     if not isinstance(expression, Call):
         return expression
     arguments = tuple(_totally_ordered(each, columns) for each in expression.arguments)

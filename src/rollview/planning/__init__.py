@@ -1,14 +1,16 @@
-"""From SQL to a view definition in normal form, and from there to a plan."""
+"""From the text of a view to its tree of operators; and what the text alone says: names, properties, lineage.
+
+It runs the passes of `sql`, and `operators` translates what they leave. All who have a view's text use it.
+"""
 
 from rollview.operators.translation import Types
 from rollview.planning.column_lineage import ColumnLineage, Origin, Use, column_lineage
-from rollview.planning.parse import (
-    UNTYPED,
+from rollview.planning.parse import UNTYPED, parse_view
+from rollview.planning.references import (
     has_idle_order,
     named_columns,
     names_given,
     occurrences,
-    parse_view,
     referenced_names,
     starred_names,
     unknown_functions,

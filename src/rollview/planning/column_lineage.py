@@ -3,7 +3,7 @@
 A column is used *directly* if its values end up in the output, as they are or computed; *indirectly* if they
 only decide which rows there are or which values are taken: conditions, joins, groups, orders. The words for
 how are those of OpenLineage. Names are resolved by the library's optimizer, over the tables as the view reads
-them; what it cannot resolve is left out, so that what is told is true.
+them; what it cannot resolve is left out, so that what is reported is true.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from sqlglot.optimizer.scope import Scope, build_scope
 from rollview.algebra.relation import Table
 from rollview.errors import RollviewError
 from rollview.planning.parse import plain_query
-from rollview.sql.ctes import is_cte
-from rollview.sql.place import DIALECT, NodeError
-from rollview.sql.scope import find_relation
+from rollview.sql.dialect import DIALECT
+from rollview.sql.errors import NodeError
+from rollview.sql.names.ctes import is_cte
+from rollview.sql.names.scope import find_relation
 
 IDENTITY, TRANSFORMATION, AGGREGATION = "IDENTITY", "TRANSFORMATION", "AGGREGATION"
 JOIN, FILTER, GROUP_BY, SORT, WINDOW, CONDITIONAL = (
@@ -35,7 +36,7 @@ JOIN, FILTER, GROUP_BY, SORT, WINDOW, CONDITIONAL = (
 )
 _STRENGTH = (IDENTITY, TRANSFORMATION, AGGREGATION)
 _PLACE = "r{}"
-"""What the n-th table is called while names are resolved, whatever it is called in the text."""
+"""The name of the n-th table while names are resolved, whatever the text calls it."""
 
 
 class Origin(NamedTuple):
@@ -92,7 +93,7 @@ def column_lineage(sql: str, tables: Iterable[Table], outputs: tuple[str, ...]) 
 
 
 def _placed(query: exp.Expr, tables: tuple[Table, ...]) -> tuple[exp.Expr, dict[str, Table]]:
-    """The query with one word for each table, and an alias; what stands for what."""
+    """The query with one word for each table, and an alias; the tables by these words."""
     query, places = query.copy(), dict[str, Table]()
     for node in list(query.find_all(exp.Table)):
         if is_cte(node) or isinstance(node.this, exp.Func):
@@ -134,7 +135,7 @@ class _Resolver:
         self._known: dict[int, _Found] = {}
 
     def of_scope(self, scope: Scope) -> _Found:
-        """What a query is made of. One that reads itself adds nothing to what it is made of besides."""
+        """The origins of a query's columns. A recursive reference adds nothing to the other origins."""
         key = id(scope)
         if key not in self._known:
             self._known[key] = _Found((), {})
@@ -161,7 +162,7 @@ class _Resolver:
         # What EXCEPT and INTERSECT have on the right decides which rows of the left are there.
         return _Found(left.outputs, _merged(rows, *(_indirect(uses, FILTER) for _, uses in right.outputs)))
 
-    # What decides which rows there are.
+    # Columns that decide which rows there are.
 
     def _rows(self, scope: Scope, query: exp.Select) -> Uses:
         found = [self.of_scope(each).rows for each in self._sources(scope)]
@@ -182,7 +183,7 @@ class _Resolver:
         return _merged(*found)
 
     def _is_value(self, scope: Scope) -> bool:
-        """Whether a subquery stands among the outputs, where it is a value."""
+        """Whether a subquery is among the outputs, where it is a value."""
         clause: exp.Expr | None = scope.expression
         while clause is not None and not isinstance(clause.parent, exp.Select):
             clause = clause.parent
@@ -193,7 +194,7 @@ class _Resolver:
             if isinstance(source, Scope):
                 yield source
 
-    # What values are made of.
+    # Columns that values are made of.
 
     def _value(self, scope: Scope, node: exp.Expr) -> Uses:
         """The columns in an output, each with how it gets there."""
@@ -225,7 +226,7 @@ class _Resolver:
         ]
 
     def _column(self, scope: Scope, column: exp.Column) -> Uses:
-        """What a column is made of, in this query or, for a subquery, in the one around it."""
+        """The origins of a column, in this query or, for a subquery, in the one around it."""
         around: Scope | None = scope
         while around is not None:
             source = around.sources.get(column.table)

@@ -2,7 +2,7 @@
 
 A source that can run something inside of its writers' transactions joins the rows that they change with the
 other relations of a block, and appends what comes out to a *delta table*, which is captured like any table.
-One row of it per statement is a mark: it says what the statement saw, so that the service can tell whether
+One row of it per statement is a mark: it says what the statement saw, so that the service knows whether
 what it made can be taken as it is.
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from rollview.sources.source import Comparison, SetupResult, Table
@@ -36,40 +38,77 @@ class DeltaRelation:
     conditions: tuple[Comparison, ...] = ()
 
 
-class Summed(NamedTuple):
-    """A sum over the rows of a group: of a column, of 1 for each value (`counted`), or for each row."""
+class OfTable(NamedTuple):
+    """A column of a relation, by its place."""
 
-    name: str
-    place: int | None
+    place: int
     column: str
-    counted: bool
 
 
-class ShownColumn(NamedTuple):
-    """A column that readers see: a key or a sum, which is NULL where the sum `unless_zero` is 0."""
+class OfGroup(NamedTuple):
+    """What is kept of a group: a key, a sum or an extreme, by its name."""
 
     name: str
-    stored: str
-    unless_zero: str = ""
+
+
+class Value(NamedTuple):
+    """A constant, as the expressions of views have them."""
+
+    value: bool | int | float | Decimal | str | date | None
+
+
+class Applied(NamedTuple):
+    """A function of formulas, called as the expressions of views call it.
+
+    Averages are `AVERAGE`, of doubles `AVERAGE OF DOUBLES`: of a sum and a number, with the digits that the
+    result has, and those behind the point.
+    """
+
+    function: str
+    arguments: tuple[Formula, ...]
+
+
+Formula = OfTable | OfGroup | Value | Applied
+"""What is computed of a row, or of a group, with Spark's meaning."""
+
+
+class Named(NamedTuple):
+    """A column with what it has."""
+
+    name: str
+    formula: Formula
+
+
+class Extreme(NamedTuple):
+    """The least or the greatest value of a group."""
+
+    name: str
+    formula: Formula
+    is_least: bool
 
 
 @dataclass(frozen=True)
 class AppliedView:
-    """A view that is kept at the source itself: keys by name with their place and column, sums, and outputs.
+    """A view that is kept at the source itself: what its groups are, what is kept of each, and what is shown.
 
-    Without `is_grouped` it is a bag of rows, which are all keys and are counted.
+    `conditions` are those of the block. `rows` is the sum that counts the rows of a group. Without
+    `is_grouped` the view is a bag of rows, which are all keys and are counted. Of a UNION ALL each input is
+    kept for itself; the last one shows all of them, those `before` it as well, and the others show nothing.
     """
 
-    keys: tuple[tuple[str, int, str], ...]
-    sums: tuple[Summed, ...]
-    shown: tuple[ShownColumn, ...]
+    keys: tuple[Named, ...]
+    sums: tuple[Named, ...]
+    extremes: tuple[Extreme, ...]
+    conditions: tuple[Formula, ...]
+    shown: tuple[Named, ...]
     rows: str
     is_grouped: bool
+    before: tuple[DeltaDefinition, ...] = ()
 
 
 @dataclass(frozen=True)
 class DeltaDefinition:
-    """What is joined. More rows than these are harmless, because conditions are tested again by Spark.
+    """The join. More rows than these are harmless, because Spark evaluates the conditions again.
 
     Where it is also applied, all conditions are here, and the source has to test them as Spark does.
     """
@@ -81,8 +120,8 @@ class DeltaDefinition:
 
     @property
     def is_captured(self) -> bool:
-        """Whether there is a delta to capture: of a single table, the log has it."""
-        return len(self.relations) > 1
+        """Whether there is a delta to capture; that of a single table that is applied here is in the log."""
+        return len(self.relations) > 1 or self.applied is None
 
     @property
     def columns(self) -> tuple[tuple[int, str], ...]:
@@ -91,7 +130,7 @@ class DeltaDefinition:
 
 
 def column_at(number: int) -> str:
-    """What the delta table calls its columns."""
+    """The names of the delta table's columns."""
     return f"c{number}"
 
 
@@ -107,7 +146,7 @@ def columns_of(definition: DeltaDefinition, types: tuple[str, str, str]) -> tupl
 
 @dataclass(frozen=True)
 class Marked:
-    """What a mark says: the place of the table that the statement changed, and what it did not see.
+    """A parsed mark: the place of the table that the statement changed, and what it did not see.
 
     `unseen` are transactions by their source txids, of those that were asked about. Statements of one
     `group` in a transaction may have run inside of each other. It began at a time.
@@ -133,7 +172,7 @@ class MakesDeltas(Protocol):
         """The delta tables that there are, as `source.table`."""
 
     def check_deltas(self, definitions: Sequence[DeltaDefinition]) -> SetupResult:
-        """What `add_deltas` would do."""
+        """The plan of `add_deltas`."""
 
     def add_deltas(self, definitions: Sequence[DeltaDefinition]) -> SetupResult:
         """Lets writers make these deltas, too; again and again without harm."""
@@ -145,7 +184,7 @@ class MakesDeltas(Protocol):
         """A source txid below which the statements of all these marks have seen whatever was committed."""
 
     def read_marks(self, marks: Sequence[tuple[str, int]], before: Sequence[int]) -> list[Marked]:
-        """What marks say, each given with the number of transactions in `before` that came before its own.
+        """The parsed marks, each given with the number of transactions in `before` that came before its own.
 
         `before` are source txids in the order of their commits.
         """

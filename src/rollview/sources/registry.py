@@ -6,16 +6,15 @@ in the project file, the object a function from `SourceSettings` to a `Source`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from rollview.errors import InputError
-from rollview.extras import require
-from rollview.sources.settings import SourceSettings
+from rollview.imports import require
+from rollview.sources.settings import SourceSettings, Threads, Workers, temporary_folder
 from rollview.sources.source import Source
-from rollview.sources.workers import Threads, Workers
 
 GROUP = "rollview.sources"
 
@@ -33,11 +32,17 @@ _SERVERS = frozenset({"postgres", "mariadb"})
 
 
 def open_source(
-    name: str, kind: str, settings: Mapping[str, str], folder: Path, workers: Workers | None = None
+    name: str,
+    kind: str,
+    settings: Mapping[str, str],
+    folder: Path,
+    workers: Workers | None = None,
+    new_folder: Callable[[], Path] = temporary_folder,
 ) -> Source:
     """The source that an entry of the project file describes; paths are relative to `folder`.
 
     `workers` do large readings where several connections can share a snapshot; by default it is threads.
+    `new_folder` makes a folder for large transactions, where Spark can read it.
     """
     known = _kinds()
     if kind not in known:
@@ -54,7 +59,7 @@ def open_source(
             subject=kind,
             hint=f"is the package that brings `{kind}` installed as a whole?",
         ) from error
-    opened: Source = opener(SourceSettings(name, dict(settings), folder, workers or Threads()))
+    opened: Source = opener(SourceSettings(name, dict(settings), folder, workers or Threads(), new_folder))
     return opened
 
 

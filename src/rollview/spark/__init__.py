@@ -1,5 +1,5 @@
-"""Spark: the bag protocol on DataFrames. Only DataFrame and SQL APIs are used, so Spark Connect works."""
+"""Spark itself: sessions, the gate for every text of SQL, rows as DataFrames, tasks, and errors read.
 
-from rollview.spark.bag import SparkBag
-
-__all__ = ["SparkBag"]
+Only DataFrame and SQL APIs are used, so Spark Connect works.
+May use: `rows`, `sql` and `algebra`. Used by: `bags`, `runtime` and the packages above.
+"""

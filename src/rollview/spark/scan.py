@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rollview.algebra.expression import Column, Expression, Literal, call, conjunction, to_sql
-from rollview.deferred_import import deferred
-from rollview.rows import ColumnRanges, FileScan, Rows, ScanFile, arrow_schema, spark_type
+from rollview.imports import deferred
+from rollview.rows import ColumnRanges, FileScan, Rows, ScanFile, arrow_schema, spark_type, type_sql
+from rollview.spark.gate import checked_expr
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -31,7 +32,7 @@ _Types = Sequence[tuple[str, str]]
 
 
 def frame_of(spark: SparkSession, rows: Rows) -> DataFrame:
-    """Rows as a DataFrame; nothing is read before somebody looks."""
+    """Rows as a DataFrame; nothing is read before a job needs it."""
     if isinstance(rows, FileScan):
         return _scanned(spark, rows)
     types = [(field.name, spark_type(field.type)) for field in rows.schema]
@@ -49,7 +50,7 @@ def _scanned(spark: SparkSession, scan: FileScan) -> DataFrame:
         groups.setdefault(key, []).append(file)
     frames = [_read(spark, scan.schema, files) for files in groups.values()]
     frame = reduce(lambda one, other: one.union(other), frames)
-    return frame.where(f.expr(to_sql(condition_of(scan.within)))) if scan.within else frame
+    return frame.where(checked_expr(to_sql(condition_of(scan.within)))) if scan.within else frame
 
 
 def condition_of(within: Sequence[ColumnRanges]) -> Expression:
@@ -67,7 +68,7 @@ def _within(ranges: ColumnRanges) -> Expression:
 
 
 def _literal(value: Any) -> Literal:
-    """A time without a zone becomes a text, which Spark takes for one when it stands beside such a column."""
+    """A time without a zone becomes a text, which Spark casts where it is compared with such a column."""
     is_zoneless = isinstance(value, datetime) and value.tzinfo is None
     return Literal(value.isoformat(sep=" ") if is_zoneless else value)
 
@@ -82,12 +83,12 @@ def _read(spark: SparkSession, schema: _Types, files: Sequence[ScanFile]) -> Dat
 
 def _column(name: str, kind: str, constants: Mapping[str, Any]) -> SparkColumn:
     if name in constants:
-        return f.lit(_told(constants[name], kind)).cast(kind).alias(name)
+        return f.lit(_unambiguous(constants[name], kind)).cast(type_sql(kind)).alias(name)
     return f.col(to_sql(Column(name)))
 
 
-def _told(value: Any, kind: str) -> Any:
-    """A constant as Spark cannot misunderstand it: its literals of times depend on the session's zone."""
+def _unambiguous(value: Any, kind: str) -> Any:
+    """A constant that Spark reads in one way only: its literals of times depend on the session's zone."""
     if not isinstance(value, datetime):
         return value
     instant = kind == "timestamp" and value.tzinfo is None
@@ -101,4 +102,4 @@ def _located(path: str) -> str:
 
 
 def _ddl(types: _Types) -> str:
-    return ", ".join(f"{to_sql(Column(name))} {kind}" for name, kind in types)
+    return ", ".join(f"{to_sql(Column(name))} {type_sql(kind)}" for name, kind in types)

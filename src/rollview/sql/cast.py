@@ -1,19 +1,20 @@
-"""Casts and typed constants: CAST, `::`, DATE '…', 1.5D all arrive as casts.
+"""Constants and casts; typed constants are both: DATE '…' and 1.5D arrive as casts, as CAST and `::` do.
 
 A cast of a constant that cannot change the value is the constant itself, so that sources can use it.
 """
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from typing import Any
 
 from sqlglot import exp
 
-from rollview.algebra.expression import Expression, Literal, call
-from rollview.algebra.functions.casts import cast_to
-from rollview.algebra.functions.dates import read_date, read_timestamp
-from rollview.sql.place import DIALECT, mistake
+from rollview.algebra.dates import read_date, read_timestamp
+from rollview.algebra.expression import Expression, Literal, call, cast_to
+from rollview.sql.dialect import DIALECT
+from rollview.sql.errors import mistake
 
 _Type = exp.DataType.Type
 _NAMES: dict[Any, str] = {
@@ -96,3 +97,29 @@ def _decimal(text: str, kind: str) -> Literal | None:
 
 
 _READERS = {"DATE": read_date, "TIMESTAMP": read_timestamp}
+
+
+NULL = Literal(None)
+
+
+def literal(node: exp.Expr) -> Literal:
+    """The value of a constant; a number with a point is a decimal, one with an exponent a double."""
+    if isinstance(node, exp.Null):
+        return NULL
+    if isinstance(node, exp.Boolean):
+        return Literal(bool(node.this))
+    if node.is_string:
+        return Literal(node.name)
+    return Literal(_number(node))
+
+
+def _number(node: exp.Expr) -> int | float | Decimal:
+    text = node.name
+    if "e" in text.lower():
+        double = float(text)
+        if math.isinf(double):
+            raise mistake(node, f"{text} is too large for a double", subject=text)
+        return double
+    if len(text.replace(".", "").lstrip("0")) > 38:
+        raise mistake(node, f"{text} has more than 38 digits", subject=text)
+    return Decimal(text) if "." in text else int(text)

@@ -2,13 +2,15 @@
 
 The library's parser puts `=` below `<`, both below BETWEEN, IN, LIKE and IS, and `||` below `+`. In Spark all
 comparisons are one level, from left to right; a condition is a value with at most one of BETWEEN, IN, LIKE
-and IS behind it, whose operands are whole values; and `||` is on the level of `+`:
+and IS behind it, whose operands are whole values; `||` is on the level of `+`; and of the operators on bits,
+shifts bind more tightly than `&`, that than `^`, and that than `|`, where the library has one level for all:
 
     f = g < h            (f = g) < h
     f = g IN (1, 2)      (f = g) IN (1, 2)
     k || 5 + 7           (k || 5) + 7
+    a | b & c >> d       a | (b & (c >> d))
 
-What is one level below the comparisons is called `_parse_bitwise` by the library, and so is what it asks for
+The library calls the level below the comparisons `_parse_bitwise`, and so is what it asks for
 where Spark wants a value. So that method gives values here, comparisons included.
 """
 
@@ -37,11 +39,17 @@ def _to_date(arguments: list[exp.Expr], dialect: Dialect) -> exp.Expr:
     return read
 
 
+_BITS = (TokenType.PIPE, TokenType.CARET, TokenType.AMP)
+"""Operators on bits, the loosest first."""
+
 _COMPARISONS: dict[TokenType, type[exp.Binary]] = {**SparkParser.EQUALITY, **SparkParser.COMPARISON}
 
 
 class _Parser(SparkParser):
-    """Its levels, the loosest first: OR, AND, NOT, one predicate, comparisons, bits, + - ||, * / %, sign."""
+    """Its levels, the loosest first.
+
+    OR, AND, NOT, one predicate, comparisons, | ^ & (one level each), shifts, + - ||, * / %, sign.
+    """
 
     FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
         **{name: build for name, build in SparkParser.FUNCTIONS.items() if name not in _AS_WRITTEN},
@@ -80,15 +88,41 @@ class _Parser(SparkParser):
     def _parse_is_rhs(self, distinct: bool = False) -> exp.Expr | None:
         if distinct:
             return self._parse_bitwise()
-        # Nothing else may stand there, which the translation says better than the parser.
-        return self._parse_null() or self._parse_boolean() or super()._parse_bitwise()
+        # Nothing else is allowed there; the translation reports that better than the parser.
+        return self._parse_null() or self._parse_boolean() or self._parse_bits()
 
     def _parse_bitwise(self) -> exp.Expr | None:
         """A value."""
-        this = super()._parse_bitwise()
+        this = self._parse_bits()
         while this is not None and self._match_set(_COMPARISONS):
             kind = _COMPARISONS[self._prev.token_type]
-            this = self.expression(kind(this=this, expression=super()._parse_bitwise()))
+            this = self.expression(kind(this=this, expression=self._parse_bits()))
+        return this
+
+    def _parse_bits(self, level: int = 0) -> exp.Expr | None:
+        """An operand of a comparison."""
+        if level == len(_BITS):
+            return self._parse_shift()
+        this = self._parse_bits(level + 1)
+        while this is not None and self._match(_BITS[level]):
+            kind = self.BITWISE[_BITS[level]]
+            this = self.expression(kind(this=this, expression=self._parse_bits(level + 1)))
+        return this
+
+    def _parse_shift(self) -> exp.Expr | None:
+        this = self._parse_term()
+        while this is not None:
+            if self._match_pair(TokenType.LT, TokenType.LT):
+                this = self.expression(exp.BitwiseLeftShift(this=this, expression=self._parse_term()))
+            elif self._match_pair(TokenType.GT, TokenType.GT):
+                is_unsigned = self._match(TokenType.GT)
+                other = self._parse_term()
+                if is_unsigned:
+                    this = exp.Anonymous(this="shiftrightunsigned", expressions=[this, other])
+                else:
+                    this = self.expression(exp.BitwiseRightShift(this=this, expression=other))
+            else:
+                break
         return this
 
     def _parse_group(self, skip_group_by_token: bool = False) -> exp.Group | None:
@@ -122,3 +156,7 @@ class SparkGrammar(Spark):
 
     Tokenizer = _Tokenizer
     Parser = _Parser
+
+
+DIALECT = SparkGrammar
+"""The dialect that every text is read and written with."""

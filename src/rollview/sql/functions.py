@@ -1,12 +1,14 @@
 """Which of the parser's functions become which of ours, and from which of their arguments.
 
-All of these depend on their arguments alone. What depends on anything else (a clock, chance, the session)
-cannot be maintained: the same rows would give another view whenever they are looked at.
+All of these depend on their arguments alone. A function that depends on anything else (a clock, chance, the
+session) cannot be maintained: the same rows would give another view whenever they are looked at.
 """
 
 from __future__ import annotations
 
 from sqlglot import exp
+
+from rollview.sql.spark_functions import REFUSED
 
 _ONE, _TWO, _MANY = ("this",), ("this", "expression"), ("this", "expressions")
 
@@ -48,42 +50,11 @@ BOOLEAN = {"=", "<>", "<", "<=", ">", ">=", "<=>", "AND", "OR", "NOT", "IS NULL"
 OF_THEIR_ARGUMENTS = {"IF", "COALESCE", "LEAST", "GREATEST"}
 """Functions of ours whose value is a condition if their arguments are."""
 
-_UNSTABLE = {
-    "NOW",
-    "CURDATE",
-    "CURRENT_DATE",
-    "CURRENT_TIME",
-    "CURRENT_TIMESTAMP",
-    "CURRENT_TIMEZONE",
-    "CURRENT_USER",
-    "CURRENT_CATALOG",
-    "CURRENT_SCHEMA",
-    "CURRENT_DATABASE",
-    "SESSION_USER",
-    "USER",
-    "LOCALTIMESTAMP",
-    "UNIX_TIMESTAMP",
-    "RAND",
-    "RANDN",
-    "RANDOM",
-    "RANDSTR",
-    "UNIFORM",
-    "SHUFFLE",
-    "UUID",
-    "MONOTONICALLY_INCREASING_ID",
-    "SPARK_PARTITION_ID",
-    "INPUT_FILE_NAME",
-}
-
 
 def unstable_hint(name: str) -> str:
-    """Why a function cannot be in a view, if it is one whose value changes while its arguments do not."""
-    if name.upper() not in _UNSTABLE:
-        return ""
-    return (
-        f"{name.upper()} returns a different value each time the view is computed, and no source reports "
-        "that; use a column, or apply it when the view is read"
-    )
+    """Why a function cannot be in a view, if it is one that is refused; empty if it is not."""
+    reason = REFUSED.get(name.lower(), "")
+    return f"{reason}; use a column, or apply it when the view is read" if reason else ""
 
 
 def function_name(node: exp.Expr) -> str:

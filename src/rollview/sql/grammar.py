@@ -12,9 +12,11 @@ from collections.abc import Iterable, Mapping
 from sqlglot import exp
 
 from rollview.sql.cast import check_cast
-from rollview.sql.ctes import is_recursive
+from rollview.sql.dialect import DIALECT
+from rollview.sql.errors import NodeError, beyond, refusal
 from rollview.sql.functions import FUNCTIONS, IGNORED, unstable_hint
-from rollview.sql.place import DIALECT, NodeError, beyond, refusal
+from rollview.sql.names.ctes import is_recursive
+from rollview.sql.tree import is_parenthesised
 
 _BINARY = ("this", "expression")
 
@@ -39,7 +41,7 @@ SCALARS: Syntax = {
     **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), _BINARY),
     **dict.fromkeys((exp.NullSafeEQ, exp.NullSafeNEQ, exp.And, exp.Or), _BINARY),
     **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Mod), _BINARY),
-    # What happens on a zero divisor is decided by our own expressions: an error, as in ANSI mode.
+    # Our own expressions decide about a zero divisor: an error, as in ANSI mode.
     exp.Div: (*_BINARY, "typed", "safe"),
     exp.DPipe: (*_BINARY, "safe"),
     **dict.fromkeys((exp.Neg, exp.Paren), ("this",)),
@@ -83,7 +85,7 @@ LAYERS: Syntax = {
     ),
     exp.PivotAlias: ("this", "alias"),
 }
-"""What is taken apart before an operator sees it (`rollview.sql.layers`, `rollview.sql.subqueries`)."""
+"""Constructs that passes resolve before an operator sees them (`rollview.sql.passes`)."""
 
 _CLAUSES = {
     "order": "ORDER BY",
@@ -217,7 +219,7 @@ def _refused(node: exp.Expr) -> NodeError:
 
 
 def _construct(node: exp.Expr) -> str:
-    """What a user would call the node."""
+    """The name of the node for users."""
     if isinstance(node, exp.Distinct) and isinstance(node.parent, exp.AggFunc):
         return f"{node.parent.sql_name()}(DISTINCT)"
     if type(node) in _CONSTRUCTS:
@@ -235,10 +237,3 @@ def _function_name(node: exp.Expr) -> str:
     if isinstance(node, exp.Anonymous):
         return node.name
     return node.sql_name() if isinstance(node, exp.Func) else ""
-
-
-def is_parenthesised(node: exp.Expr) -> bool:
-    """Whether it is joined relations in parentheses; to the parser they are a subquery without a SELECT."""
-    while isinstance(node, exp.Subquery):
-        node = node.this
-    return isinstance(node, exp.Table)

@@ -1,6 +1,7 @@
 """Scalar expressions: from the parser's syntax tree to our own small algebra.
 
-Everything is reduced to few functions: BETWEEN to two comparisons, CASE to nested IF, NULLIF to IF.
+Everything is reduced to few functions: BETWEEN to two comparisons, CASE to nested IF, NULLIF to IF, a date
+plus or minus an interval to days or months.
 `check_supported` has run before, so a class that is missing here cannot arrive.
 """
 
@@ -11,33 +12,29 @@ from decimal import Decimal
 
 from sqlglot import exp
 
+from rollview.algebra.dates import MOVES, Date, Timestamp
 from rollview.algebra.expression import (
     Call,
     Column,
     Expression,
     Literal,
     call,
+    cast_to,
+    cast_type,
     in_spark,
     is_in_spark,
     place_of,
 )
-from rollview.algebra.functions.casts import cast_to, cast_type
-from rollview.sql.calendar import (
-    extracted_part,
-    is_interval,
-    is_simple_interval,
-    plus_interval,
-    truncation_unit,
-)
-from rollview.sql.cast import cast, is_known_type
+from rollview.errors import EvaluationError
+from rollview.sql.cast import NULL, cast, is_known_type, literal
+from rollview.sql.dialect import DIALECT
+from rollview.sql.errors import NodeError, mistake
 from rollview.sql.functions import BOOLEAN, FUNCTIONS, OF_THEIR_ARGUMENTS, function_name, is_aggregate
 from rollview.sql.grammar import is_read
-from rollview.sql.literal import NULL, literal
-from rollview.sql.place import DIALECT, NodeError, mistake
-from rollview.sql.scope import Scope
+from rollview.sql.names.scope import Scope
 
 AggregateRule = Callable[[exp.Expr], Expression]
-"""What an aggregate function or a window becomes, where one is allowed."""
+"""Translates an aggregate function or a window, where one is allowed."""
 
 _OPERATORS: dict[type[exp.Expr], str] = {
     exp.EQ: "=",
@@ -82,7 +79,8 @@ def scalar(
 ) -> Expression:
     """The expression over the block's columns; aggregate functions become what the rule says.
 
-    What is in `keys` stays whole where it is passed to Spark: it can be known where its columns are not.
+    Expressions in `keys` stay whole when they are passed to Spark: they may be known where their columns are
+    not.
     """
     return _Translation(scope, aggregate, keys).of(node)
 
@@ -113,16 +111,13 @@ class _Translation:
             function, arguments = FUNCTIONS[kind]
             return self._checked(node, Call(function, tuple(self._arguments(node, arguments))))
         if kind not in _RULES:
-            raise mistake(node, f"`{node.sql(dialect=DIALECT)}` cannot stand in an expression")
+            raise mistake(node, f"`{node.sql(dialect=DIALECT)}` is not allowed in an expression")
         return _RULES[kind](self, node)
 
     def column(self, node: exp.Expr) -> Expression:
         if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
-            raise mistake(node, "`*` stands for columns and cannot be part of an expression")
-        named, fields = self.scope.column_and_fields(node)
-        column = Column(self.scope.resolve(named).column)
-        path = "".join(f".{field.sql(dialect=DIALECT, identify=True)}" for field in fields)
-        return in_spark(place_of(0) + path, column) if fields else column
+            raise mistake(node, "`*` means all columns and cannot be part of an expression")
+        return Column(self.scope.resolve(node).column)
 
     def negative(self, node: exp.Expr) -> Expression:
         value = self.of(node.this)
@@ -248,12 +243,12 @@ class _Translation:
         return isinstance(node, exp.Interval)
 
     def _passed(self, node: exp.Expr) -> Expression:
-        """What rollview need not understand goes to Spark as it is, with its columns as arguments."""
+        """A call that rollview need not understand goes to Spark as it is, with its columns as arguments."""
         arguments: dict[Expression, int] = {}
 
         def place(part: exp.Expr) -> exp.Expr:
             if isinstance(part, exp.Query):
-                raise mistake(part, "a subquery cannot stand here")
+                raise mistake(part, "a subquery is not allowed here")
             if (
                 isinstance(part, exp.Column)
                 or (part is not top and is_aggregate(part))
@@ -325,3 +320,71 @@ def _links(node: exp.Expr, kind: type[exp.Expr]) -> Iterator[exp.Expr]:
             waiting += [inner.expression, inner.this]
         else:
             yield part
+
+
+_UNITS = {
+    "DAY": ("PLUS DAYS", 1),
+    "WEEK": ("PLUS DAYS", 7),
+    "MONTH": ("PLUS MONTHS", 1),
+    "YEAR": ("PLUS MONTHS", 12),
+}
+_TRUNCATIONS = {
+    **dict.fromkeys(("YEAR", "YYYY", "YY"), "YEAR"),
+    **dict.fromkeys(("MONTH", "MM", "MON"), "MONTH"),
+    **dict.fromkeys(("DAY", "DD"), "DAY"),
+    **{unit: unit for unit in ("QUARTER", "WEEK", "HOUR", "MINUTE", "SECOND")},
+}
+_PARTS = {"YEAR", "QUARTER", "MONTH", "DAY"}
+
+
+def is_interval(node: exp.Expr) -> bool:
+    """Whether an operand is an interval."""
+    return isinstance(node.unnest() if isinstance(node, exp.Paren) else node, exp.Interval)
+
+
+def is_simple_interval(node: exp.Expr) -> bool:
+    """Whether an interval is a whole number of days, weeks, months or years."""
+    interval = node.unnest() if isinstance(node, exp.Paren) else node
+    amount, unit = interval.this, interval.args.get("unit")
+    digits = amount.name if isinstance(amount, exp.Literal) else ""
+    name = unit.name.upper().removesuffix("S") if isinstance(unit, exp.Var) else ""
+    return name in _UNITS and digits.removeprefix("-").isdigit()
+
+
+def plus_interval(value: Expression, node: exp.Expr, sign: int) -> Expression:
+    """A date or timestamp plus (or with sign -1 minus) an interval; a constant date is moved at once."""
+    interval = node.unnest() if isinstance(node, exp.Paren) else node
+    digits = interval.this.name
+    function, step = _UNITS[interval.args["unit"].name.upper().removesuffix("S")]
+    if isinstance(value, Literal) and not isinstance(value.value, Date | None):
+        message = f"an INTERVAL is added to {value.value!r}, which is not a date"
+        raise mistake(interval, message, hint="write DATE '2024-01-31', or CAST it AS DATE")
+    result = call(function, value, Literal(sign * step * int(digits)))
+    try:
+        return _folded(result)
+    except EvaluationError as error:
+        raise mistake(interval, error.message, subject=error.subject) from None
+
+
+def _folded(result: Call) -> Expression:
+    """The constant it is, if it is one; a timestamp moves by the session's calendar, so it stays a call."""
+    value, amount = result.arguments
+    if (
+        not isinstance(value, Literal)
+        or isinstance(value.value, Timestamp)
+        or not isinstance(amount, Literal)
+    ):
+        return result
+    return Literal(MOVES[result.function](value.value, amount.value))
+
+
+def truncation_unit(node: exp.TimestampTrunc) -> str:
+    """The unit of DATE_TRUNC; empty if Spark alone knows it."""
+    unit = node.args["unit"]
+    return _TRUNCATIONS.get(unit.name.upper(), "") if isinstance(unit, exp.Var | exp.Literal) else ""
+
+
+def extracted_part(node: exp.Extract) -> str:
+    """The function that EXTRACT(part FROM …) is; empty if Spark alone knows it."""
+    part = node.name.upper().removesuffix("S")
+    return part if part in _PARTS else ""

@@ -1,4 +1,4 @@
-"""What the suite needs of a database under test: to write to it as its own users would, and to look at it."""
+"""The database under test, as the suite uses it: written to as its own users would, and read directly."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEMAS: Mapping[str, Columns] = {
 
 @dataclass(frozen=True)
 class Write:
-    """One row changed, told apart by its first column. No `before`: an insertion, no `after`: a deletion."""
+    """One changed row, identified by its first column. No `before`: an insertion; no `after`: a deletion."""
 
     table: str
     before: Row | None
@@ -37,7 +37,7 @@ class Driver(ABC):
     """Whether each table commits on its own, so that no transaction spans two."""
 
     gaps: ClassVar[Mapping[str, str]] = {}
-    """What this database cannot do, with the reason: `type NAME`, or `captured later`."""
+    """Unsupported features of this database, each with the reason: `type NAME`, or `captured later`."""
 
     unheld: ClassVar[Mapping[str, tuple[Sequence[Any], str]]] = {}
     """Single values that the database cannot hold in a column of a type, with the reason."""
@@ -71,15 +71,14 @@ class Driver(ABC):
 
     @abstractmethod
     def traces(self) -> Any:
-        """All that `setup` could leave behind."""
+        """Everything that `setup` could leave behind."""
 
     def tables(self) -> dict[str, Table]:
-        """The tables by name, as the source describes them."""
         return {table.name: table for table in self.source.tables()}
 
     @contextmanager
     def restarted(self) -> Iterator[Source]:
-        """The source as another process would have it, beside the one that goes on."""
+        """A second source, as another process would open it, beside the first."""
         source = self.open()
         try:
             yield source
@@ -87,7 +86,6 @@ class Driver(ABC):
             source.close()
 
     def close(self) -> None:
-        """Lets go of everything."""
         self.source.close()
 
 
@@ -98,7 +96,6 @@ class Modelled(Driver):
         self.model = {name: list(rows.get(name, ())) for name in self.schemas}
 
     def apply(self, writes: Sequence[Write]) -> None:
-        """The transaction in the model."""
         for write in writes:
             if write.before is not None:
                 self.model[write.table].remove(write.before)

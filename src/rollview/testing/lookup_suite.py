@@ -1,10 +1,10 @@
-"""What must hold of `lookup`, whatever the source: no match is missing, and none is there twice."""
+"""The contract of `lookup` for every source: no match is missing, and none is there twice."""
 
 from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -12,11 +12,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollview.sources.source import IN, Comparison, Lookup, arrow_type
+from rollview.algebra.join_graph import access_path
+from rollview.algorithms.effects import Question
+from rollview.planning import parse_view
+from rollview.sources.source import IN, Comparison, Lookup, Table, arrow_type
 from rollview.testing.driver import SCHEMAS, Driver, Row
-from rollview.testing.ledger import counted_rows
-from rollview.testing.questions import first_plan
-from rollview.testing.script import FIRST_ROWS, TYPES, gap, held, opened, several
+from rollview.testing.script import FIRST_ROWS, TYPES, counted_rows, gap, held, opened, several
+from rollview.views.lookup import Rules, plan_lookups
+
+# Plans for tests, made as in the product: the look-ups for a change of a view's first relation.
+
+
+def first_question(sql: str, tables: Iterable[Table], keys: Mapping[str, pa.Array]) -> Question[pa.Table]:
+    """The first sub-query of a view of one block; `keys` by column of its first relation."""
+    (block,) = parse_view(sql, tables).blocks
+    (sub_query, *_) = access_path(block, 0).rounds[0]
+    shipped: list[pa.Table | None] = []
+    for join_step in sub_query.join_steps:
+        if join_step.shipped:
+            names = [parent for parent, _ in join_step.on]
+            columns = [keys[name.partition(".")[2]] for name in names]
+            shipped.append(pa.Table.from_arrays(columns, names=names) if names else None)
+    return Question(block, sub_query, tuple(shipped))
+
+
+def first_plan(
+    rules: Rules, sql: str, tables: Iterable[Table], keys: Mapping[str, pa.Array]
+) -> tuple[Lookup, ...]:
+    """The plan of the first sub-query, for a source with these rules."""
+    return plan_lookups(first_question(sql, tables, keys), rules)
+
 
 _TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -43,7 +68,7 @@ def planned(driver: Driver, sql: str, **keys: Sequence[Any]) -> tuple[Lookup, ..
 
 
 def looked_up(driver: Driver, plan: Sequence[Lookup]) -> list[Counter[Row]]:
-    """The rows of every look-up; where nothing is said of order or place, rows are a bag."""
+    """The rows of every look-up; their order and place are not specified: rows are a bag."""
     found = driver.source.lookup(plan).rows
     return [counted_rows(rows, lookup.columns) for rows, lookup in zip(found, plan, strict=True)]
 

@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 
 from rollview.sources.source import Seen, arrow_type
 from rollview.testing.driver import Driver, Row, Write
-from rollview.testing.ledger import Ledger, comparable, counted_rows
 from rollview.testing.lookup_suite import LookupSuite, planned
 from rollview.testing.script import (
     COLUMNS,
     FIRST_ROWS,
     TYPES,
+    Ledger,
     Script,
     committed,
+    comparable,
+    counted_rows,
     current,
     gap,
     held,
@@ -33,7 +35,7 @@ from rollview.testing.script import (
 
 
 def site_of(driver: Driver, table: str) -> str:
-    """What commits a table's changes."""
+    """The site that commits a table's changes."""
     return driver.tables()[table].site
 
 
@@ -67,8 +69,8 @@ class SourceSuite(LookupSuite):
                 ledger.capture()
                 assert len(ledger.transactions) == len(states[site])
                 for number, state in enumerate(states[site], 1):
-                    told = replayed(driver, ledger, initial, Seen(number))
-                    assert told == {name: state[name] for name in told}
+                    shown = replayed(driver, ledger, initial, Seen(number))
+                    assert shown == {name: state[name] for name in shown}
 
     @several
     @given(script=transactions, more=transactions)
@@ -90,7 +92,7 @@ class SourceSuite(LookupSuite):
     @several
     @given(script=transactions)
     def test_capture_resumes_from_any_log_position(self, script: Script) -> None:
-        """Nothing is lost or doubled, and where no gap is declared transactions stay what they were."""
+        """Nothing is lost or doubled, and where no gap is declared, transactions stay as they were."""
         exact = "captured later" not in self.driver.gaps
         with opened(self.driver) as driver:
             initial = current(driver)
@@ -112,14 +114,14 @@ class SourceSuite(LookupSuite):
                         or [each.source_txid for each in (*taken, *rest.transactions)] == source_txids
                     )
                     rest.transactions[:0] = taken
-                    told = replayed(driver, rest, initial, Seen(len(rest.transactions)))
-                    assert told == {name: driver.rows(name) for name in told}
-                # Nothing is new: the log position stands still, and so does the history.
+                    shown = replayed(driver, rest, initial, Seen(len(rest.transactions)))
+                    assert shown == {name: driver.rows(name) for name in shown}
+                # Nothing is new: the log position stays, and so does the history.
                 assert driver.source.capture(site, whole.log_position, 10).transactions == ()
 
     @several
     @given(script=transactions, lag=st.integers(0, 3), keys=st.sets(st.none() | st.integers(0, 6)))
-    def test_oracle_read_points_tell_the_state_that_was_seen(
+    def test_oracle_read_points_give_the_state_that_was_seen(
         self, script: Script, lag: int, keys: set[int | None]
     ) -> None:
         with opened(self.driver) as driver:
@@ -138,7 +140,7 @@ class SourceSuite(LookupSuite):
                 seen = driver.source.seen(ledger.site, read_point, ledger)
                 assert seen is not None
                 assert rows == ledger.state("customer", columns, initial, seen)
-                # What was told before all was captured is not taken back.
+                # A resolution from before everything was captured stays the same.
                 assert early.get(read_point) in (None, seen)
             for rows, read_point in asked:
                 seen = driver.source.seen(ledger.site, read_point, ledger)
@@ -148,7 +150,7 @@ class SourceSuite(LookupSuite):
                     row: count for row, count in state.items() if row[0] in keys and row[0] is not None
                 }
                 assert {row: count for row, count in rows.items() if row[0] in keys} == matches
-                # What was not looked for may come along, but only as it was.
+                # Other rows may be returned as well, but only in their true state.
                 assert all(state[row] == count for row, count in rows.items())
 
     def test_two_tables_in_one_transaction(self) -> None:
@@ -168,7 +170,7 @@ class SourceSuite(LookupSuite):
                 (9, 2, "Eve"): 1,
             }
 
-    def test_check_tells_what_setup_does_and_changes_nothing(self) -> None:
+    def test_check_lists_what_setup_does_and_changes_nothing(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             driver = self.driver(Path(folder), FIRST_ROWS)
             tables = tuple(driver.tables().values())

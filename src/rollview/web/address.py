@@ -36,7 +36,6 @@ class Address:
 
     @property
     def shown(self) -> str:
-        """As it stands in a URL."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -44,7 +43,7 @@ class Address:
 class Access:
     """Who may open the page, and whether they may do more than look.
 
-    Without a token everybody may who can reach the address.
+    Without a token, anybody who can reach the address may.
     """
 
     address: Address = field(default_factory=Address)
@@ -52,7 +51,7 @@ class Access:
     is_generated: bool = False
     allows_actions: bool = False
     form_key: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
-    """Only pages of this process know it; a form that comes back without it is not ours."""
+    """Only pages of this process have it; a form without it came from elsewhere."""
 
     def knows(self, token: str) -> bool:
         """Whether this is the token; takes the same time for every wrong one."""
@@ -60,7 +59,7 @@ class Access:
 
     @property
     def pass_value(self) -> str:
-        """What a browser keeps once it has shown the token, from which nobody can tell the token."""
+        """The cookie of a browser that has shown the token; the token cannot be derived from it."""
         return hmac.new(self.token.encode(), b"rollview page", hashlib.sha256).hexdigest()
 
     def has_pass(self, value: str) -> bool:
@@ -72,7 +71,7 @@ class Access:
         return hmac.compare_digest(key.encode(), self.form_key.encode())
 
     def url(self, port: int) -> str:
-        """Where to look, once it listens; with the token if nobody else knows it."""
+        """The URL to open, once it listens; with the token if it was just made."""
         address = Address(self.address.host, port)
         return f"http://{address.shown}/" + (f"?token={self.token}" if self.is_generated else "")
 

@@ -1,7 +1,7 @@
-"""What every request passes: the host it names, the token, where a form came from; and what answers say.
+"""Checks of every request: the host it names, the token, the origin of forms; and headers of every answer.
 
-A page on this machine could be reached by any web page that the same browser shows, under a name that leads
-here (DNS rebinding). So on loopback the request must name this machine.
+Any web page in the same browser could reach a page on this machine under a name that resolves to it (DNS
+rebinding). So on loopback the request must name this machine.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rollview.web.address import Access
+from rollview.web.context import LARGEST_FORM
 from rollview.web.rendering import Renderer
 
 _HEADERS = {
@@ -30,11 +31,12 @@ _HEADERS = {
 }
 _THIS_MACHINE = {"127.0.0.1", "localhost", "::1"}
 _OPEN = "/assets/"
+_LONGEST_LENGTH = 16
 SIGN_IN = "/sign-in"
 
 
 class Guard:
-    """Lets through what may pass, and adds headers to every answer."""
+    """Lets allowed requests through, and adds headers to every answer."""
 
     def __init__(self, app: ASGIApp, access: Access, renderer: Renderer) -> None:
         self._app = app
@@ -66,12 +68,14 @@ class Guard:
             return PlainTextResponse("This page answers only to the name of this machine.\n", 421)
         if scope["method"] not in ("GET", "HEAD"):
             origin = headers.get("origin")
-            if origin is not None and urlsplit(origin).netloc != host:
+            if origin is not None and not _is_from(origin, host):
                 return PlainTextResponse("The form is not one of this page.\n", 403)
+        if _length(headers) > LARGEST_FORM:
+            return PlainTextResponse(f"A request has at most {LARGEST_FORM} bytes.\n", 413)
         return self._without_token(scope, headers)
 
     def _without_token(self, scope: Scope, headers: Headers) -> Response | None:
-        """What is answered instead, if a token is needed and the request has none."""
+        """The answer to a request without a needed token."""
         if not self._access.token or scope["path"].startswith(_OPEN) or scope["path"] == SIGN_IN:
             return None
         asked = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
@@ -101,6 +105,19 @@ def with_pass(response: Response, access: Access) -> Response:
 def cookie_name(access: Access) -> str:
     """Browsers keep one jar for all ports of a host."""
     return f"rollview-{access.address.port}"
+
+
+def _length(headers: Headers) -> int:
+    text = headers.get("content-length", "0")
+    return int(text) if text.isdecimal() and len(text) < _LONGEST_LENGTH else LARGEST_FORM + 1
+
+
+def _is_from(origin: str, host: str) -> bool:
+    """Whether an Origin header names the host that was asked."""
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False
 
 
 def _name(host: str) -> str:

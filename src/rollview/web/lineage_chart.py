@@ -6,21 +6,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from rollview.service.lineage import Kind, Lineage, LineageEdge, LineageNode
+from rollview.observe.lineage import Kind, Lineage, LineageEdge, LineageNode
 
 Name = tuple[Kind, str]
 
 NODE_WIDTH, NODE_HEIGHT, GAP, MARGIN = 176.0, 36.0, 18.0, 14.0
 _PORT = 14.0
-"""Between the places where edges enter a node, so that their labels stand apart."""
+"""Between the places where edges enter a node, so that their labels do not overlap."""
 _LEAST_GAP, _SWEEPS, _STUB = 170.0, 6, 84.0
 MOST_LABELS = 80
-"""With more edges, their positions are told when one points at them."""
+"""With more edges, their positions are shown only as tooltips."""
 
 
 @dataclass(frozen=True)
 class NodeDrawn:
-    """A box and where it leads; `behind` counts the transactions that it does not show yet."""
+    """A box and its link; `behind` counts the transactions that it does not show yet."""
 
     kind: Kind
     name: str
@@ -41,12 +41,12 @@ class EdgeDrawn:
     behind: int
     x: float
     y: float
-    told: str
+    title: str
 
 
 @dataclass(frozen=True)
 class LineageChart:
-    """All that is drawn."""
+    """Everything that is drawn."""
 
     width: float
     height: float
@@ -57,7 +57,7 @@ class LineageChart:
 
 
 def around(graph: Lineage, name: str) -> Lineage:
-    """The part of a graph that a view is made of, and that is made of it."""
+    """The part of a graph with the inputs and the readers of a view."""
     kept = {("view", name)}
     for begin, end in (("target", "origin"), ("origin", "target")):
         reached: set[Name] = {("view", name)}
@@ -75,7 +75,7 @@ def around(graph: Lineage, name: str) -> Lineage:
 
 
 def lineage_chart(graph: Lineage) -> LineageChart:
-    """Where everything stands on the page."""
+    """The layout of the graph."""
     columns = _ordered(graph)
     entering: dict[Name, list[LineageEdge]] = {}
     for edge in graph.edges:
@@ -120,13 +120,13 @@ def lineage_chart(graph: Lineage) -> LineageChart:
 
 def _drawn(edge: LineageEdge, start: tuple[float, float], end: tuple[float, float], last: int) -> EdgeDrawn:
     (x, y), (to_x, to_y) = start, end
-    # It ends level, where curves have parted: there stands the label.
+    # It ends level, where curves have parted: that is the place of the label.
     level = to_x - _STUB
     bend = (level - x) / 2
     path = f"M{x:g},{y:g} C{x + bend:g},{y:g} {level - bend:g},{to_y:g} {level:g},{to_y:g} L{to_x:g},{to_y:g}"
-    told = f"{edge.origin[1]} → {edge.target[1]}: up to csn {edge.csn}"
-    told += f", {last - edge.csn} behind" if edge.csn < last else ""
-    return EdgeDrawn(path, edge.csn, last - edge.csn, to_x - 14, to_y + 3.5, told)
+    title = f"{edge.origin[1]} → {edge.target[1]}: up to csn {edge.csn}"
+    title += f", {last - edge.csn} behind" if edge.csn < last else ""
+    return EdgeDrawn(path, edge.csn, last - edge.csn, to_x - 14, to_y + 3.5, title)
 
 
 def _ordered(graph: Lineage) -> list[list[LineageNode]]:
@@ -148,7 +148,6 @@ def _ordered(graph: Lineage) -> list[list[LineageNode]]:
 
 
 def _places(columns: Iterable[list[LineageNode]]) -> dict[Name, float]:
-    """Where each node stands in its column, from 0 to 1."""
     return {
         (node.kind, node.name): (row + 0.5) / len(column)
         for column in columns

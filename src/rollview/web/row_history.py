@@ -1,8 +1,8 @@
 """The rows of a view at any csn, quickly enough for a slider.
 
-What is read once is a window: the rows at one csn, and what each transaction before and after it did. The
-rows at any other csn of the window are those, less or plus the changes in between: no reading, no Spark. The
-window around a view that is stored here and shown as it is stored needs no Spark at all.
+A window is read once: the rows at one csn, and the changes of the transactions before and after it. The rows
+at any other csn of the window are those, minus or plus the changes in between, without reading and without
+Spark. The window around the stored csn of a view that is stored as it is shown needs no Spark at all.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import pyarrow as pa
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
-from rollview.service.overview import ViewLine
-from rollview.service.project import Project
+from rollview.answer.requests import Asking, DeltasRequest, ReadRequest, Reply
+from rollview.observe.state import ViewState
+from rollview.project.project import Project
 
 MOST_ROWS = 20_000
-"""Of a view with more rows, single states are read, and only their first rows."""
+"""For a view with more rows, single states are read, and only their first rows."""
 WINDOW = 2_000
-"""So many transactions at most are in a window."""
+"""The most transactions in a window."""
 FIRST_ROWS = 1_000
 _KEPT = 8
 
@@ -33,7 +34,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Change:
-    """What a transaction did to a row: added it so often, or took it away."""
+    """A change of a row by a transaction: how many times it was added or removed."""
 
     csn: int
     row: Row
@@ -44,7 +45,7 @@ class Change:
 class RowsAt:
     """The rows of a view at a csn, in order, each with how it changed since another csn: +1, −1 or 0.
 
-    Rows that went are among them. Where there are more rows than were read, `total` is None.
+    Removed rows are among them. If there are more rows than were read, `total` is None.
     """
 
     csn: int
@@ -55,13 +56,12 @@ class RowsAt:
 
     @property
     def changed(self) -> int:
-        """How many rows came or went."""
         return sum(1 for _, mark in self.rows if mark)
 
 
 @dataclass(frozen=True)
 class Window:
-    """Rows at a csn, and the changes of a stretch of transactions around it, in order."""
+    """Rows at a csn, and the changes of the transactions around it, in order."""
 
     first: int
     last: int
@@ -73,7 +73,7 @@ class Window:
     """The csn of each change."""
 
     def between(self, after: int, upto: int) -> Counter[Row]:
-        """What changed with after < csn ≤ upto, net."""
+        """The net change with after < csn ≤ upto."""
         net: Counter[Row] = Counter()
         for change in self.changes[bisect_right(self.places, after) : bisect_right(self.places, upto)]:
             net[change.row] += change.count
@@ -100,26 +100,32 @@ class RowHistories:
         self._windows: OrderedDict[tuple[str, int], Window] = OrderedDict()
         self._lock = threading.Lock()
 
-    def at(self, view: ViewLine, csn: int, since: int) -> RowsAt:
-        """The rows of a view at a csn; reads what is not known yet."""
+    def at(self, view: ViewState, csn: int, since: int, ask: Asking) -> RowsAt:
+        """The rows of a view at a csn; reads them if no window has them."""
+        window = self._known(view, csn, since)
+        if window is None:
+            window = self._read(view, csn, ask)
+            if window is None:
+                return _single(view, csn, ask)
+            with self._lock:
+                self._windows[view.name, view.generation] = window
+                while len(self._windows) > _KEPT:
+                    self._windows.popitem(last=False)
+        return window.at(csn, since if window.first <= since <= window.last else max(window.first, csn - 1))
+
+    def _known(self, view: ViewState, csn: int, since: int) -> Window | None:
+        """The window that was read before, if it has the rows at a csn."""
         key = (view.name, view.generation)
         with self._lock:
             window = self._windows.get(key)
             if window is None or not _holds(window, csn, since) or not _reaches(window, view, csn):
-                window = self._read(view, csn)
-                if window is None:
-                    return self._single(view, csn)
-                self._windows[key] = window
-                while len(self._windows) > _KEPT:
-                    self._windows.popitem(last=False)
+                return None
             self._windows.move_to_end(key)
-        return window.at(csn, since if window.first <= since <= window.last else max(window.first, csn - 1))
+            return window
 
-    def needs_spark(self, view: ViewLine, csn: int, since: int) -> bool:
-        """Whether the rows at a csn cannot be had without Spark: somebody waits for its start, perhaps."""
-        with self._lock:
-            window = self._windows.get((view.name, view.generation))
-        if window is not None and _holds(window, csn, since) and _reaches(window, view, csn):
+    def needs_spark(self, view: ViewState, csn: int, since: int) -> bool:
+        """Whether the rows at a csn need Spark, which may have to be started."""
+        if self._known(view, csn, since) is not None:
             return False
         if view.is_full:
             return csn != view.materialized
@@ -127,7 +133,7 @@ class RowHistories:
         here = view.materialized
         return not is_near or self._project.observe.local_deltas(view.name, here, here) is None
 
-    def stored(self, view: ViewLine) -> RowsAt | None:
+    def stored(self, view: ViewState) -> RowsAt | None:
         """The rows as they are stored, unmarked, without Spark; None if they are too many."""
         found = self._project.read_stored(view.name)
         if found is None or found.rows.num_rows > MOST_ROWS:
@@ -135,7 +141,7 @@ class RowHistories:
         rows = marked(Counter(rows_of(found.rows)), Counter())
         return RowsAt(found.csn, found.csn, tuple(found.rows.column_names), rows, len(rows))
 
-    def _read(self, view: ViewLine, csn: int) -> Window | None:
+    def _read(self, view: ViewState, csn: int, ask: Asking) -> Window | None:
         """A window around a csn; None if the view is too large for one."""
         observe, shown = self._project.observe, view.materialized
         stretch = next((s for s in observe.readable(view.name) if s.first <= csn <= s.last), None)
@@ -145,30 +151,27 @@ class RowHistories:
             stored = self._project.read_stored(view.name)
             if stored is None or stored.rows.num_rows > MOST_ROWS:
                 return None
-            # Somebody may have rolled it meanwhile.
+            # Another process may have rolled it meanwhile.
             shown, rows = stored.csn, stored.rows
             last = max(last, shown)
         else:
-            shown, rows = (
-                first,
-                self._project.read_as_of(view.name, first).rows.limit(MOST_ROWS + 1).toArrow(),
-            )
+            shown, rows = first, rows_in(ask(ReadRequest(view.name, f"csn:{first}", MOST_ROWS + 1)))
             if rows.num_rows > MOST_ROWS:
                 return None
         deltas = observe.local_deltas(view.name, first, last) if first < last else None
         if deltas is None and first < last:
-            deltas = self._project.deltas(view.name, first, last).toArrow()
+            deltas = rows_in(ask(DeltasRequest(view.name, f"csn:{first}", f"csn:{last}")))
         names = tuple(rows.column_names)
         changes = _changes(deltas, names) if deltas is not None else ()
         places = tuple(each.csn for each in changes)
         return Window(first, last, shown, names, Counter(rows_of(rows)), changes, places)
 
-    def _single(self, view: ViewLine, csn: int) -> RowsAt:
-        """The first rows of a large view at a csn."""
-        frame = self._project.read_as_of(view.name, csn).rows
-        some = frame.limit(FIRST_ROWS).toArrow()
-        rows = marked(Counter(rows_of(some)), Counter())
-        return RowsAt(csn, csn, tuple(some.column_names), rows, None)
+
+def _single(view: ViewState, csn: int, ask: Asking) -> RowsAt:
+    """The first rows of a large view at a csn."""
+    some = rows_in(ask(ReadRequest(view.name, f"csn:{csn}", FIRST_ROWS)))
+    rows = marked(Counter(rows_of(some)), Counter())
+    return RowsAt(csn, csn, tuple(some.column_names), rows, None)
 
 
 def _holds(window: Window, csn: int, since: int) -> bool:
@@ -176,13 +179,19 @@ def _holds(window: Window, csn: int, since: int) -> bool:
     return window.first <= csn <= window.last and is_near
 
 
-def _reaches(window: Window, view: ViewLine, csn: int) -> bool:
-    """A window that ends before what is known now is read again when its end is asked for."""
+def _reaches(window: Window, view: ViewState, csn: int) -> bool:
+    """Whether a window is good for a csn; at its end only if nothing has been propagated since."""
     return csn < window.last or view.high_water <= window.last
 
 
+def rows_in(reply: Reply) -> pa.Table:
+    """The rows of an answer that has rows."""
+    assert reply.page is not None
+    return reply.page.rows
+
+
 def rows_of(table: pa.Table) -> list[Row]:
-    """The rows of an Arrow table, such as can be counted."""
+    """The rows of an Arrow table as hashable values."""
     columns = [column.to_pylist() for column in table.columns]
     return [tuple(_hashable(value) for value in row) for row in zip(*columns, strict=True)]
 
@@ -195,7 +204,7 @@ def _changes(table: pa.Table, names: tuple[str, ...]) -> tuple[Change, ...]:
 
 
 def marked(rows: Mapping[Row, int], moved: Mapping[Row, int]) -> tuple[tuple[Row, int], ...]:
-    """Rows in order, each as often as it is there, with those that went."""
+    """Rows in order with their multiplicity, removed ones included."""
     found: list[tuple[Row, int]] = []
     for row in {**rows, **moved}:
         count, change = rows.get(row, 0), moved.get(row, 0)

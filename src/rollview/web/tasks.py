@@ -1,4 +1,4 @@
-"""Work that somebody asked for on a page: refresh and verify, one after the other, in a thread."""
+"""Work requested on a page: refresh and verify, one after the other, in a thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEPT = 20
 
 @dataclass(frozen=True)
 class Task:
-    """One piece of work. `state` is `waiting`, `running`, `done` or `failed`; `told` is what came out."""
+    """One piece of work. `state` is `waiting`, `running`, `done` or `failed`; `result` is its outcome."""
 
     id: int
     what: str
@@ -23,7 +23,7 @@ class Task:
     state: str
     begun_at: float
     seconds: float = 0.0
-    told: str = ""
+    result: str = ""
     hint: str = ""
 
 
@@ -31,7 +31,7 @@ class Tasks:
     """The last tasks, and a thread that does them."""
 
     def __init__(self, watch: Watch, explain: Callable[[Exception], dict[str, str]]) -> None:
-        """`explain` says of an error what a page may say."""
+        """`explain` gives the text for an error without secrets."""
         self._watch, self._explain = watch, explain
         self._lock = threading.Lock()
         self._tasks: dict[int, Task] = {}
@@ -39,7 +39,7 @@ class Tasks:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rollview-page-task")
 
     def begin(self, what: str, view: str, work: Callable[[], str]) -> None:
-        """Does something later; the same thing that is still to be done is not done twice."""
+        """Queues work, unless the same is already waiting or running."""
         with self._lock:
             known = self._tasks.values()
             if any((t.what, t.view) == (what, view) and t.state in ("waiting", "running") for t in known):
@@ -60,10 +60,10 @@ class Tasks:
         started = time.monotonic()
         self._set(replace(task, state="running"))
         try:
-            done = replace(task, state="done", told=work())
-        except Exception as error:  # It is what the page says of the task.
-            told = self._explain(error)
-            done = replace(task, state="failed", told=told["message"], hint=told["hint"])
+            done = replace(task, state="done", result=work())
+        except Exception as error:  # The page shows it with the task.
+            problem = self._explain(error)
+            done = replace(task, state="failed", result=problem["message"], hint=problem["hint"])
         self._set(replace(done, seconds=time.monotonic() - started))
 
     def _set(self, task: Task) -> None:

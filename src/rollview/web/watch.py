@@ -1,7 +1,7 @@
-"""What the pages know without asking: where everything stands, what sources say, what is going on right now.
+"""The cached state for pages: the state of the project, descriptions of sources, current activity.
 
-One thread looks, while somebody watches, so that no request waits for a catalog or a source that does not
-answer: it gets what was known last, and how old that is.
+One thread reads it, while pages are open, so that no request waits for a catalog or a source that does not
+answer: it gets the last known state and its age.
 """
 
 from __future__ import annotations
@@ -29,45 +29,45 @@ from rollview.events import (
     Stopped,
     Verified,
 )
-from rollview.service.file_notes import FileNotes
-from rollview.service.lags import LagSeries
-from rollview.service.observer import SourceAnswer
-from rollview.service.overview import Overview
-from rollview.service.project import Project
+from rollview.observe.lags import LagSeries
+from rollview.observe.observer import SourceAnswer
+from rollview.observe.state import ProjectState
+from rollview.project.project import Project
+from rollview.views.view_files import FileNotes
 
 LOOK_SECONDS = 1.0
 ASK_SECONDS = 5.0
-"""How often sources and view files are looked at."""
+"""How often sources and view files are read."""
 TICK_SECONDS = 10.0
-"""A page is brought up to date at least so often: lags grow even if nothing happens."""
+"""A page is updated at least so often: lags grow even if nothing happens."""
 LAG_SECONDS = 15.0
 IDLE_SECONDS = 30.0
-"""Without a request for so long, nobody watches, and nothing is looked at."""
+"""Without a request for so long, no page is open, and nothing is read."""
 _PATIENCE_SECONDS = 3.0
 _RETRY_SECONDS, _FAILED_SECONDS, _RECENT_SECONDS = 30.0, 3600.0, 3600.0
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known: the last overview, how it could not be had again, and what goes beside it."""
+    """The last known state, why it could not be read again, and the facts beside it."""
 
-    overview: Overview | None
+    state: ProjectState | None
     problem: Exception | None
     sources: dict[str, SourceAnswer]
     notes: FileNotes
     recent: tuple[Event, ...] = ()
-    """What somebody should know that happened to `run` in this process within the last hour."""
+    """Events of `run` in this process within the last hour that need attention."""
 
 
 class Watch:
-    """Looks at a project while somebody watches."""
+    """Reads the state of a project while pages are open."""
 
     def __init__(self, project: Project, events_of: Project | None = None) -> None:
         """`events_of` is the project at work in this process, if it is another object."""
         self._project = project
         self._lock = threading.Lock()
         self._looked = threading.Condition(self._lock)
-        self._overview: Overview | None = None
+        self._state: ProjectState | None = None
         self._problem: Exception | None = None
         self._fingerprint: object = None
         self._looks = 0
@@ -92,7 +92,7 @@ class Watch:
         self._thread.start()
 
     def close(self) -> None:
-        """Looks no more."""
+        """Stops reading."""
         self._closed.set()
         self._wanted.set()
         for end in self._unsubscribe:
@@ -101,17 +101,17 @@ class Watch:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def known(self) -> Known:
-        """What is known now; waits a moment for a look that is not old."""
+        """The known state; waits a moment for one that is not old."""
         self.somebody_watches()
         with self._looked:
-            is_old = self._overview is None or time.time() - self._overview.at > LOOK_SECONDS
+            is_old = self._state is None or time.time() - self._state.at > LOOK_SECONDS
             if is_old or self._problem is not None:
                 looks = self._looks
                 self._wanted.set()
                 self._looked.wait_for(lambda: self._looks > looks, _PATIENCE_SECONDS)
             now = time.monotonic()
             recent = tuple(each for at, each in self._recent.values() if now - at < _RECENT_SECONDS)
-            return Known(self._overview, self._problem, dict(self._sources), self._notes, recent)
+            return Known(self._state, self._problem, dict(self._sources), self._notes, recent)
 
     def lags(self, names: list[str]) -> dict[str, LagSeries]:
         """The lag of views over the last hour; kept for some seconds."""
@@ -122,29 +122,27 @@ class Watch:
         return {name: self._lags[name][1] for name in names if name in self._lags}
 
     def somebody_watches(self) -> None:
-        """Somebody has a page open."""
+        """Notes that a page is open."""
         self._last_request = time.monotonic()
         if not self._wanted.is_set():
             self._wanted.set()
 
     def changed(self) -> None:
-        """Tells all pages that something is new."""
+        """Notifies all pages of a change."""
         with self._lock:
             self.version += 1
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended."""
         return self._closed.is_set()
 
     @property
     def activity(self) -> str:
-        """What is being done in this process right now; empty if nothing is."""
         with self._lock:
             return next(reversed(self._running.values()), "")
 
     def retries(self) -> list[Retry | Failed]:
-        """What failed in this process and has not gone well since, as far as anybody knows."""
+        """Failures in this process that have not succeeded since."""
         with self._lock:
             now = time.time()
             old = [what for what, each in self._retries.items() if now - each.time > _until_old(each)]
@@ -198,25 +196,25 @@ class Watch:
                 self._wanted.set()
 
     def _look(self) -> bool:
-        """Reads the catalog; whether anything is new."""
+        """Reads the catalog; whether anything has changed."""
         problem: Exception | None = None
-        found, fingerprint = self._overview, self._fingerprint
+        found, fingerprint = self._state, self._fingerprint
         try:
             fingerprint = self._project.observe.fingerprint()
-            found = self._project.observe.overview()
-        except Exception as error:  # Whatever keeps the catalog from answering, a page says.
+            found = self._project.observe.state()
+        except Exception as error:  # The page shows why the catalog does not answer.
             problem = error
         with self._looked:
             is_new = fingerprint != self._fingerprint or str(problem) != str(self._problem)
-            self._overview, self._fingerprint, self._problem = found, fingerprint, problem
+            self._state, self._fingerprint, self._problem = found, fingerprint, problem
             self._looks += 1
             self._looked.notify_all()
         return is_new
 
     def _ask_others(self) -> None:
-        """Sources and files, each when its time has come; one that does not answer holds up nobody."""
-        now, overview = time.monotonic(), self._overview
-        for site in [each.site for each in overview.sources] if overview else []:
+        """Reads sources and files, each when it is due; one that does not answer delays no other."""
+        now, state = time.monotonic(), self._state
+        for site in [each.site for each in state.sources] if state else []:
             if now - self._asked.get(site, -1e9) > ASK_SECONDS:
                 self._asked[site] = now + 3600.0  # until it has answered
                 self._pool.submit(self._ask, site)
@@ -235,7 +233,7 @@ class Watch:
             self._asked[site] = time.monotonic()
 
     def _read_files(self) -> None:
-        """The view files, if any of them, or what is set up, has changed since."""
+        """Reads the view files again if one of them, or the setup, has changed."""
         try:
             files = (self._project.observe.view_files(), self._project.views)
             if files != self._files:
@@ -243,7 +241,7 @@ class Watch:
                 with self._lock:
                     self._notes, self._files = notes, files
                     self.version += 1
-        except Exception:  # A catalog that does not answer is told by the look at it.
+        except Exception:  # The reading of the catalog reports that it does not answer.
             return
 
 

@@ -69,7 +69,7 @@ class DeltaDriver(Driver):
 
 
 class DeltaFeedDriver(DeltaDriver):
-    """Commits tell their changes in a change data feed."""
+    """Commits have their changes in a change data feed."""
 
     configuration = {"delta.enableChangeDataFeed": "true"}  # noqa: RUF012
 

@@ -16,15 +16,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from rollview.algebra.bag import COUNT, MemoryBag
-from rollview.algebra.block import Block
+from rollview.algebra.bag import COUNT
 from rollview.algebra.expression import Column
 from rollview.algebra.history import Change, Seen, Transaction, seen_of
 from rollview.algebra.join_graph import JoinStep, SubQuery
+from rollview.algebra.node import Block
 from rollview.algebra.relation import Relation, Table
 from rollview.algorithms.effects import Question
+from rollview.lab.memory.bag import MemoryBag
+from rollview.lab.simulator.source import SimulatedSource
 from rollview.rows import arrow_schema
-from rollview.simulator.source import SimulatedSource
 from rollview.sources.source import (
     Batch,
     CapturedTransaction,

@@ -24,7 +24,7 @@ from rollview.errors import (
     SourceMissing,
 )
 from rollview.rows import FileScan
-from rollview.sources.delta import DeltaSource, changes
+from rollview.sources.delta import DeltaSource, capture
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 
@@ -88,8 +88,8 @@ def test_from_before_the_first_version(tmp_path: Path) -> None:
 
 
 def test_many_rows_stay_in_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "FEW_ADDED_ROWS", 2)
-    monkeypatch.setattr(changes, "FEW_REWRITTEN_ROWS", 3)
+    monkeypatch.setattr(capture, "FEW_ADDED_ROWS", 2)
+    monkeypatch.setattr(capture, "FEW_REWRITTEN_ROWS", 3)
     table = make_table(tmp_path, [(1, "a"), (2, "b")])
     source = DeltaSource("d", tmp_path)
     origin = source.current_position(SITE)

@@ -17,16 +17,15 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollview.algebra.expression import compile_expression
-from rollview.algebra.functions.dates import in_utc
+from rollview.lab.memory.compiled import compile_expression
+from rollview.lab.memory.moments import in_utc
 from rollview.rows import FileScan
 from rollview.sources.delta import DeltaSource
-from rollview.sources.delta.prune import Bounds, bounds_of, may_match
-from rollview.sources.delta.snapshot import FollowedTable
+from rollview.sources.delta.snapshot import Bounds, FollowedTable, bounds_of, may_match
 from rollview.sources.files import state
 from rollview.sources.files.key_filter import MOST_RANGES, key_filters
 from rollview.spark.scan import condition_of
-from rollview.testing.questions import first_plan
+from rollview.testing.lookup_suite import first_plan
 
 _DAY = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 MAKE: dict[str, tuple[pa.DataType, Callable[[int], Any]]] = {

@@ -21,8 +21,8 @@ from rollview.algebra.history import Seen
 from rollview.errors import DumpError, InputError, LogLost, OptionError, SourceChanged
 from rollview.rows import FileScan
 from rollview.sources.files import FileSource, folder
-from rollview.sources.files.differential import differential
 from rollview.sources.files.dumps import complete_dumps, natural
+from rollview.sources.files.state import differential
 
 SITE = "f.customer"
 
@@ -170,7 +170,8 @@ def test_types_are_inferred_once(dumps: Path) -> None:
 @what_if(
     "dumps",
     "column missing, or of another type",
-    "stops; a correct dump in its place lets it go on, `setup --reload` takes the new columns",
+    "stops; it continues after a correct dump replaces this one, or with the new columns after `setup "
+    "--reload`",
     "header or schema of the dump",
     under="the table stops",
 )
@@ -263,7 +264,7 @@ def test_dumps_that_are_all_gone_are_not_an_empty_table(dumps: Path) -> None:
 @what_if(
     "dumps",
     "dump changes or vanishes while it is read",
-    "what was read is dropped, and it is tried again",
+    "the rows read so far are dropped, and the read is retried",
     under="nothing stops",
 )
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

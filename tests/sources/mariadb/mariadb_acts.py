@@ -1,6 +1,6 @@
 """What an administrator does to a table, while somebody writes to it and to another one.
 
-`t` is the table that it happens to, `healthy` the one that must go on: every transaction writes both.
+`t` is the table that it happens to, `healthy` the one that must continue: every transaction writes both.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _write(database: Database, number: int, barrier: threading.Barrier) -> None:
                 cursor.execute("INSERT INTO t (id, n) VALUES (%s, %s)", (identity, step))
                 cursor.execute("UPDATE t SET n = n + 1 WHERE id = %s", (identity - 3,))
             except pymysql.err.Error:
-                # The table may be gone, or another one; the transaction goes on without it.
+                # The table may be gone, or another one; the transaction continues without it.
                 pass
             connection.commit()
 

@@ -16,7 +16,7 @@ from rollview.algebra.relation import Table
 from rollview.rows import Rows
 from rollview.sources.mariadb import MariaDBSource
 from rollview.sources.source import CapturedTransaction, Lookup, Loss, SetupResult
-from rollview.testing.questions import first_plan
+from rollview.testing.lookup_suite import first_plan
 from servers.mariadb import MariaDBServer
 
 Row = tuple[Any, ...]
@@ -98,7 +98,7 @@ class History:
             self.log_position = batch.log_position
 
     def logged(self) -> dict[str, Loss]:
-        """The losses that transactions tell, the first of each table."""
+        """The losses in transactions, the first of each table."""
         found: dict[str, Loss] = {}
         for each in self.transactions:
             found = {**each.lost, **found}

@@ -130,7 +130,7 @@ def test_oracle_kills_of_both_sides_lose_nothing_and_double_nothing(own: Databas
 @what_if(
     "MariaDB",
     "the server restarts, the connection breaks, the log is rotated, `server_id` or the host changes",
-    "`run` retries and goes on; nothing is lost or duplicated",
+    "`run` retries and continues; nothing is lost or duplicated",
     under="nothing stops",
 )
 def test_a_restart_of_the_server_is_a_pause(own: Database) -> None:
@@ -161,7 +161,7 @@ def test_a_prepared_transaction_outlives_the_server(own: Database) -> None:
     assert [row[1] for row in counted(transaction.rows["s.t"])] == [7]
 
 
-def test_connections_that_are_cut_are_made_anew(own: Database) -> None:
+def test_connections_that_are_cut_are_reopened(own: Database) -> None:
     history = History(own.source)
     own.execute("INSERT INTO t (v) VALUES (1)")
     history.capture()

@@ -31,6 +31,17 @@ LOGGED = {
         ["SET sql_mode = ''", "ALTER TABLE t MODIFY v VARCHAR(20) NOT NULL"],
         "not strict",
     ),
+    "column behind a backslash that escapes nothing": (
+        [
+            "SET sql_mode = 'NO_BACKSLASH_ESCAPES,STRICT_ALL_TABLES'",
+            "ALTER TABLE t COMMENT 'a\\', DROP COLUMN v, ADD v VARCHAR(20) DEFAULT 'x'",
+        ],
+        "column v was dropped",
+    ),
+    "column behind a version that is not ours": (
+        ["ALTER TABLE t /*!999999 COMMENT 'a */ DROP COLUMN v, ADD v VARCHAR(20) /*!999999 '*/"],
+        "column v was dropped",
+    ),
     "character set": (["ALTER TABLE t CONVERT TO CHARACTER SET latin1"], "character set latin1"),
     "dropped": (["DROP TABLE t"], "it was dropped"),
     "dropped and created": (["DROP TABLE t", CREATE_T], "it was dropped"),
@@ -120,7 +131,7 @@ def check_refused(database: Database, why: str, **tables: object) -> None:
 @what_if(
     "MariaDB",
     "a column dropped, renamed, narrowed or given another type, also if it comes back",
-    "the column is lost: views that do not use it go on",
+    "the column is lost: views that do not use it continue",
     "log",
     under="columns are lost",
 )
@@ -149,7 +160,7 @@ def check_refused(database: Database, why: str, **tables: object) -> None:
 @what_if(
     "MariaDB",
     "a partition dropped, truncated, exchanged, or converted to or from a table",
-    "lost: the rows are not in the log. `run` reloads the views by itself",
+    "lost: the rows are not in the log. `run` reloads the views automatically",
     "log",
     under="the table is lost",
 )
@@ -162,7 +173,7 @@ def check_refused(database: Database, why: str, **tables: object) -> None:
 )
 @what_if(
     "MariaDB",
-    "primary key, or the unique key that tells rows apart, dropped",
+    "primary key, or the unique key that identifies rows, dropped",
     "lost",
     "log",
     under="the table is lost",
@@ -189,7 +200,7 @@ def check_refused(database: Database, why: str, **tables: object) -> None:
     under="the table is lost",
 )
 @pytest.mark.parametrize(("statements", "why"), LOGGED.values(), ids=LOGGED)
-def test_what_the_log_tells_is_a_loss_at_its_transaction(
+def test_damage_in_the_log_is_a_loss_at_its_transaction(
     database: Database, statements: list[str], why: str
 ) -> None:
     prepare(database)
@@ -203,7 +214,7 @@ def test_what_the_log_tells_is_a_loss_at_its_transaction(
     # Everything before it is there: it begins after transactions that had rows of the table.
     first = next(place for place, each in enumerate(history.transactions) if each.lost)
     assert any("s.t" in each.rows for each in history.transactions[:first])
-    # With a loss of columns the rows go on without them; with one of the table there are none.
+    # With a loss of columns the rows continue without them; with one of the table there are none.
     for each in history.transactions:
         if "s.t" in each.rows and "s.t" in each.lost:
             assert each.lost["s.t"].columns
@@ -227,7 +238,7 @@ def test_what_the_log_does_not_tell_is_found_by_looking(
     check_refused(database, why, **tables)
     assert history.noticed.keys() == {"s.t"}
     check_healthy(database, history)
-    # It is told again and again, also where nothing is new.
+    # It is reported each time, also where nothing is new.
     batch = database.source.capture("s", history.log_position, 10)
     assert batch.transactions == () and batch.lost.keys() == {"s.t"}
 
@@ -260,7 +271,7 @@ def test_changes_before_a_table_was_set_up_again_are_lost_not_left_out(database:
         assert administrator.setup(tables).done == ("table t is captured with the columns that it has now",)
     database.execute("INSERT INTO t VALUES (9, 9)")
     history.capture()
-    # The other columns go on, and a process that begins later finds the loss where setup was.
+    # The other columns continue, and a process that begins later finds the loss where setup was.
     assert history.logged()["s.t"].columns == ("v",)
     assert [list(change) for change in history.changes("t") if change][1:] == [[(8, 8)], [(9, 9)]]
     assert not history.noticed
@@ -375,3 +386,49 @@ def test_a_setting_of_the_server_that_was_changed_and_changed_back(
         assert summed(
             history, "t", Counter([(1, "one", 1), (2, "two", 2), (3, "three", 3)])
         ) == database.read("t")
+
+
+@pytest.mark.parametrize(
+    "alteration",
+    [
+        "DROP v, ADD v VARCHAR(9)",
+        "DROP v, ADD v VARCHAR(9) DEFAULT 'abc' FIRST",
+        "DROP w, ADD w TIME",
+        "CONVERT TO CHARACTER SET utf8mb4",
+        "MODIFY v VARCHAR(9) CHARACTER SET utf8mb4",
+    ],
+)
+def test_what_is_computed_from_an_altered_column_is_damaged_too(database: Database, alteration: str) -> None:
+    database.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9), w TIME, g INT AS (LENGTH(v)) VIRTUAL,"
+        " h INT AS (g + HOUR(w)) VIRTUAL, k INT AS (id + 1) VIRTUAL) CHARACTER SET latin1"
+    )
+    database.execute("INSERT INTO t (id, v, w) VALUES (1, 'é', '12:00:00')")
+    database.setup()
+    history = History(database.source)
+    database.execute(f"ALTER TABLE t {alteration}")
+    history.capture()
+    lost = history.logged()["s.t"].columns
+    assert "h" in lost and ("g" in lost or "w" in alteration) and "id" not in lost
+
+
+@pytest.mark.parametrize(("client", "name"), [("latin1", "größe"), ("gbk", "名称"), ("utf8mb4", "größe")])
+@pytest.mark.parametrize("statement", ["TRUNCATE `{0}`", "ALTER TABLE t DROP `{0}`, ADD `{0}` INT DEFAULT 3"])
+def test_names_in_the_character_set_of_a_client(
+    database: Database, client: str, name: str, statement: str
+) -> None:
+    """The log has a statement as the client sent it."""
+    database.execute(
+        f"CREATE TABLE `{name}` (id INT PRIMARY KEY)", f"CREATE TABLE t (id INT PRIMARY KEY, `{name}` INT)"
+    )
+    database.execute("INSERT INTO t VALUES (1, 5)", f"INSERT INTO `{name}` VALUES (7)")
+    database.setup()
+    history = History(database.source)
+    with closing(database.connect(charset=client)) as session:
+        session.query(statement.format(name))
+        # What the server puts together itself is in UTF-8.
+        session.query(f"DROP TABLE `{name}`")
+    history.capture()
+    first, *_ = history.transactions
+    assert first.lost.keys() == {f"s.{name}" if "TRUNCATE" in statement else "s.t"}
+    assert any(f"s.{name}" in each.lost for each in history.transactions[-1:])

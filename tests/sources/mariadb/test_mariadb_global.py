@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import pymysql
 import pytest
 from mariadb_database import Database, History, counted
 
 from rollview.errors import CaptureRefused, LogLost
 from rollview.sources.mariadb import source as source_module
+from rollview.sources.mariadb.binlog.server_log import in_doubt
 
 pytestmark = pytest.mark.slow
 
@@ -98,6 +102,26 @@ def test_a_history_begins_only_when_what_it_could_miss_is_decided(
     assert History(table.source).capture() == []
 
 
+def test_a_transaction_is_logged_a_moment_before_it_is_listed(
+    table: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server under load lists a prepared transaction late; a history that begins then waits for it."""
+    looked_at: list[float] = []
+
+    def late(cursor: Any) -> Any:
+        looked_at.append(time.monotonic())
+        return in_doubt(cursor) if looked_at[-1] - prepared_at > 0.2 else frozenset()
+
+    monkeypatch.setattr(source_module, "in_doubt", late)
+    monkeypatch.setattr(source_module, "_IN_DOUBT_SECONDS", 0.3)
+    prepare(table, "'late'", "INSERT INTO t VALUES (1, 1)")
+    prepared_at = time.monotonic()
+    with pytest.raises(CaptureRefused, match="late"):
+        table.source.current_position("s")
+    assert looked_at
+    table.execute("XA ROLLBACK 'late'")
+
+
 def test_a_table_that_is_captured_between_prepare_and_commit_has_the_rows(table: Database) -> None:
     history = History(table.source)
     prepare(table, "'one'", "INSERT INTO late VALUES (1)", "INSERT INTO t VALUES (1, 1)")
@@ -109,20 +133,40 @@ def test_a_table_that_is_captured_between_prepare_and_commit_has_the_rows(table:
     assert set(transaction.rows) == {"s.t", "s.late"}
 
 
-def test_an_xid_of_our_form_names_the_global_transaction(table: Database) -> None:
+def test_the_name_of_a_transaction_does_not_make_it_a_part(table: Database) -> None:
+    """Every user can name an XA transaction; only who may write our table can announce a part."""
     history = History(table.source)
     prepare(table, "'rollview:order:17:crm,s'", "INSERT INTO t VALUES (1, 1)")
     prepare(table, "'rollview:none:s,crm'", "INSERT INTO late VALUES (1)")
-    prepare(table, "'another form','x',7", "INSERT INTO t VALUES (2, 2)")
+    prepare(table, "'x'", "INSERT INTO t VALUES (2, 2)", "INSERT INTO _rollview_global VALUES ('g', 's,crm')")
+    table.execute("XA COMMIT 'rollview:order:17:crm,s'", "XA COMMIT 'rollview:none:s,crm'", "XA COMMIT 'x'")
+    batch = table.source.capture("s", history.log_position, 100)
+    first, second = batch.transactions
+    assert (first.global_id, first.participants, set(first.rows)) == ("", (), {"s.t"})
+    assert (second.global_id, second.participants, set(second.rows)) == ("g", ("crm", "s"), {"s.t"})
+    (note,) = batch.notes
+    assert "is taken as a transaction of its own" in note and "_rollview_global" in note
+
+
+def test_a_user_without_rights_on_our_table_announces_nothing(table: Database) -> None:
+    history = History(table.source)
     table.execute(
-        "XA COMMIT 'rollview:order:17:crm,s'",
-        "XA COMMIT 'rollview:none:s,crm'",
-        "XA COMMIT 'another form','x',7",
+        "CREATE DATABASE IF NOT EXISTS scratch",
+        "CREATE TABLE IF NOT EXISTS scratch.own (id INT)",
+        "CREATE USER IF NOT EXISTS mallory@'%'",
+        "GRANT ALL ON scratch.* TO mallory@'%'",
     )
-    first, second, third = history.capture()
-    assert (first.global_id, first.participants) == ("order:17", ("crm", "s"))
-    assert (second.global_id, second.participants, second.rows) == ("none", ("crm", "s"), {})
-    assert (third.global_id, third.participants) == ("", ())
+    xid = "'rollview:g:s,crm'"
+    port = table.server.port
+    with closing(pymysql.connect(host="127.0.0.1", port=port, user="mallory", database="scratch")) as mallory:
+        for statement in (f"XA START {xid}", "INSERT INTO own VALUES (1)", f"XA END {xid}"):
+            mallory.query(statement)
+        for statement in (f"XA PREPARE {xid}", f"XA COMMIT {xid}"):
+            mallory.query(statement)
+        with pytest.raises(pymysql.err.OperationalError, match="denied"):
+            mallory.query(f"INSERT INTO {table.name}._rollview_global VALUES ('g', 's,crm')")
+    table.execute("INSERT INTO t VALUES (1, 1)", "DROP USER mallory@'%'", "DROP DATABASE scratch")
+    assert [(each.global_id, set(each.rows)) for each in history.capture()] == [("", {"s.t"})]
 
 
 def test_a_row_in_our_table_marks_a_transaction_and_is_cleared(table: Database) -> None:

@@ -1,4 +1,4 @@
-"""What the binary log tells, and what it hides: boundaries, files, statements, forms of rows."""
+"""What the binary log shows, and what it hides: boundaries, files, statements, forms of rows."""
 
 from __future__ import annotations
 
@@ -83,6 +83,55 @@ def test_savepoints_also_where_tables_without_transactions_take_part(table: Data
     assert counted(transaction.rows["s.t"]) == Counter([(5, "kept", 5), (7, "kept", 7)])
 
 
+@pytest.mark.parametrize(
+    ("savepoint", "back"), [("a", "a"), ("`a b`", "`A B`"), ("`é`", "E"), ("`x``y`", "`x``y`")]
+)
+@pytest.mark.parametrize("xid", ["", "'x'"])
+def test_savepoints_behind_a_temporary_table(table: Database, savepoint: str, back: str, xid: str) -> None:
+    """The log keeps what was taken back, and calls the group transactional all the same."""
+    history = History(table.source)
+    with closing(table.connect(autocommit=False)) as writer:
+        writer.query(f"XA START {xid}" if xid else "BEGIN")
+        for statement in (
+            "INSERT INTO t VALUES (5, 'kept', 5)",
+            "SAVEPOINT other",
+            "UPDATE t SET v = 'also' WHERE id = 5",
+            f"SAVEPOINT {savepoint}",
+            "INSERT INTO t VALUES (6, 'undone', 6)",
+            *([] if xid else ["CREATE TEMPORARY TABLE copied (id INT)"]),
+            f"ROLLBACK TO SAVEPOINT {back}",
+            "INSERT INTO t VALUES (7, 'kept', 7)",
+        ):
+            writer.query(statement)
+        if xid:
+            for verb in ("END", "PREPARE", "COMMIT"):
+                writer.query(f"XA {verb} {xid}")
+        writer.commit()
+    (transaction,) = history.capture()
+    assert not transaction.lost
+    assert counted(transaction.rows["s.t"]) == Counter([(5, "also", 5), (7, "kept", 7)])
+
+
+def test_more_rows_than_can_be_taken_back_lose_the_table(
+    table: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollview.sources.mariadb.binlog.transactions._MOST_REMEMBERED", 10)
+    history = History(table.source)
+    with closing(table.connect(autocommit=False)) as writer:
+        for statement in (
+            "SAVEPOINT before_many",
+            "INSERT INTO t SELECT seq, 'x', seq FROM seq_20_to_40",
+            "SAVEPOINT a",
+            "CREATE TEMPORARY TABLE copied (id INT)",
+            "INSERT INTO t SELECT seq, 'x', seq FROM seq_50_to_70",
+            "ROLLBACK TO a",
+        ):
+            writer.query(statement)
+        writer.commit()
+    (transaction,) = history.capture()
+    assert "savepoint" in transaction.lost["s.t"].message and not transaction.rows
+
+
 def test_files_change_in_mid_stream(table: Database) -> None:
     history = History(table.source)
     for number in range(10, 20):
@@ -130,7 +179,7 @@ def test_a_reset_log_is_not_taken_for_the_old_one() -> None:
         database.setup()
         history = History(database.source)
         database.source.close()
-        # Files are told apart by the second in which they were begun.
+        # Files are identified by the second in which they were begun.
         time.sleep(1.1)
         database.execute("RESET MASTER")
         # The file has its old name again, and soon reaches the old place.
@@ -233,7 +282,7 @@ def test_a_compressed_log_is_read_as_any_other(table: Database) -> None:
     "log",
     under="the table is lost",
 )
-def test_a_table_that_is_added_later_is_captured_from_then_on_by_a_process_that_goes_on(
+def test_a_table_that_is_added_later_is_captured_from_then_on_by_a_process_that_continues(
     table: Database,
 ) -> None:
     history = History(table.source)

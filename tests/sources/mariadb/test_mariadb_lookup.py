@@ -14,7 +14,7 @@ import pytest
 from mariadb_database import Database, counted, look_up, planned
 
 from rollview.rows import arrow_type
-from rollview.sources.mariadb import load as load_module
+from rollview.sources.mariadb.read import lookup as load_module
 
 pytestmark = pytest.mark.slow
 _JOIN = "SELECT k.id, t.id AS found FROM s.k k JOIN s.t t ON k.v = t.v"

@@ -89,7 +89,7 @@ def test_oracle_every_answer_is_the_replayed_state_that_it_saw(database: Databas
 
 
 def test_oracle_a_reading_that_finds_a_table_emptied_has_seen_that(database: Database) -> None:
-    """TRUNCATE takes effect before it is logged; in between, nobody may be told the place before it."""
+    """TRUNCATE takes effect before it is logged; in between, nobody may get the place before it."""
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     database.setup()
     history, halt, readings = History(database.source), threading.Event(), list[Reading]()

@@ -16,7 +16,7 @@ from mariadb_database import Database, History, counted
 from pages.what_if import what_if
 from rollview.errors import LogLost, RollviewError, SourceChanged, SourceFailed
 from rollview.sources.mariadb import MariaDBSource
-from rollview.sources.mariadb.server_log import server_state
+from rollview.sources.mariadb.binlog.server_log import server_state
 from servers.mariadb import ADMIN, PASSWORD, MariaDBServer
 from servers.ordinary_user import give
 
@@ -53,7 +53,7 @@ def test_a_log_that_is_reset_while_it_is_read(captured: Database, grows: bool) -
         barrier.wait()
     history.capture()
     assert history.seen(read_point(captured)) is not None
-    # Files are told apart by the second in which they were begun.
+    # Files are identified by the second in which they were begun.
     time.sleep(1.1)
     captured.execute("RESET MASTER")
     captured.execute("INSERT INTO t VALUES (5000, 'x', 1)")
@@ -189,7 +189,7 @@ def test_a_server_that_stops_logging_the_database(
     with pytest.raises(RollviewError, match=why):
         captured.source.read({tables["t"]: ("id",)}, Path("/nonexistent"))
     assert captured.source.check([tables["t"]]).needed
-    # Afterwards nothing shows any more; whoever captured has been told.
+    # Afterwards nothing shows any more; the capture before has reported it.
     server.stop()
     server.options = options
     server.start()
@@ -264,7 +264,7 @@ def test_a_server_that_shuts_down_is_no_replica(captured: Database, server: Mari
     "MariaDB",
     "`SELECT` is revoked",
     "an error that names the table; `setup` says what to grant",
-    under="look-ups are refused, capture goes on",
+    under="look-ups are refused, capture continues",
 )
 def test_rights_that_were_taken_away_are_an_error_of_readings(captured: Database) -> None:
     user = "reader@'127.0.0.1'"

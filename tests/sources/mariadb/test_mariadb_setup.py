@@ -1,4 +1,4 @@
-"""Setup: what is needed is checked and told, what is done can be undone, what is secret stays so."""
+"""Setup: requirements are checked and reported, all changes can be undone, secrets stay secret."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_an_account_that_may_only_read_sees_what_cascades(database: Database) ->
         database.execute(f"DROP USER {user}@'127.0.0.1'")
 
 
-def test_a_server_that_is_set_otherwise_is_told_how_to_be(own_server: MariaDBServer) -> None:
+def test_a_server_with_other_settings_gets_the_settings_to_change(own_server: MariaDBServer) -> None:
     database = Database(own_server, "d")
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     needed = database.setup("t").needed
@@ -208,7 +208,7 @@ def test_missing_privileges_are_asked_for_one_by_one_and_are_enough(database: Da
     "MariaDB",
     "`SELECT` on a table is revoked",
     "an error that names the table; `setup` says what to grant",
-    under="look-ups are refused, capture goes on",
+    under="look-ups are refused, capture continues",
 )
 def test_rights_that_were_taken_away_are_an_error_of_readings(database: Database) -> None:
     user = f"v_{database.name}"
@@ -249,7 +249,7 @@ def test_setup_again_and_removal(database: Database) -> None:
     assert database.source.remove().done == ()
 
 
-def test_a_changed_table_can_be_set_up_anew(database: Database) -> None:
+def test_a_changed_table_can_be_set_up_again(database: Database) -> None:
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     database.setup()
     History(database.source)

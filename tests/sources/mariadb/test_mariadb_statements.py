@@ -7,10 +7,10 @@ import re
 import pytest
 
 from pages.what_if import what_if
-from rollview.sources.mariadb.events import LoggedStatement
-from rollview.sources.mariadb.redefinition import keeps_values
+from rollview.sources.mariadb.binlog.alterations import keeps_values
+from rollview.sources.mariadb.binlog.events import LoggedStatement
+from rollview.sources.mariadb.binlog.statements import End, defines_tables, meaning_of
 from rollview.sources.mariadb.registered import Registered
-from rollview.sources.mariadb.statements import End, defines_tables, meaning_of
 from rollview.sources.mariadb.types import MariaDBColumn
 
 _COLUMNS = (
@@ -149,7 +149,7 @@ def test_a_statement_is_harmless(statement: str) -> None:
     assert meaning.damage == {} and meaning.end is None
 
 
-def test_damage_is_told_of_each_table_that_has_it() -> None:
+def test_damage_is_reported_of_each_table_that_has_it() -> None:
     assert damage_of("DROP TABLE orders, other, mixed").keys() == {"orders", "Mixed"}
     assert damage_of("RENAME TABLE orders TO old").keys() == {"orders"}
     assert damage_of("UPDATE orders SET a = 1").keys() == TABLES.keys()
@@ -204,7 +204,7 @@ def test_tables_of_other_databases_are_not_meant(statement: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("declared", "anew", "kept"),
+    ("declared", "redeclared", "kept"),
     [
         ("tinyint(3) unsigned", "smallint(6)", True),
         ("tinyint(3) unsigned", "tinyint(4)", False),
@@ -234,8 +234,8 @@ def test_tables_of_other_databases_are_not_meant(statement: str) -> None:
         ("bit(8)", "bit(9)", False),
     ],
 )
-def test_a_column_keeps_its_values(declared: str, anew: str, kept: bool) -> None:
-    assert keeps_values(declared, anew) is kept
+def test_a_column_keeps_its_values(declared: str, redeclared: str, kept: bool) -> None:
+    assert keeps_values(declared, redeclared) is kept
 
 
 @pytest.mark.parametrize(

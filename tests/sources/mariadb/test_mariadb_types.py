@@ -1,4 +1,4 @@
-"""Every type both ways: what a query reads and what the log tells are the value that was written."""
+"""Every type both ways: a query and the log return the value that was written."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ TYPES: list[tuple[str, str, dict[str, Any]]] = [
 def written() -> Iterator[tuple[Database, History]]:
     """A table per type, into which all its values were written; each statement is a transaction."""
     made = Database(shared_server(), f"types_{os.getpid()}")
-    # Columns around it show that its width is right, and others with a sign that signs are told apart.
+    # Columns around it show that its width is right, and others with a sign that signs are kept.
     made.execute(
         *(
             f"CREATE TABLE t{number} (id INT PRIMARY KEY, ahead SMALLINT UNSIGNED, v {declared}, last INT)"
@@ -147,7 +147,7 @@ def test_oracle_a_value_comes_back_as_it_was_written(written: tuple[Database, Hi
 
 
 def test_differential_random_rows_with_any_pattern_of_nulls(database: Database) -> None:
-    """Tables of many columns, of which any may be NULL: the log and a query tell the same."""
+    """Tables of many columns, of which any may be NULL: the log and a query return the same."""
     chance = random.Random(3)
     for number in range(6):
         chosen = [chance.choice(TYPES) for _ in range(chance.randint(1, 40))]
@@ -245,7 +245,7 @@ def test_a_date_that_is_none_is_a_loss_with_the_name_of_its_column(
 def test_a_value_of_a_large_transaction_that_spark_cannot_hold_is_a_loss(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollview.sources.server.changed_rows.SPILL_ROWS", 10)
+    monkeypatch.setattr("rollview.sources.changed_rows.SPILL_ROWS", 10)
     database.execute("CREATE TABLE t (id INT PRIMARY KEY, v DATE)", "CREATE TABLE u (id INT PRIMARY KEY)")
     database.setup()
     history = History(database.source)
@@ -295,3 +295,18 @@ def test_generated_and_invisible_columns_are_columns_like_others(database: Datab
     history.capture()
     old, new = (1, 5, 10, 15), (1, 6, 12, 18)
     assert history.changes("t") == [Counter({old: 1}), Counter({old: -1, new: 1}), Counter({new: -1})]
+
+
+def test_a_value_without_an_equal_among_many_rows_is_named(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ends a reading halfway is the reason, not that its connection cannot be used any more."""
+    monkeypatch.setattr("rollview.sources.mariadb.read.lookup._CHUNK_ROWS", 100)
+    database.execute("SET sql_mode = ''", "CREATE TABLE t (id INT PRIMARY KEY, d DATE)")
+    database.execute("SET sql_mode = ''", "INSERT INTO t SELECT seq, '2024-01-01' FROM seq_2_to_90000")
+    database.execute("SET sql_mode = ''", "INSERT INTO t VALUES (1, '0000-00-00')")
+    database.setup()
+    with pytest.raises(UnrepresentableValue, match=r"s\.t\.d is read as date"):
+        database.read("t")
+    database.execute("DELETE FROM t WHERE id > 1", "UPDATE t SET d = '2024-01-01'")
+    assert database.read("t").total() == 1

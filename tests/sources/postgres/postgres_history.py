@@ -139,11 +139,11 @@ class History:
         return self._order
 
     def seen(self, read_point: str) -> Seen:
-        """What a reading saw; captures until that can be told."""
+        """What a reading saw; captures until that is known."""
         for _ in range(50):
-            told = self.source.seen("s", read_point, self)
-            if told is not None:
-                return told
+            seen = self.source.seen("s", read_point, self)
+            if seen is not None:
+                return seen
             self.capture()
         raise AssertionError("what was seen is not captured")
 

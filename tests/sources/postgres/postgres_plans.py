@@ -10,7 +10,7 @@ import pyarrow as pa
 from rollview.rows import arrow_type
 from rollview.sources.postgres import PostgresSource
 from rollview.sources.source import Lookup, Table
-from rollview.testing.questions import first_plan
+from rollview.testing.lookup_suite import first_plan
 
 Keys = Mapping[str, tuple[str, Sequence[Any]]]
 """By column: a Spark type and values."""

@@ -1,4 +1,4 @@
-"""What owners and administrators do while capture goes on: noticed if changes may be missing, else harmless.
+"""What owners and administrators do while capture runs: noticed if changes may be missing, else harmless.
 
 A writer is at work between an act and its undoing, so that what is not noticed would be wrong.
 """
@@ -79,7 +79,7 @@ def bag_of(rows: Sequence[tuple[object, ...]]) -> dict[tuple[object, ...], int]:
 class Act:
     """What is done, what takes it back, and what is said about it. `{p}` is the publication.
 
-    If it concerns some `columns` only, the others go on.
+    If it concerns some `columns` only, the others continue.
     """
 
     name: str
@@ -262,13 +262,13 @@ DAMAGE = [
 @what_if(
     "PostgreSQL",
     "a table is dropped, renamed, moved to another schema, or swapped with another",
-    "noticed by its id behind the name",
+    "noticed by the id of the table",
     under="the views of that table stop; `rollview setup` reloads them",
 )
 @what_if(
     "PostgreSQL",
     "the primary key is dropped, also if it is added again (or the unique constraint that stands in for one)",
-    "noticed: views rely on it where they join by it. To build its index anew, use `REINDEX CONCURRENTLY`",
+    "noticed: views rely on it where they join by it. To rebuild its index, use `REINDEX CONCURRENTLY`",
     under="the views of that table stop; `rollview setup` reloads them",
 )
 @what_if(
@@ -280,10 +280,10 @@ DAMAGE = [
 @what_if(
     "PostgreSQL",
     "`ALTER COLUMN … TYPE … USING` with the same type, a generated column's new expression",
-    "noticed, because the server rewrites the table and alters the column. It cannot be told from "
-    "a rewrite for another reason *and* another change of a column's properties, both since "
-    "`setup`: that is a loss, too. (`VACUUM FULL` and `CLUSTER` are no such rewrite unless all "
-    "columns are of short fixed types.)",
+    "noticed, because the server rewrites the table and alters the column. It cannot be distinguished "
+    "from a rewrite for another reason *and* another change of a column's properties, both since `setup`:"
+    " that is a loss, too. (`VACUUM FULL` and `CLUSTER` are no such rewrite unless all columns are of "
+    "short fixed types.)",
     under="the views that use the column stop; `rollview setup`, after their files are edited "
     "if need be, reloads them",
 )
@@ -323,7 +323,7 @@ def test_an_act_that_may_lose_changes_is_noticed_and_setup_mends_it(database: Da
     assert is_intact(source, "other") == ("s.other" not in act.lost)
     assert not is_intact(source, "item", act.columns or ("id",))
     assert is_intact(source, "item") == bool(act.columns), "other columns can be read"
-    # It is said until setup, whoever asks, and all others go on.
+    # It is reported until setup, whoever asks, and all others continue.
     stale = History(database.source(), history.log_position)
     database.execute("INSERT INTO other VALUES (11)")
     others = [each for each in stale.capture() if "s.other" in each.rows]
@@ -339,7 +339,7 @@ def test_an_act_that_may_lose_changes_is_noticed_and_setup_mends_it(database: Da
     assert report.needed == () and any(act.reason in line for line in report.done)
     assert source.setup(tables).done == ()
     check_capture(database, source)
-    # Who goes on from before is told once more, until it has got past.
+    # A reader that continues from before gets it once more, until it is past it.
     stale.lost.clear()
     stale.capture()
     assert stale.lost.keys() == act.lost and act.reason in stale.lost[min(act.lost)].message
@@ -349,8 +349,8 @@ def test_an_act_that_may_lose_changes_is_noticed_and_setup_mends_it(database: Da
 @what_if(
     "PostgreSQL",
     "the publication is replaced or dropped",
-    "noticed by its id; the server cannot read what it logged without a publication, so `setup` "
-    "creates publication and slot anew",
+    "noticed by its id; the server cannot read what it logged without a publication, so `setup` creates "
+    "publication and slot again",
     under="all views of the source stop; `rollview setup --reload crm` reloads them",
 )
 def test_a_publication_of_the_same_name_is_another_one(database: Database) -> None:
@@ -409,8 +409,8 @@ def test_setup_replaces_what_it_finds_in_place_of_its_publication(database: Data
 
 @what_if(
     "PostgreSQL",
-    "the large object that says what is captured, or the comment on it, is removed (`vacuumlo` removes large "
-    "objects that no table refers to)",
+    "the large object that lists the captured tables, or the comment on it, is removed (`vacuumlo` "
+    "removes large objects that no table refers to)",
     "noticed at once",
     under="all views of the source stop; `rollview setup --reload crm` reloads them",
 )
@@ -468,23 +468,23 @@ def test_a_table_that_was_let_go_and_taken_in_again_has_missed_changes(database:
     history.capture()
     assert history.lost.keys() == {"s.item"} and "not captured for a while" in history.lost["s.item"].message
     # A table that is new to everybody has lost nothing.
-    anew = History(source)
+    second = History(source)
     source.setup([item, other, table_named(source, "unread")])
     database.execute("INSERT INTO unread VALUES (1)")
-    assert [set(each.rows) for each in anew.capture()] == [{"s.unread"}] and anew.lost == {}
+    assert [set(each.rows) for each in second.capture()] == [{"s.unread"}] and second.lost == {}
 
 
 def test_setup_registers_a_key_where_none_was_registered(database: Database) -> None:
-    """As by an earlier release: nothing is captured anew, and from then on the key is watched."""
+    """As by an earlier release: nothing is captured again, and from then on the key is watched."""
     source, history = world(database)
     ((number, comment),) = database.rows(
         "SELECT objoid::int8, description FROM pg_description WHERE classoid = 'pg_largeobject'::regclass"
     )
     header, brace, rest = comment.partition("{")
-    told = json.loads(brace + rest)
-    for table in told["tables"]:
+    stored = json.loads(brace + rest)
+    for table in stored["tables"]:
         del table["key"]
-    older = (header + json.dumps(told)).replace("'", "''")
+    older = (header + json.dumps(stored)).replace("'", "''")
     database.execute(f"COMMENT ON LARGE OBJECT {number} IS '{older}'")
     tables = [table for table in source.tables() if table.name in ("item", "other")]
     assert database.source().setup(tables).done == ()
@@ -694,7 +694,7 @@ def test_a_value_that_only_the_wider_type_holds_is_a_loss_until_setup_takes_the_
     database.execute("INSERT INTO item VALUES (3, 1000000)")
     assert [bag(each.rows["s.item"]) for each in later.capture()] == [{(3, Decimal("1000000.00")): 1}]
     assert later.lost == {}
-    # Who goes on from before has to begin again with this column.
+    # A reader that continues from before has to begin again with this column.
     history.capture()
     assert history.lost["s.item"].columns == ("v",)
 

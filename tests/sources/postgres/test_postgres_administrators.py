@@ -201,13 +201,13 @@ def test_views_over_known_tables_come_and_go_without_an_administrator(database: 
     assert [set(each.rows) for each in history.capture()] == [{"s.item"}]
     # More columns of a table, and a table that was let go before.
     assert source.setup([item, part]).needed == ()
-    anew = History(source)
+    second = History(source)
     database.execute("INSERT INTO part VALUES (2)", "UPDATE item SET size = 9 WHERE id = 2")
-    assert [bag(rows) for each in anew.capture() for rows in each.rows.values()] == [
+    assert [bag(rows) for each in second.capture() for rows in each.rows.values()] == [
         {(2,): 1},
         {(2, 2): -1, (2, 9): 1},
     ]
-    assert anew.lost == {} and source.setup([item, part]).done == ()
+    assert second.lost == {} and source.setup([item, part]).done == ()
     # What was let go is given back with all else.
     source.setup([few])
     database.execute(*source.remove().needed)
@@ -249,7 +249,7 @@ def test_an_owners_publication_is_used_and_left_alone(database: Database, role: 
     assert identities(database) == {"item": "f", "part": "f", "secret": "d"}
 
 
-def test_what_an_owners_publication_lacks_is_told(database: Database, role: str) -> None:
+def test_what_an_owners_publication_lacks_is_reported(database: Database, role: str) -> None:
     database.execute(
         "CREATE PUBLICATION theirs FOR TABLE item WHERE (size > 3) WITH (publish = 'insert')",
         "ALTER TABLE item REPLICA IDENTITY FULL",
@@ -320,7 +320,7 @@ ACTS = {
 @what_if(
     "PostgreSQL",
     "all of that in a publication that the project file names: also a schema taken out of it, or put back",
-    "noticed by the rows in the catalog by which tables are in it; it is its owner who mends it",
+    "noticed by the rows in the catalog by which tables are in it; only its owner can repair it",
     under="the views of that table stop; `rollview setup` reloads them",
 )
 @pytest.mark.parametrize("name", ACTS)
@@ -362,7 +362,7 @@ def test_a_table_is_registered_when_all_are_gone_who_had_written_it(database: Da
     assert thread.is_alive(), "setup did not wait"
     early.execute("COMMIT")
     late.execute("COMMIT")
-    thread.join(20)
+    thread.join(120)
     assert not thread.is_alive() and not failed
     found = source.read({tables[1]: ("id",)}, Path("unused"))
     total = bag(found.rows[0])

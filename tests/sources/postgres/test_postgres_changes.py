@@ -1,4 +1,4 @@
-"""Everything that can happen to rows, as capture tells it."""
+"""Everything that can happen to rows, as capture reports it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from postgres_history import Database, History, bag, read, table_named
 from pages.what_if import what_if
 from rollview.algebra.history import Seen
 from rollview.errors import SourceChanged
-from rollview.sources.server.changed_rows import SPILL_ROWS
+from rollview.sources.changed_rows import SPILL_ROWS
 from rollview.sources.source import Comparison, Lookup
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ def item(database: Database, *rows: str) -> None:
         database.execute(f"INSERT INTO item VALUES {', '.join(rows)}")
 
 
-def told(history: History, table: str = "item") -> list[Counter[tuple[object, ...]]]:
+def captured_rows(history: History, table: str = "item") -> list[Counter[tuple[object, ...]]]:
     return [bag(each.rows[f"s.{table}"]) for each in history.capture() if f"s.{table}" in each.rows]
 
 
@@ -40,7 +40,7 @@ def test_inserts_updates_and_deletes_have_complete_old_rows(database: Database) 
         "UPDATE item SET id = 9 WHERE id = 2",
         "DELETE FROM item WHERE id = 9",
     )
-    assert told(history) == [
+    assert captured_rows(history) == [
         {(3, 30, ""): 1},
         {(1, 10, "a"): -1, (1, 11, "a"): 1},
         {(2, None, None): -1, (9, None, None): 1},
@@ -49,7 +49,7 @@ def test_inserts_updates_and_deletes_have_complete_old_rows(database: Database) 
 
 
 def test_equal_rows_of_a_table_without_a_key(database: Database) -> None:
-    """Of two rows that nobody can tell apart one is updated, and one deleted."""
+    """Of two equal rows one is updated, and one deleted."""
     database.execute("CREATE TABLE item (size int, text text)")
     database.execute("INSERT INTO item VALUES (1, 'a'), (1, 'a'), (1, 'a'), (NULL, NULL)")
     source, history = database.ready()
@@ -63,7 +63,7 @@ def test_equal_rows_of_a_table_without_a_key(database: Database) -> None:
         "DELETE FROM item WHERE ctid = (SELECT max(ctid) FROM item WHERE size = 2)",
         "COMMIT",
     )
-    assert told(history) == [{(1, "a"): -1, (2, "a"): 1}, {(1, "a"): -1}, {}, {(2, "a"): 1}]
+    assert captured_rows(history) == [{(1, "a"): -1, (2, "a"): 1}, {(1, "a"): -1}, {}, {(2, "a"): 1}]
     there = Counter([(1, "a"), (2, "a"), (2, "a"), (None, None)])
     assert bag(read(source, "item").rows[0]) == there == Counter(database.rows("SELECT * FROM item"))
 
@@ -75,7 +75,7 @@ def test_a_large_value_that_did_not_change_is_filled_in(database: Database) -> N
     _, history = database.ready()
     database.execute(f"INSERT INTO item VALUES (1, 1, '{LARGE}')", "UPDATE item SET size = 2")
     database.execute(f"UPDATE item SET text = '{LARGE}!', id = 2", "DELETE FROM item")
-    assert told(history) == [
+    assert captured_rows(history) == [
         {(1, 1, LARGE): 1},
         {(1, 1, LARGE): -1, (1, 2, LARGE): 1},
         {(1, 2, LARGE): -1, (2, 2, LARGE + "!"): 1},
@@ -98,7 +98,7 @@ def test_what_was_rolled_back_did_not_happen(database: Database) -> None:
         "RELEASE two",
         "COMMIT",
     )
-    assert told(history) == [{(2, 2, "kept"): 1, (4, 4, "kept"): 1}]
+    assert captured_rows(history) == [{(2, 2, "kept"): 1, (4, 4, "kept"): 1}]
 
 
 def test_transactions_come_with_their_id_and_time_in_order_of_commit(database: Database) -> None:
@@ -120,7 +120,7 @@ def test_transactions_come_with_their_id_and_time_in_order_of_commit(database: D
     assert [each.source_txid for each in again.capture()] == [source_txid]
 
 
-def test_nothing_new_is_told_at_once_and_moves_nothing(database: Database) -> None:
+def test_nothing_new_is_known_at_once_and_moves_nothing(database: Database) -> None:
     item(database)
     database.execute("CREATE TABLE other (id int)")
     source, history = database.ready("item")
@@ -161,7 +161,7 @@ def test_one_transaction_over_several_tables_is_one(database: Database) -> None:
     }
 
 
-def test_truncate_is_a_loss_of_that_table_and_all_else_goes_on(database: Database) -> None:
+def test_truncate_is_a_loss_of_that_table_and_all_else_continues(database: Database) -> None:
     item(database, "(1, 1, 'a')")
     database.execute("CREATE TABLE other (id int)")
     _, history = database.ready()
@@ -215,14 +215,14 @@ def test_a_truncate_that_was_rolled_back_does_no_harm(database: Database) -> Non
     item(database, "(1, 1, 'a')")
     _, history = database.ready()
     database.execute("BEGIN", "TRUNCATE item", "ROLLBACK", "DELETE FROM item")
-    assert told(history) == [{(1, 1, "a"): -1}]
+    assert captured_rows(history) == [{(1, 1, "a"): -1}]
 
 
 def test_a_new_column_does_no_harm(database: Database) -> None:
     item(database, "(1, 1, 'a')")
     source, history = database.ready()
     database.execute("ALTER TABLE item ADD COLUMN more int DEFAULT 7", "UPDATE item SET size = 2, more = 8")
-    assert told(history) == [{(1, 1, "a"): -1, (1, 2, "a"): 1}]
+    assert captured_rows(history) == [{(1, 1, "a"): -1, (1, 2, "a"): 1}]
     table = next(each for each in source.tables())
     assert table.columns == ("id", "size", "text", "more")
     rows = source.read({table: ("id", "size", "text")}, Path("unused")).rows[0]
@@ -231,7 +231,7 @@ def test_a_new_column_does_no_harm(database: Database) -> None:
 
 @what_if(
     "PostgreSQL",
-    "a column is dropped, renamed, created anew, or has another type",
+    "a column is dropped, renamed, created again, or has another type",
     "noticed by the column's row in the catalog, or in the log. That holds for integers that become wider, "
     "too: the server rewrites the table, and the log does not say whether a `USING` clause gave it other "
     "values",
@@ -246,7 +246,7 @@ def test_a_new_column_does_no_harm(database: Database) -> None:
         ("ALTER TABLE item RENAME size TO width", "column size of table s.item was dropped or renamed"),
     ],
 )
-def test_a_column_that_is_not_what_it_was_is_lost_and_the_others_go_on(
+def test_a_column_that_is_not_what_it_was_is_lost_and_the_others_continue(
     database: Database, change: str, reason: str
 ) -> None:
     item(database, "(1, 1, 'a')")
@@ -296,7 +296,7 @@ def test_old_rows_that_are_not_in_the_log_are_a_loss_of_that_table(database: Dat
     assert bag(read(source, "other").rows[0]) == {(1,): 1}
 
 
-def test_a_column_that_was_made_anew_is_noticed_although_the_log_says_nothing(database: Database) -> None:
+def test_a_recreated_column_is_noticed_although_the_log_says_nothing(database: Database) -> None:
     item(database, "(1, 1, 'a')")
     source, _ = database.ready()
     database.execute("ALTER TABLE item DROP COLUMN size", "ALTER TABLE item ADD COLUMN size int DEFAULT 5")
@@ -304,7 +304,7 @@ def test_a_column_that_was_made_anew_is_noticed_although_the_log_says_nothing(da
         read(source, "item")
 
 
-def test_a_table_that_was_made_anew_is_noticed(database: Database) -> None:
+def test_a_recreated_table_is_noticed(database: Database) -> None:
     item(database, "(1, 1, 'a')")
     source, _ = database.ready()
     database.execute("DROP TABLE item")
@@ -316,13 +316,13 @@ def test_a_table_that_was_made_anew_is_noticed(database: Database) -> None:
 @what_if(
     "PostgreSQL",
     "a value that Spark cannot represent, such as the date `infinity`",
-    "noticed at its transaction. Change the value, then `rollview setup`",
+    "noticed at its transaction. Once the value is changed, the views continue automatically",
     under="the views of that table stop; `rollview setup` reloads them",
 )
 def test_a_large_transaction_with_a_value_without_an_equal_is_lost_alone(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollview.sources.server.changed_rows.SPILL_ROWS", 10)
+    monkeypatch.setattr("rollview.sources.changed_rows.SPILL_ROWS", 10)
     database.execute("CREATE TABLE day (id int, day date)", "CREATE TABLE other (id int)")
     _, history = database.ready()
     fill = "INSERT INTO day SELECT i, CASE i WHEN {} THEN date 'infinity' ELSE '2024-01-01' END"

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 def open_source(folder: Path) -> PostgresSource:
-    return PostgresSource("s", f"embedded:{folder}", {})
+    return PostgresSource("s", f"embedded:{folder}", {"slot": "own", "coordinators": "postgres"})
 
 
 def test_it_starts_when_it_is_needed_and_is_captured_like_any_other(tmp_path: Path) -> None:
@@ -33,8 +33,9 @@ def test_it_starts_when_it_is_needed_and_is_captured_like_any_other(tmp_path: Pa
         source.setup(source.tables())
         history = History(source)
         writer.execute("INSERT INTO item VALUES (1, 1.5)")
-        writer.execute("BEGIN; INSERT INTO item VALUES (2, 2); PREPARE TRANSACTION 'rollview:g:s,t'")
-        writer.execute("COMMIT PREPARED 'rollview:g:s,t'")
+        writer.execute("BEGIN; INSERT INTO item VALUES (2, 2); SELECT own_global.take_part('g', 's,t')")
+        writer.execute("PREPARE TRANSACTION 'any'")
+        writer.execute("COMMIT PREPARED 'any'")
     first, second = history.capture(acknowledge=True)
     assert (first.global_id, second.global_id) == ("", "g")
     assert sum(bag(read(source, "item").rows[0]).values()) == 2
@@ -55,7 +56,7 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     folder = tmp_path / "crm"
     script = f"from rollview.sources.postgres import EmbeddedPostgres as E; E({str(folder)!r}).start()"
     subprocess.run([sys.executable, "-c", script], check=True)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while EmbeddedPostgres(folder)._pid() is not None and time.monotonic() < deadline:
         time.sleep(0.05)
     assert EmbeddedPostgres(folder)._pid() is None

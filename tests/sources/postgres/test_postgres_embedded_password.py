@@ -118,8 +118,8 @@ def test_the_password_is_a_secret_of_the_source(server: EmbeddedPostgres) -> Non
     address = address_of("crm", f"embedded:{server.folder}", {})
     password = str(conninfo_to_dict(address.conninfo)["password"])
     assert password == (server.folder / "password").read_text()
-    told = explain(address, psycopg.OperationalError(f"cannot log in with {password}"))
-    assert password not in told.message and "***" in told.message
+    explained = explain(address, psycopg.OperationalError(f"cannot log in with {password}"))
+    assert password not in explained.message and "***" in explained.message
     assert password not in repr(address)
 
 

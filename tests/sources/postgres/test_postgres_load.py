@@ -11,9 +11,9 @@ from postgres_history import Database, History, add, bag, net, table_named
 
 from rollview.errors import NotSetUp
 from rollview.rows import FileScan, arrow_schema
-from rollview.sources.postgres import load as load_module
 from rollview.sources.postgres.address import address_of
-from rollview.sources.postgres.copied_rows import chunks
+from rollview.sources.postgres.read import load as load_module
+from rollview.sources.postgres.read.load import chunks
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from postgres_plans import planned
 
 from rollview.errors import NotSetUp
 from rollview.rows import arrow_type
-from rollview.sources.postgres import lookup as lookup_module
+from rollview.sources.postgres.read import lookup as lookup_module
 
 pytestmark = pytest.mark.slow
 

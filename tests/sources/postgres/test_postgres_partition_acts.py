@@ -80,7 +80,7 @@ EMPTY = {
 @what_if(
     "PostgreSQL",
     "an empty table is attached as a partition",
-    "harmless, if it is seen while it has no rows",
+    "harmless, if capture sees it while it has no rows",
     under="nothing stops",
 )
 @pytest.mark.parametrize("acts", EMPTY.values(), ids=EMPTY)
@@ -170,8 +170,9 @@ DETACHED = """SELECT c.relname FROM pg_class c
 
 @what_if(
     "PostgreSQL",
-    "a partition is made, filled and gone again between two looks",
-    "noticed in the log, at the transactions that changed it; `run` reloads the views of the table by itself",
+    "a partition is created, filled and dropped between two polls",
+    "noticed in the log, at the transactions that changed it; `run` reloads the views of the table "
+    "automatically",
 )
 @pytest.mark.parametrize(("acts", "reason"), CAME_OR_WENT.values(), ids=CAME_OR_WENT)
 def test_rows_that_come_or_go_with_a_partition_make_the_table_begin_again(

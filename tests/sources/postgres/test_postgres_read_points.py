@@ -80,14 +80,14 @@ def test_oracle_every_reading_equals_the_replay_of_what_it_saw(durable: Database
         base = Counter(readings[0][place])
         add(base, history.changes(name, first), -1)
         bases.append(net(base))
-    told = sorted(
+    ordered = sorted(
         (history.seen(read_point).upto, number) for number, (_, _, read_point) in enumerate(readings)
     )
-    assert len(told) > 20 and len(history.transactions) > 500
+    assert len(ordered) > 20 and len(history.transactions) > 500
     with_holes = 0
     for place, name in enumerate(("account", "note")):
         state, upto = Counter(bases[place]), 0
-        for next_upto, number in told:
+        for next_upto, number in ordered:
             for version in range(upto + 1, next_upto + 1):
                 add(state, changes_of(history, name, version))
             upto = next_upto
@@ -112,7 +112,7 @@ def changes_of(history: History, name: str, version: int) -> Bag:
     return Counter() if rows is None else bag(rows)
 
 
-def test_a_read_point_is_told_only_when_all_of_it_is_captured(database: Database) -> None:
+def test_a_read_point_is_translated_only_when_all_of_it_is_captured(database: Database) -> None:
     bank(database)
     source, history = database.ready()
     database.execute("UPDATE account SET balance = balance + 1 WHERE id = 1")
@@ -142,11 +142,11 @@ def test_a_commit_that_a_snapshot_missed_is_a_hole(database: Database) -> None:
     assert history.seen(before) == Seen(1)
 
 
-def test_ids_beyond_32_bits_are_told_apart(database: Database) -> None:
+def test_ids_beyond_32_bits_are_distinguished(database: Database) -> None:
     """The log has 32 bits of a transaction's id; the rest comes from the present."""
     from rollview.sources.postgres.address import address_of
     from rollview.sources.postgres.connections import Connections
-    from rollview.sources.postgres.log_reader import LogReader
+    from rollview.sources.postgres.log.log_reader import LogReader
 
     address = address_of("s", database.dsn, {})
     reader = LogReader(address, Connections(address))

@@ -68,11 +68,11 @@ def test_only_the_named_schemas_can_be_read_and_the_first_is_the_short_one(datab
 @what_if(
     "PostgreSQL",
     "`schemas` in the project file begins with another schema that has tables of the same names",
-    "noticed by the id behind the name, at the next `setup`",
+    "noticed by the id of the table, at the next `setup`",
     under="the views of that table stop; `rollview setup` reloads them",
 )
 def test_another_first_schema_means_other_tables_and_that_is_noticed(database: Database) -> None:
-    """The old table is as it was, so nothing but the schema in the project file tells."""
+    """The old table is as it was, so only the schema in the project file shows it."""
     two_schemas(database)
     database.execute(
         "ALTER TABLE billing.item RENAME COLUMN price TO size", "ALTER TABLE billing.item DROP item"
@@ -82,7 +82,7 @@ def test_another_first_schema_means_other_tables_and_that_is_noticed(database: D
     other = database.source(schemas="billing")
     done = other.setup(other.tables()).done
     assert any(
-        "captured anew: s.item is another table than before, in schema billing" in each for each in done
+        "captured again: s.item is another table than before, in schema billing" in each for each in done
     )
     database.execute("INSERT INTO item VALUES (9, 9)", "INSERT INTO billing.item VALUES (5, 50)")
     stale = History(other, history.log_position)
@@ -104,8 +104,8 @@ def test_a_table_that_moves_to_another_schema_is_noticed(database: Database) -> 
 
 @what_if(
     "PostgreSQL",
-    "a table gets a name with a dot that views could not tell from `schema.table`",
-    "what is captured goes on; `setup` refuses both tables until one of them is renamed",
+    "a table gets a name with a dot that views could confuse with `schema.table`",
+    "capture continues; `setup` refuses both tables until one of them is renamed",
     under="nothing stops",
 )
 def test_two_tables_that_views_could_not_tell_apart_are_refused(database: Database) -> None:
@@ -114,7 +114,7 @@ def test_two_tables_that_views_could_not_tell_apart_are_refused(database: Databa
     database.execute('CREATE TABLE "billing.item" (id int, item int, price int)')
     with pytest.raises(CaptureRefused, match=r'"billing"\."item" has the same name in views'):
         source.setup(source.tables())
-    # What is captured goes on.
+    # What is captured continues.
     database.execute(
         "INSERT INTO billing.item VALUES (4, 1, 4)", 'INSERT INTO "billing.item" VALUES (5, 5, 5)'
     )

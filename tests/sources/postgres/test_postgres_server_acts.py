@@ -14,10 +14,12 @@ import pytest
 from postgres_history import Database, History, bag, read, table_named
 
 from pages.what_if import what_if
-from rollview.errors import LogLost, ReadPointLost, SourceChanged, SourceFailed
-from rollview.sources.postgres import PostgresSource, fingerprint
-from rollview.sources.postgres.embedded_binaries import binaries
-from rollview.sources.postgres.reading import reading
+from rollview.errors import LogLost, ReadPointLost, SourceChanged, SourceFailed, SourceUnavailable
+from rollview.sources.postgres import PostgresSource
+from rollview.sources.postgres.embedded.server import binaries
+from rollview.sources.postgres.log import damage
+from rollview.sources.postgres.log.watch import Watch
+from rollview.sources.postgres.read.reading import reading
 from servers.ordinary_user import give
 from servers.postgres import PostgresServer
 
@@ -58,9 +60,9 @@ def reader(database: Database, role: str) -> Iterator[PostgresSource]:
 @what_if(
     "PostgreSQL",
     "row security hides rows from our role",
-    "an error that names the table, never a part of the rows: all sessions run with `row_security "
-    "= off`. When it is off, or the role has `BYPASSRLS`, `run` goes on",
-    under="look-ups are refused, capture goes on",
+    "an error that names the table, never a part of the rows: all sessions run with `row_security = off`."
+    " When it is off, or the role has `BYPASSRLS`, `run` continues",
+    under="look-ups are refused, capture continues",
 )
 def test_row_security_is_an_error_of_readings_and_costs_capture_nothing(
     database: Database, role: str, reader: PostgresSource
@@ -87,8 +89,8 @@ def test_a_policy_that_hides_rows_is_an_error_even_if_nobody_looked(
     database: Database, reader: PostgresSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.execute("ALTER TABLE item ENABLE ROW LEVEL SECURITY")
-    blind = fingerprint._LOOK.replace("row_security_active(c.oid)", "false")
-    monkeypatch.setattr(fingerprint, "_LOOK", blind)
+    blind = damage._LOOK.replace("row_security_active(c.oid)", "false")
+    monkeypatch.setattr(damage, "_LOOK", blind)
     with pytest.raises(SourceFailed, match="row-level security"):
         read(reader, "item")
 
@@ -97,7 +99,7 @@ def test_a_policy_that_hides_rows_is_an_error_even_if_nobody_looked(
     "PostgreSQL",
     "`SELECT` or `USAGE` is revoked",
     "an error that names the table; `setup` says what to grant",
-    under="look-ups are refused, capture goes on",
+    under="look-ups are refused, capture continues",
 )
 def test_rights_that_were_taken_away_are_an_error_of_readings(
     database: Database, role: str, reader: PostgresSource
@@ -113,7 +115,7 @@ def test_rights_that_were_taken_away_are_an_error_of_readings(
     assert bag(read(reader, "item").rows[0]) == {(n,): 1 for n in (1, 2, 3)}
 
 
-def test_who_may_not_mend_is_told_what_an_administrator_must_run(
+def test_without_privileges_a_repair_lists_what_an_administrator_must_run(
     database: Database, reader: PostgresSource
 ) -> None:
     history, tables = History(reader), list(reader.tables())
@@ -130,10 +132,10 @@ def test_who_may_not_mend_is_told_what_an_administrator_must_run(
         assert reader.setup(tables).needed == () and reader.setup(tables).done == ()
     with pytest.raises(LogLost):
         history.capture()
-    anew = History(reader)
+    second = History(reader)
     database.execute("INSERT INTO item VALUES (100)", "DELETE FROM item WHERE id = 100")
-    assert [bag(each.rows["s.item"]) for each in anew.capture()] == [{(100,): 1}, {(100,): -1}]
-    assert anew.lost == {}
+    assert [bag(each.rows["s.item"]) for each in second.capture()] == [{(100,): 1}, {(100,): -1}]
+    assert second.lost == {}
 
 
 def _slot(database: Database) -> str:
@@ -217,11 +219,11 @@ def test_a_promotion_or_a_recovery_begins_another_timeline(server: PostgresServe
     source.setup(source.tables())
     with pytest.raises(LogLost, match="timeline 2 in place of 1"):
         source.capture("s", history.log_position, 10)
-    anew = History(source)
+    second = History(source)
     with pytest.raises(ReadPointLost):
-        source.seen("s", read_point, anew)
+        source.seen("s", read_point, second)
     database.execute("INSERT INTO item VALUES (4)")
-    assert [bag(each.rows["s.item"]) for each in anew.capture()] == [{(4,): 1}]
+    assert [bag(each.rows["s.item"]) for each in second.capture()] == [{(4,): 1}]
     database.close()
 
 
@@ -236,7 +238,7 @@ def _again(server: PostgresServer, name: str) -> Database:
 @what_if(
     "PostgreSQL",
     "the files of a backup are put back without recovery",
-    "noticed as long as the server's log is behind what was captured",
+    "noticed as long as the server's log ends before the captured position",
     under="all views of the source stop; `rollview setup --reload crm` reloads them",
 )
 def test_files_that_were_put_back_are_a_server_at_an_earlier_state(
@@ -272,6 +274,27 @@ def test_files_that_were_put_back_are_a_server_at_an_earlier_state(
     "noticed when the log is opened; the slot has to be dropped, as the error says",
     under="all views of the source stop; `rollview setup --reload crm` reloads them",
 )
+def test_a_stream_that_cannot_be_begun_holds_up_no_server(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that is shut down waits for its readers: also for one that nobody has in hand any more."""
+    _, history = item(database)
+
+    def ended(*_: object) -> None:
+        raise psycopg.errors.AdminShutdown("terminating connection due to administrator command")
+
+    with monkeypatch.context() as patch, pytest.raises(SourceUnavailable) as caught:
+        patch.setattr(Watch, "observe", ended)
+        history.capture()
+    active = "SELECT active FROM pg_replication_slots WHERE database = current_database()"
+    deadline = time.monotonic() + 60
+    while database.rows(active) == [(True,)] and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert database.rows(active) == [(False,)], caught.value
+    database.execute("INSERT INTO item VALUES (2)")
+    assert len(history.capture()) == 1
+
+
 def test_log_that_was_thrown_away_is_lost(server: PostgresServer) -> None:
     """By pg_resetwal, or by whoever removes files."""
     database = Database(server, "reset")
@@ -292,9 +315,9 @@ def test_log_that_was_thrown_away_is_lost(server: PostgresServer) -> None:
     database.server.free_slots(database.name)
     database.execute(caught.value.hint.split("`")[1])
     source.setup(source.tables())
-    anew = History(source)
+    second = History(source)
     database.execute("INSERT INTO item VALUES (4)")
-    assert [bag(each.rows["s.item"]) for each in anew.capture()] == [{(4,): 1}]
+    assert [bag(each.rows["s.item"]) for each in second.capture()] == [{(4,): 1}]
     database.close()
 
 
@@ -322,7 +345,7 @@ def test_another_server_behind_the_same_address_is_noticed(
 
 
 def test_a_generated_column_with_another_expression_is_a_loss(newest: PostgresServer) -> None:
-    """The server computes it anew for all rows, and logs nothing."""
+    """The server recomputes it for all rows, and logs nothing."""
     database = Database(newest, "generated")
     database.execute(
         "CREATE TABLE item (id int PRIMARY KEY, size int, twice int GENERATED ALWAYS AS (size * 2) STORED)",
@@ -340,7 +363,7 @@ def test_a_generated_column_with_another_expression_is_a_loss(newest: PostgresSe
 
 
 def test_a_look_up_waits_for_nobody_and_holds_up_no_writer(database: Database) -> None:
-    """Tables are locked as any query locks them: writers go on, and so does a look-up while they write."""
+    """Tables are locked as any query locks them: writers continue, and so does a look-up while they write."""
     source, _ = item(database)
     other = database.connect()
     other.execute("BEGIN")

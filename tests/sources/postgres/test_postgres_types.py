@@ -7,11 +7,14 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from postgres_history import Database, bag, read, table_named
 
 from rollview.errors import CaptureRefused, UnrepresentableValue
 from rollview.rows import arrow_type
+from rollview.sources import changed_rows
+from rollview.sources.postgres import types
 from rollview.sources.postgres.types import spark_type_of
 
 pytestmark = pytest.mark.slow
@@ -77,6 +80,10 @@ TYPES: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "'2020-06-01 12:00:00+05:30'": datetime(2020, 6, 1, 6, 30, tzinfo=UTC),
             "'2020-06-01 12:00:00.5 America/New_York'": datetime(2020, 6, 1, 16, 0, 0, 500_000, tzinfo=UTC),
+            # Beyond the year 9999, or before 1, by the clock of the place where it was written.
+            "'10000-01-01 00:00+14'": datetime(9999, 12, 31, 10, tzinfo=UTC),
+            "'9999-12-31 23:59:59.999999+00'": datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+            "'0001-12-31 23:00-01 BC'": datetime(1, 1, 1, tzinfo=UTC),
         },
     ),
 }
@@ -137,7 +144,14 @@ MISFITS = {
     "numeric(10,2)": ["'NaN'"],
     "date": ["'infinity'", "'0044-03-15 BC'", "'10000-01-01'"],
     "timestamp": ["'-infinity'", "'10000-01-01'"],
-    "timestamptz": ["'infinity'"],
+    "timestamptz": [
+        "'infinity'",
+        "'9999-12-31 23:59:59-05'",
+        "'10000-01-01 00:00+00'",
+        "'294276-12-31 23:59:59+00'",
+        "'0001-01-01 00:00+05'",
+        "'0001-01-01 00:00+00 BC'",
+    ],
 }
 
 
@@ -152,7 +166,7 @@ def test_a_value_without_an_equal_is_an_error_that_names_the_column(
     database.execute(f"INSERT INTO t VALUES (1, {literal})")
     with pytest.raises(UnrepresentableValue, match=r"s\.t\.v"):
         read(source, "t")
-    # Transactions without such a value, and other tables, go on.
+    # Transactions without such a value, and other tables, continue.
     database.execute(
         "BEGIN", "DELETE FROM t", "INSERT INTO other VALUES (1)", "COMMIT", "INSERT INTO t VALUES (2)"
     )
@@ -218,3 +232,36 @@ def test_modifiers_of_numeric() -> None:
     assert spark_type_of("numeric", packed(2, 5)) == "decimal(5,5)"
     assert spark_type_of("numeric", packed(38, -1)) is None
     assert spark_type_of("numeric", -1) == "decimal(38,18)"
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 7])
+@pytest.mark.parametrize("place", [1, -1])
+def test_a_value_without_an_equal_in_a_large_transaction_is_a_loss_of_its_table_alone(
+    database: Database, monkeypatch: pytest.MonkeyPatch, rows: int, place: int
+) -> None:
+    """Rows of a large transaction are written to files on their way, the last of them at its end."""
+    monkeypatch.setattr(changed_rows, "SPILL_ROWS", 3)
+    database.execute("CREATE TABLE t (id int, v date)", "CREATE TABLE other (id int)")
+    _, history = database.ready()
+    values = ["'2020-01-01'"] * rows
+    values[0 if place > 0 else -1] = "'infinity'"
+    inserted = ", ".join(f"({number}, {value})" for number, value in enumerate(values))
+    database.execute(
+        "BEGIN", f"INSERT INTO t VALUES {inserted}", "INSERT INTO other VALUES (1)", "COMMIT",
+        "INSERT INTO t VALUES (100, NULL)",
+    )  # fmt: skip
+    large, later = history.capture()
+    assert "which date cannot represent" in large.lost["s.t"].message and set(large.rows) == {"s.other"}
+    assert bag(later.rows["s.t"]) == {(100, None): 1} and not later.lost
+
+
+def test_errors_of_the_decoder_are_errors_of_the_value() -> None:
+    for error in (pa.ArrowNotImplementedError("no"), OverflowError("no"), ValueError("no")):
+
+        def fail(*_: object, error: Exception = error) -> None:
+            raise error
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(types, "arrow_type", fail)
+            with pytest.raises(UnrepresentableValue, match=r"s\.t\.v is read as date"):
+                types.from_log("date", "s.t.v")([b"2020-01-01"])

@@ -156,10 +156,9 @@ def test_checkpoints_between_polls_cost_no_boundary_while_watched(tmp_path: Path
 
 @what_if(
     "all sources",
-    "SQLite, while nobody captures: its WAL starts over",
-    "several transactions may become one csn. The views are right at each csn (strong), but not "
-    "every state in between is known (not complete). Such csn are marked, and counted in `status` "
-    "and events",
+    "SQLite restarts its WAL while no process captures",
+    "several transactions may become one csn. The views are correct at each csn (strong), but not every "
+    "state in between is known (not complete). Such csn are marked, and counted in `status` and events",
 )
 @pytest.mark.parametrize("mode", ["RESTART", "TRUNCATE"])
 def test_what_nobody_watched_becomes_one_true_composite(tmp_path: Path, mode: str) -> None:
@@ -200,7 +199,7 @@ def test_a_single_record_is_of_a_single_transaction(tmp_path: Path) -> None:
         connection.execute("INSERT INTO t VALUES (1)")
         found, log_position = drain(source, log_position)
         assert [each.merged for each in found] == [1]
-        # Nothing tells one transaction of two records from two.
+        # Nothing distinguishes one transaction of two records from two.
         connection.execute("INSERT INTO t VALUES (1), (2)")
         found, log_position = drain(source, log_position)
         assert [each.merged for each in found] == [0]

@@ -16,16 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlite_history import bag, database, drain, ready
 
-from rollview.algebra.block import Block
-from rollview.algebra.expression import compile_expression, conjunction
+from rollview.algebra.expression import conjunction
 from rollview.algebra.join_graph import access_path
+from rollview.algebra.node import Block
 from rollview.algebra.relation import Table
 from rollview.algorithms.effects import Question
+from rollview.lab.memory.compiled import compile_expression
 from rollview.planning import parse_view
 from rollview.rows import FileScan, arrow_schema
-from rollview.service.lookup import columns_to_read, plan_lookups
 from rollview.sources.source import ReadResult
-from rollview.sources.sqlite import load
+from rollview.sources.sqlite import lookup
+from rollview.views.lookup import columns_to_read, plan_lookups
 
 SCHEMA = (
     "CREATE TABLE a(id INTEGER PRIMARY KEY, word TEXT COLLATE NOCASE, day DATE, ratio REAL, flag BOOLEAN)",
@@ -177,9 +178,9 @@ def test_keys_are_looked_up_and_not_everything_read(tmp_path: Path) -> None:
 
 
 def test_many_rows_go_to_files_at_one_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "LARGE_ROWS", 1000)
-    monkeypatch.setattr(load, "_PARTITION_ROWS", 700)
-    monkeypatch.setattr(load, "_CHUNK_ROWS", 300)
+    monkeypatch.setattr(lookup, "LARGE_ROWS", 1000)
+    monkeypatch.setattr(lookup, "_PARTITION_ROWS", 700)
+    monkeypatch.setattr(lookup, "_CHUNK_ROWS", 300)
     path = tmp_path / "a.db"
     with closing(database(path, *SCHEMA)) as connection:
         connection.executemany(

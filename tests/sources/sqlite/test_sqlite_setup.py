@@ -87,6 +87,10 @@ def test_tables_are_described_as_declared(tmp_path: Path) -> None:
         (["CREATE TABLE t(a, _count INTEGER)"], "_count"),
         (["CREATE TABLE t(a, _Rollview_x)"], "_Rollview_x"),
         ([KEYED, "CREATE UNIQUE INDEX i ON t(lower(a))"], "expression"),
+        (
+            ["CREATE TABLE t(id INTEGER PRIMARY KEY, h INT AS (g + 1), g INT AS (id % 3), UNIQUE (h))"],
+            "computed from id",
+        ),
         (["CREATE TABLE t(rowid TEXT, oid TEXT, _rowid_ TEXT)"], "identity"),
         ([KEYED, "CREATE TRIGGER x AFTER INSERT ON t BEGIN SELECT RAISE(IGNORE); END"], "IGNORE"),
         ([KEYED, "CREATE TRIGGER x AFTER INSERT ON t BEGIN SELECT RAISE(FAIL, 'no'); END"], "FAIL"),

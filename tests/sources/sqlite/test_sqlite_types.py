@@ -116,16 +116,11 @@ def test_a_misfit_is_named_and_never_bent(tmp_path: Path, case: Any) -> None:
 
 
 @what_if(
-    "all sources",
-    "a value that Spark cannot represent",
-    "a loss of that table, as above",
-)
-@what_if(
     "SQLite",
     "a row with a value that has no equal in Spark: text in an `INTEGER` column, "
     "`101.08999999999999` in `DECIMAL(10,2)`, text that is not UTF-8, `NULL` in a primary key",
-    "the table is lost from that transaction on, with column, value and key of the row; repair "
-    "the value, then `setup`",
+    "the table is lost from that transaction on, with column, value and key of the row. Once the "
+    "value is repaired, its views continue automatically",
     under="the table is lost",
 )
 def test_a_row_without_an_equal_is_a_loss_of_its_table_in_its_transaction(tmp_path: Path) -> None:

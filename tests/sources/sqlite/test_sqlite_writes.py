@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 import tempfile
 from contextlib import closing, suppress
 from pathlib import Path
@@ -11,6 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlite_history import Contents, contents, database, drain, ready, replay
+
+from pages.what_if import what_if
+from rollview.sources.sqlite.structure import UniqueKey
+from rollview.sources.sqlite.triggers import _NoteWriter
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+
+import fuzz_sqlite
 
 SCHEMA = (
     "CREATE TABLE plain(a TEXT, b INTEGER)",
@@ -232,3 +241,136 @@ def test_one_kind_of_write(tmp_path: Path, case: str, wal: bool, recursive: bool
         assert (after == start) == (case in ("rolled back", "tables outside", "replace by an identical row"))
         assert bool(found) == (case not in ("rolled back", "tables outside"))
         source.close()
+
+
+PARTIAL = (
+    "CREATE TABLE t(id INTEGER PRIMARY KEY, b INTEGER, c INTEGER)",
+    "CREATE UNIQUE INDEX u ON t(b) WHERE c > 2",
+    "INSERT INTO t VALUES (1, 1, 5), (2, 1, 1)",
+)
+COMPUTED = (
+    "CREATE TABLE t(id INTEGER PRIMARY KEY, a INTEGER NOT NULL DEFAULT 3, b INTEGER,"
+    " g INTEGER AS (a * 2 + b) UNIQUE)",
+    "INSERT INTO t(id, a, b) VALUES (1, 5, 1), (2, 5, 2), (3, 3, 4)",
+)
+DRAWN = (
+    "CREATE TABLE t(id INTEGER PRIMARY KEY, a INTEGER NOT NULL DEFAULT (abs(random() % 3)) UNIQUE)",
+    "INSERT INTO t VALUES (1, 0), (2, 1), (3, 2)",
+)
+TREE = (
+    "CREATE TABLE t(id INTEGER PRIMARY KEY, code TEXT UNIQUE,"
+    " parent INTEGER REFERENCES t(id) ON UPDATE CASCADE)",
+    "INSERT INTO t VALUES (1, 'a', 1), (2, 'b', NULL)",
+    "PRAGMA foreign_keys = ON",
+)
+ROUND = (
+    "CREATE TABLE t(id INTEGER PRIMARY KEY, a INTEGER UNIQUE, b INTEGER UNIQUE, c INTEGER UNIQUE)",
+    "CREATE TABLE v(id INTEGER PRIMARY KEY, t INTEGER REFERENCES t(id) ON DELETE CASCADE)",
+    "CREATE TRIGGER w AFTER DELETE ON v BEGIN INSERT OR IGNORE INTO t VALUES (2, 9, 9, 9);"
+    " UPDATE t SET id = 5 WHERE id = 2; END",
+    "INSERT INTO t VALUES (1, 1, 1, 1), (2, 2, 2, 2), (3, 3, 3, 3)",
+    "INSERT INTO v VALUES (1, 3)",
+    "PRAGMA foreign_keys = ON",
+)
+SILENT: dict[str, tuple[tuple[str, ...], str]] = {
+    "a row comes under the condition of an index": (PARTIAL, "UPDATE OR REPLACE t SET c = 9 WHERE id = 2"),
+    "an insert under the condition of an index": (PARTIAL, "INSERT OR REPLACE INTO t VALUES (3, 1, 7)"),
+    "a key that is computed from a column that stays": (
+        COMPUTED,
+        "UPDATE OR REPLACE t SET b = 2 WHERE id = 1",
+    ),
+    "a key that is computed from a default": (COMPUTED, "REPLACE INTO t(id, a, b) VALUES (7, NULL, 4)"),
+    "a default that differs each time": (DRAWN, "REPLACE INTO t VALUES (4, NULL), (5, NULL), (6, NULL)"),
+    "the row that replaces is changed by a foreign key": (
+        TREE,
+        "UPDATE OR REPLACE t SET id = 2 WHERE id = 1",
+    ),
+    "a trigger writes the table while rows are replaced": (ROUND, "REPLACE INTO t VALUES (4, 1, 2, 3)"),
+}
+
+
+@pytest.mark.parametrize("recursive", [False, True], ids=["plain", "recursive_triggers"])
+@pytest.mark.parametrize("wal", [True, False], ids=["wal", "rollback"])
+@pytest.mark.parametrize("case", SILENT)
+def test_no_row_goes_silently(tmp_path: Path, case: str, wal: bool, recursive: bool) -> None:
+    """REPLACE deletes rows by keys that BEFORE triggers do not see as they will be."""
+    schema, statement = SILENT[case]
+    path = tmp_path / "a.db"
+    with closing(database(path, *schema, wal=wal)) as connection:
+        connection.execute(f"PRAGMA recursive_triggers = {recursive}")
+        source, log_position = ready(path)
+        names = [table.name for table in source.tables()]
+        start = contents(connection, names)
+        connection.execute(statement)
+        found, _ = drain(source, log_position)
+        assert [start, *replay(start, found)][-1] == contents(connection, names) != start
+        source.close()
+
+
+@what_if(
+    "SQLite",
+    "a statement that fails below a foreign key's action and keeps what it has done: `OR FAIL`,"
+    " `RAISE(FAIL)`, `ON CONFLICT FAIL`",
+    "the table is lost",
+    "a copy that is made of the rows before does not equal the table",
+    under="the table is lost",
+)
+def test_what_a_failed_statement_keeps_without_our_triggers_is_a_loss(tmp_path: Path) -> None:
+    """FAIL below a foreign key's action keeps what is deleted already, and ends the statement."""
+    schema = (
+        "CREATE TABLE t(id INTEGER PRIMARY KEY)",
+        "CREATE TABLE v(id INTEGER PRIMARY KEY, t INTEGER REFERENCES t(id) ON DELETE CASCADE)",
+        "CREATE TRIGGER w AFTER DELETE ON v BEGIN INSERT INTO other VALUES (1); END",
+        "CREATE TABLE other(a INTEGER UNIQUE ON CONFLICT FAIL)",
+        "INSERT INTO other VALUES (1)",
+        "INSERT INTO t VALUES (1), (2)",
+        "INSERT INTO v VALUES (1, 1)",
+        "PRAGMA foreign_keys = ON",
+    )
+    path = tmp_path / "a.db"
+    with closing(database(path, *schema)) as connection:
+        source, log_position = ready(path, "v", "other")
+        with pytest.raises(sqlite3.IntegrityError):
+            connection.execute("DELETE FROM t")
+        assert connection.execute("SELECT id FROM t").fetchall() == [(2,)]
+        for _ in range(2):
+            # What shows that something is missing stays, whatever is acknowledged.
+            (loss,) = source.capture("s", log_position, 10).lost.values()
+            assert "failed after it had changed rows of table t" in loss.message
+            source.acknowledge("s", log_position)
+        source.setup([table for table in source.tables() if table.name == "t"])
+        after = source.current_position("s")
+        assert source.capture("s", after, 10).lost == {}
+        source.close()
+
+
+@pytest.mark.slow
+def test_random_histories_are_captured_exactly() -> None:
+    """The first of those that `benchmarks/fuzz_sqlite.py` plays; `make soak` plays them for an hour."""
+    tally = fuzz_sqlite.Tally()
+    assert [wrong for seed in range(1, 101) if (wrong := fuzz_sqlite.play(seed, tally))] == []
+    assert tally.states > 1_000
+
+
+def _as_of_before(writer: _NoteWriter, key: UniqueKey) -> str:
+    changed = " OR ".join(f"NEW.{column} IS NOT OLD.{column}" for column, _ in key.columns)
+    return f"(({changed or 0}) AND EXISTS (SELECT 1 FROM {writer.table} WHERE {writer._same_key(key)}))"
+
+
+MISTAKES: dict[str, tuple[str, object]] = {
+    "keys change only with their columns": ("_NoteWriter._collides_with_new_row", _as_of_before),
+    "generated columns are what BEFORE triggers see": ("_Writer._mentioned", lambda _: "1"),
+    "rows that may be replaced are not in the mirror": (
+        "_MirrorWriter._note_victims",
+        lambda _: "SELECT 1;",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_planted_mistakes_are_found(monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
+    name, wrong = MISTAKES[mistake]
+    monkeypatch.setattr(f"rollview.sources.sqlite.triggers.{name}", wrong)
+    found = (fuzz_sqlite.play(seed, fuzz_sqlite.Tally()) for seed in range(1, 201))
+    assert next(filter(None, found), None) is not None

@@ -27,12 +27,11 @@ from functools import lru_cache
 from typing import Any
 
 from rollview.algebra.bag import Bag
-from rollview.algebra.block import Block
 from rollview.algebra.expression import conjunction
 from rollview.algebra.history import Transaction
 from rollview.algebra.join_graph import JoinStep, SubQuery, access_path
+from rollview.algebra.node import Block
 from rollview.algebra.view import View
-from rollview.algorithms.baselines.relation_deltas import relation_deltas
 from rollview.algorithms.effects import (
     Answer,
     Ask,
@@ -44,7 +43,8 @@ from rollview.algorithms.effects import (
     Spawn,
     Stored,
 )
-from rollview.algorithms.source_evaluate import Steps, join_known, question_for
+from rollview.algorithms.source_evaluate import Steps, join_known, question_for, relation_deltas
+from rollview.algorithms.zhuge1996.update_list import StateVector
 
 
 def refusal(view: View) -> str:
@@ -64,7 +64,7 @@ class Update:
     A ΔR is taken out when its view change begins.
     """
 
-    source: str
+    transaction: Transaction
     deltas: dict[int, Bag]
 
 
@@ -72,8 +72,14 @@ class Update:
 class UpdateMessageQueue:
     """Updates in order of arrival; the first one is the one in work, if `working`."""
 
+    versions: StateVector
     updates: deque[Update] = field(default_factory=deque)
     working: bool = False
+
+    def take(self) -> tuple[tuple[str, int], ...] | None:
+        """Removes the first update; the versions of those that were removed."""
+        self.versions.take(self.updates.popleft().transaction)
+        return self.versions.claim()
 
     def interfering(self, position: int) -> Bag | None:
         """ΔR of all updates to a relation that have arrived and wait; None if there are none."""
@@ -86,14 +92,14 @@ class UpdateMessageQueue:
 
 
 def log_updates(view: View, work: Callable[[View, UpdateMessageQueue], Process]) -> Process:
-    """Appends every update to the queue, at once, so that the queue tells what came before an answer."""
+    """Appends every update to the queue, at once, so that the queue shows what came before an answer."""
     block = view.blocks[0]
-    queue = UpdateMessageQueue()
+    queue = UpdateMessageQueue(StateVector.of(view))
     while True:
         transaction: Transaction = yield Receive()
         deltas = yield from relation_deltas(block, transaction)
         local = {position: join_known(block, {position: rows}) for position, rows in deltas.items()}
-        queue.updates.append(Update(transaction.source, local))
+        queue.updates.append(Update(transaction, local))
         if not queue.working:
             queue.working = True
             yield Spawn(work(view, queue))
@@ -109,8 +115,7 @@ def update_view(view: View, queue: UpdateMessageQueue) -> Process:
             position = min(deltas)
             rows = yield from view_change(block, position, deltas.pop(position), queue)
             state = state.plus(rows.project(block.projection))
-        queue.updates.popleft()
-        yield Install(view.name, state.net_effect())
+        yield Install(view.name, state.net_effect(), queue.take())
     queue.working = False
 
 

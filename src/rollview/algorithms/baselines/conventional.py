@@ -2,7 +2,7 @@
 
 **Source.** zhuge1996 §1, Example 1, after Blakeley, Larson and Tompa (1986).
 **Guarantees.** Nothing once an update commits while another one's query is under way. A baseline to learn
-from: it is never chosen for a view.
+from: it is never chosen for a view. A view of one relation has no queries, so it converges.
 **Assumes.** The view is one block that keeps the key of every relation.
 **Deviations.** None.
 """
@@ -17,6 +17,16 @@ from rollview.algebra.view import View
 from rollview.algorithms.effects import Install, Process, Receive, RowsOf, Spawn, Stored
 from rollview.algorithms.key_delete import key_delete
 from rollview.algorithms.source_evaluate import source_evaluate
+
+
+def live_refusal(view: View) -> str:
+    """Why not even convergence can be promised to a view; empty if it can."""
+    if len(view.blocks[0].relations) == 1:
+        return ""
+    return (
+        "it never corrects an answer, so what commits while a query is under way can leave the view wrong for"
+        " good (zhuge1996, Example 1); only a view of one table has no queries, and converges"
+    )
 
 
 def processes(view: View) -> Iterator[Process]:

@@ -1,4 +1,4 @@
-"""ECA, the eager compensating algorithm: every query also takes back what the open ones will see too much.
+"""ECA, the eager compensating algorithm: every query also compensates for what open ones will see too much.
 
 **Source.** Zhuge, Garcia-Molina, Hammer, Widom, SIGMOD 1995, which zhuge1996 §1, §2 and Figure 2 compare
 with. That text is not among the project's papers; the steps are as the literature gives them.
@@ -16,6 +16,7 @@ COLLECT → `collected`.
   and where it is half answered, exactly the other half sees U. It costs messages, not rounds.
 - Terms without a relation left are evaluated at the warehouse: no state of the source changes them.
 - A transaction's changes to one relation are one U; all its U are in UQS before any answer can be taken.
+- When UQS is empty, the view shows exactly the versions received, and claims them.
 - Where the join graph is not connected, its parts are asked for in the same question, so that a query still
   is one event at the source. On several sources there is no such event: that is why they are refused.
 """
@@ -28,11 +29,10 @@ from functools import lru_cache
 from typing import Any
 
 from rollview.algebra.bag import Bag
-from rollview.algebra.block import Block
 from rollview.algebra.history import Transaction
 from rollview.algebra.join_graph import SubQuery, access_path
+from rollview.algebra.node import Block
 from rollview.algebra.view import View
-from rollview.algorithms.baselines.relation_deltas import relation_deltas
 from rollview.algorithms.effects import (
     Compensated,
     Effect,
@@ -43,7 +43,8 @@ from rollview.algorithms.effects import (
     Spawn,
     Stored,
 )
-from rollview.algorithms.source_evaluate import Rounds, Steps, join_known, source_evaluate
+from rollview.algorithms.source_evaluate import Rounds, Steps, join_known, relation_deltas, source_evaluate
+from rollview.algorithms.zhuge1996.update_list import StateVector
 
 
 def refusal(view: View) -> str:
@@ -73,6 +74,7 @@ class Maintenance:
     """The control state that the processes of a view share."""
 
     collected: Bag
+    versions: StateVector
     unanswered: list[Term] = field(default_factory=list)
 
 
@@ -80,9 +82,10 @@ def maintain(view: View) -> Process:
     """On each update: sends V⟨U⟩ less what the unanswered queries will see of U."""
     block = view.blocks[0]
     nothing: Bag = yield RowsOf(block.output_columns, ())
-    state = Maintenance(nothing)
+    state = Maintenance(nothing, StateVector.of(view))
     while True:
         transaction: Transaction = yield Receive()
+        state.versions.take(transaction)
         deltas = yield from relation_deltas(block, transaction)
         terms = [
             term
@@ -136,7 +139,7 @@ def install_when_quiet(view: View, state: Maintenance) -> Generator[Effect, Any,
     collected = state.collected
     state.collected = yield RowsOf(view.blocks[0].output_columns, ())
     stored: Bag = yield Stored(view.name)
-    yield Install(view.name, stored.plus(collected).net_effect())
+    yield Install(view.name, stored.plus(collected).net_effect(), state.versions.claim())
 
 
 def evaluate_at_source(block: Block, replaced: Mapping[int, Bag]) -> Steps:

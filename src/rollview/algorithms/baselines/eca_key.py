@@ -8,7 +8,7 @@ also if they are parts of global ones.
 insertions both find is the same row.
 **Symbols.** U → a change; Q = V⟨U⟩ → `Insertion`; UQS → `unanswered`; COLLECT → `collected`, which here is
 the working copy of MV; key-delete → `key_delete`.
-**Deviations.** As the steps are usually told, a deletion only applies key-delete to COLLECT. If the deleted
+**Deviations.** In the usual text a deletion only applies key-delete to COLLECT. If the deleted
 row is the very one that an open query carries, its answer then brings the row back, since the source joins
 whatever row it is sent. So a deletion also withdraws the query of the row that it deletes. zhuge1996's
 Strobe closes the same gap with pending(Q); here only that one row needs it, because one source answers a
@@ -22,14 +22,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rollview.algebra.bag import Bag
-from rollview.algebra.block import Block
 from rollview.algebra.dependencies import keeps_keys
 from rollview.algebra.expression import Row
 from rollview.algebra.history import Change, Transaction
+from rollview.algebra.node import Block
 from rollview.algebra.view import View
 from rollview.algorithms.baselines import eca
 from rollview.algorithms.effects import Effect, Install, Process, Receive, RowsOf, Spawn, Stored
 from rollview.algorithms.key_delete import key_delete
+from rollview.algorithms.zhuge1996.update_list import StateVector
 
 
 def refusal(view: View) -> str:
@@ -60,6 +61,7 @@ class Maintenance:
     """The control state that the processes of a view share."""
 
     collected: Bag
+    versions: StateVector
     unanswered: list[Insertion] = field(default_factory=list)
 
 
@@ -67,9 +69,10 @@ def maintain(view: View) -> Process:
     """Deletions act on COLLECT at once; insertions are asked for."""
     block = view.blocks[0]
     stored: Bag = yield Stored(view.name)
-    state = Maintenance(stored)
+    state = Maintenance(stored, StateVector.of(view))
     while True:
         transaction: Transaction = yield Receive()
+        state.versions.take(transaction)
         sent = []
         for change in transaction.changes:
             sent += yield from receive_update(block, state, change)
@@ -118,4 +121,4 @@ def query(view: View, state: Maintenance, insertion: Insertion) -> Process:
 def install_when_quiet(view: View, state: Maintenance) -> Generator[Effect, Any, None]:
     """When UQS is empty, MV becomes COLLECT."""
     if not state.unanswered:
-        yield Install(view.name, state.collected)
+        yield Install(view.name, state.collected, state.versions.claim())

@@ -13,7 +13,8 @@ of `agrawal_sweep`.
 several and a transaction may touch several. Folding still never lets an update overtake an earlier one of its
 source, nor splits a transaction: a folded update is swept over the whole span that the rows have, and what is
 outside of the span is still to come, so each relation is asked again after the fold, and whatever waited in
-the queue by then is met and folded in turn. What is installed is always a prefix of the order of arrival.
+the queue by then is met and folded in turn. The installed updates are always a prefix of the order of
+arrival.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollview.algebra.bag import Bag, keep
-from rollview.algebra.block import Block
+from rollview.algebra.node import Block
 from rollview.algebra.view import View
 from rollview.algorithms.baselines.agrawal_sweep import (
     UpdateMessageQueue,
@@ -52,19 +53,20 @@ def update_view(view: View, queue: UpdateMessageQueue) -> Process:
             whole = (0, len(block.relations) - 1)
             rows = yield from view_change(block, position, deltas.pop(position), whole, queue)
             state = state.plus(rows.project(block.projection))
-        for update in [update for update in queue.updates if not update.deltas]:
-            queue.updates.remove(update)
-        yield Install(view.name, state.net_effect())
+        shown = queue.take()
+        while queue.updates and not queue.updates[0].deltas:
+            shown = queue.take()
+        yield Install(view.name, state.net_effect(), shown)
     queue.working = False
 
 
 def view_change(
     block: Block, start: int, delta: Bag, span: tuple[int, int], queue: UpdateMessageQueue
 ) -> Steps:
-    """What ΔR, and every update met on the way, did to the join of a span of relations.
+    """The effect of ΔR, and of every update met on the way, on the join of a span of relations.
 
     After each step the rows span the relations from `low` to `high`. An update that the step has met is swept
-    over just these, and goes on together with the rows.
+    over just these, and continues together with the rows.
     """
     rows = delta
     low = high = start

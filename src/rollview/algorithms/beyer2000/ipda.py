@@ -175,7 +175,7 @@ def _initial_steps(view: View, after: int, upto: int) -> ApplyProcess:
     # Step 1: the transactions that wrote in the window, all of them committed.
     window: Bag = yield ReadDelta(view.name, after, upto, read_locks=True)
     xids = window.distinct([XID])
-    # Step 2: those that went on past its end are left for a later refresh.
+    # Step 2: those that continued past its end are left for a later refresh.
     later: Bag = yield ReadDelta(view.name, upto, None, read_locks=False)
     xids = _without(xids, later.distinct([XID]))
     # Step 3.

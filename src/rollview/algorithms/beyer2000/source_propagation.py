@@ -24,9 +24,9 @@ from dataclasses import replace
 from typing import Any
 
 from rollview.algebra.bag import Bag
-from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, Expression, Literal, call, conjunction
 from rollview.algebra.history import CSN
+from rollview.algebra.node import Block
 from rollview.algebra.view import View
 from rollview.algorithms import sweep
 from rollview.algorithms.effects import (
@@ -42,7 +42,7 @@ from rollview.algorithms.effects import (
     Statement,
     Values,
 )
-from rollview.algorithms.forward import Forward
+from rollview.algorithms.kept_keys import Forward
 from rollview.algorithms.sweep import committed_by, evaluate_forward, local_changes
 
 RELATION = "_relation"
@@ -53,19 +53,20 @@ _Pair = tuple[int, int]
 
 
 def processes(view: View) -> Iterator[Process]:
-    """One process per relation of each block, as the sweep has them: either can go on where the other was."""
-    for query in sweep.forward_queries(view):
-        is_made = is_made_at_source(view.blocks[query.block])
-        yield propagate(view, query) if is_made else sweep.propagate(view, query)
+    """The sweep's, or one per relation where writers compute: either can continue where the other was."""
+    for number, block in enumerate(view.blocks):
+        if is_made_at_source(block):
+            yield from (
+                propagate(view, query) for query in sweep.forward_queries(view) if query.block == number
+            )
+        else:
+            yield sweep.propagate(view, number)
 
 
 def is_made_at_source(block: Block) -> bool:
-    """Whether writers compute the block's delta: it joins tables of one source that commit in one order.
-
-    The delta of a single table is what the log has of it anyway.
-    """
+    """Whether writers compute the block's delta: its tables are of one source that commits in one order."""
     sites = {relation.table.site for relation in block.relations}
-    return len(block.relations) > 1 and len(sites) == 1 and all(r.table.source for r in block.relations)
+    return len(sites) == 1 and all(each.table.source for each in block.relations)
 
 
 def propagate(view: View, query: ForwardQuery) -> Process:
@@ -82,7 +83,7 @@ def propagate(view: View, query: ForwardQuery) -> Process:
 
 
 def _evaluate(query: Forward, made: MadeDelta[Any]) -> sweep.Steps:
-    """What the changes did to the block: of each transaction as it was made, or as it is computed."""
+    """The effect of the changes on the block: of each transaction as writers made it, or computed."""
     doubtful = yield from in_doubt(query.block, made, query.interval)
     delta = _as_made(query.block, query.start, made, doubtful)
     if not doubtful:
@@ -139,7 +140,7 @@ def unmarked(made: MadeDelta[Any], interval: Interval) -> Iterator[int]:
 
 
 def _missed(block: Block, made: MadeDelta[Any], statement: Statement) -> Iterator[tuple[_Pair, int]]:
-    """Where a statement's rows stand, where rows would that it did not see, and of which transaction."""
+    """The positions of a statement's rows and of rows that it did not see, and the transaction of these."""
     for position, relation in enumerate(block.relations):
         if relation.table.qualified != statement.table:
             continue

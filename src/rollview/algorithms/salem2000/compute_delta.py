@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rollview.algebra.bag import Bag
-from rollview.algebra.block import Block
 from rollview.algebra.history import CSN
+from rollview.algebra.node import Block
 from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery, Interval, Newest, NextInterval, Process, Publish
 from rollview.algorithms.salem2000.execute import PropagationQuery, Steps, Times, execute, total, view_query

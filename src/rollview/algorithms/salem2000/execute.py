@@ -30,10 +30,10 @@ from typing import Any
 
 from rollview.algebra.align import FROM, UNTIL, align, window
 from rollview.algebra.bag import Bag, Output, keep
-from rollview.algebra.block import Block
 from rollview.algebra.expression import Call, Column, Expression, Literal, call, conjunction
 from rollview.algebra.history import CSN, Seen
 from rollview.algebra.join_graph import JoinStep, SubQuery, access_path
+from rollview.algebra.node import Block
 from rollview.algorithms.effects import (
     Answer,
     Ask,
@@ -50,7 +50,7 @@ from rollview.algorithms.sweep import local_changes
 
 Steps = Generator[Effect, Any, Bag]
 Times = tuple[int, ...]
-"""A vector of times: one csn per relation. What it says of a delta table has no meaning."""
+"""A vector of times: one csn per relation. Its entry for a delta table has no meaning."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,6 @@ class PropagationQuery:
 
     @property
     def delta_positions(self) -> tuple[int, ...]:
-        """Where the query has a delta table."""
         return tuple(i for i, interval in enumerate(self.deltas) if interval is not None)
 
     @property
@@ -96,7 +95,7 @@ def execute(
 
     Without `at` that is the newest csn; with a vector each base table is seen at a time of its own.
     """
-    executed: int = yield Execute(max(at) if isinstance(at, tuple) else at)
+    executed: int = yield Execute(max(at) if isinstance(at, tuple) else at, (query, at))
     times = at if isinstance(at, tuple) else (executed,) * len(block.relations)
     rows = yield from _join_deltas(block, query)
     for sub_queries in access_path(block, *query.delta_positions).rounds:

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rollview.algebra.block import Block
 from rollview.algebra.history import CSN
+from rollview.algebra.node import Block
 from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery, Interval, NextInterval, Process, Publish
 from rollview.algorithms.salem2000.compute_delta import positions, view_delta

@@ -28,7 +28,7 @@ class ListedQuery:
 
 @dataclass(frozen=True)
 class Progress:
-    """What rolling propagation must know to go on after a crash; each field has one entry per relation."""
+    """The state that rolling propagation needs after a crash; each field has one entry per relation."""
 
     forward: Times
     compensated: Times
@@ -92,7 +92,7 @@ def prune_query_lists(progress: Progress) -> Progress:
 
 
 def advanced(progress: Progress, position: int, interval: Interval, executed: int) -> Progress:
-    """What is known after a forward query of a relation, with its compensation: nothing but times matters."""
+    """The query lists after a forward query and its compensation: they depend on times alone."""
     if position < len(progress.forward) - 1:
         progress = with_query(progress, position, ListedQuery(interval, executed))
     return prune_query_lists(with_forward(progress, position, interval.upto))

@@ -14,7 +14,7 @@ gives; δ′ → the width of a strip; τ_d → `back_to` and what follows it. I
 query with that change was executed.
 
 **Deviations.** In Figure 10
-- t_fwd[i] moves inside the repeat loop only, so it would stand still for i = 1. It moves in every iteration.
+- t_fwd[i] moves inside the repeat loop only, so it would never move for i = 1. It moves in every iteration.
 - the call of ComputeDelta lacks its sign: compensation is subtracted.
 - CompInterval and CompTime do not say what holds if no listed query was executed after t. The interval is
   unbounded then, and the compensation goes back to t_fwd, where the next forward query will begin.
@@ -22,9 +22,9 @@ query with that change was executed.
   committed in between. The oldest one is meant; any other leaves an overlap uncompensated.
 - lists are pruned when an iteration begins. Here it is when the one before ends: the next one may have to
   wait for transactions, and meanwhile the high-water mark would lag behind what is known.
-- for n > 2 and 1 < i < n, the printed call takes back too much. A query of a lower relation Rʲ saw the
+- for n > 2 and 1 < i < n, the printed call compensates too much. A query of a lower relation Rʲ saw the
   relations behind Rⁱ only up to eⱼ, but the call compensates for it in all rows up to t_e. Rows with
-  tᵢ ≤ eⱼ < tₖ ≤ t_e for some k > i are taken back though they were never counted twice, so Theorem 4.3 does
+  tᵢ ≤ eⱼ < tₖ ≤ t_e for some k > i are compensated though they were never counted twice, so Theorem 4.3 does
   not hold for the printed form. Smallest case: R¹_{0,1} is executed at 2, R²_{0,2} at 3, and the row
   (1, 2, 3) ends with a net count of 0. The compensation is therefore cut into layers at the execution times
   of lower queries, and in each layer it goes back only to the queries that saw it. For i = n there is one
@@ -40,8 +40,8 @@ from itertools import pairwise
 from typing import Any
 
 from rollview.algebra.bag import Bag
-from rollview.algebra.block import Block
 from rollview.algebra.history import CSN
+from rollview.algebra.node import Block
 from rollview.algebra.view import View
 from rollview.algorithms.effects import Effect, ForwardQuery, Interval, NextInterval, Process, Publish, Recall
 from rollview.algorithms.salem2000.compute_delta import compute_delta
@@ -97,7 +97,7 @@ def rolling_propagate(view: View, number: int, control: dict[int, Progress], cut
 
 
 def replayed(progress: Progress, intervals: Mapping[int, Interval], executed: int) -> Progress:
-    """What a block's process knows when it has used up these intervals, by relation: no data is needed."""
+    """The state of a block's process after these intervals, by relation: it depends on no data."""
     left = dict(intervals)
     while (interval := left.pop(progress.forward.index(min(progress.forward)), None)) is not None:
         i = progress.forward.index(min(progress.forward))

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from rollview.algebra.bag import Bag
-from rollview.algebra.block import Block
+from rollview.algebra.node import Block
 from rollview.algebra.view import View
 from rollview.algorithms.effects import Interval, Process
 from rollview.algorithms.salem2000.compute_delta import positions
@@ -76,7 +76,7 @@ def equation_two(block: Block, interval: Interval) -> Steps:
 
 
 def equation_two_per_transaction(block: Block, interval: Interval) -> Steps:
-    """Equation 2 for every transaction of the interval by itself, so that the delta is timed."""
+    """Equation 2 for each transaction of the interval alone, so that the delta is timed."""
     results: list[Bag] = []
     for csn in range(interval.after + 1, interval.upto + 1):
         results.append((yield from equation_two(block, Interval(csn - 1, csn))))

@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rollview.algebra.bag import Bag, keep
-from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, Row, conjunction
 from rollview.algebra.history import Seen
 from rollview.algebra.join_graph import JoinStep
+from rollview.algebra.node import Block
 from rollview.algebra.relation import Relation
 from rollview.algorithms.effects import Compensated, RowsOf
 from rollview.algorithms.sze2000.update_types import Counted, Update, join_attributes, key_of, same_attributes

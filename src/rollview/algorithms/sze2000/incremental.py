@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rollview.algebra.bag import Bag, Output
-from rollview.algebra.block import Block
 from rollview.algebra.expression import conjunction
 from rollview.algebra.join_graph import JoinStep, SubQuery
+from rollview.algebra.node import Block
 from rollview.algorithms.effects import Answer, Ask, Execute, Question
 from rollview.algorithms.source_evaluate import keys_of, question_for
 from rollview.algorithms.sweep import not_looked_for
@@ -72,7 +72,7 @@ def follow(
 
 
 def _untested(block: Block, strand: Strand) -> Any:
-    """The conditions that rows from the view do not meet by themselves."""
+    """The conditions that rows from the view do not meet on their own."""
     return conjunction(
         tuple(
             condition

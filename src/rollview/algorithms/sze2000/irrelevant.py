@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from rollview.algebra.block import Block
 from rollview.algebra.dependencies import refers
+from rollview.algebra.node import Block
 from rollview.algorithms.sze2000.update_types import Counted, Kind, Update, key_of
 
 
@@ -43,7 +43,7 @@ def relevant(block: Block, updates: Sequence[Update], place: int) -> tuple[Count
     update = updates[place]
     if update.kind is Kind.MODIFICATION:
         return update.rows
-    # What the referring relation must not have done yet, or must be done with.
+    # The changes that the referring relation must not have begun, or must have finished.
     others = updates[:place] if update.kind is Kind.INSERTION else updates[place + 1 :]
     unsettled = {other.position for other in others if other.kind is update.kind}
     if all(position in unsettled for position in _referring(block, update.position)):

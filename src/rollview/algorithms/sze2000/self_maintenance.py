@@ -1,7 +1,7 @@
 """Partial self-maintenance: the view itself is asked before the sources are.
 
 **Source.** sze2000 report §4.1 (disconnected join graphs), §4.2, Example 6; paper §4.3, Lemma 2.
-**Symbols.** R_j → `reach.relation`; S, the rest to be queried from R_j → `access.relations` without it;
+**Symbols.** R_j → `join_step.relation`; S, the rest to be queried from R_j → `access.relations` without it;
 V[R_j, S] → `known`; "-" → NULL; refreshed version numbers as queried ones → `site.refreshed`.
 **Assumes.** What `view_access` makes sure of: the columns that the view shows of R_j and S fix a row of each,
 and all of their columns that are still of use are shown.
@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rollview.algebra.bag import Bag, Output, keep
-from rollview.algebra.block import Block
 from rollview.algebra.dependencies import closure, determines, shown_as
 from rollview.algebra.expression import Column, Expression, Literal, call, columns_of
 from rollview.algebra.join_graph import JoinStep, SubQuery
+from rollview.algebra.node import Block
 from rollview.algebra.relation import Edge
 from rollview.algorithms.effects import Stored
 from rollview.algorithms.sze2000.compensate import Missing, block_rows, drop, missing_updates, modify
@@ -129,7 +129,7 @@ def ask_the_view(
 ) -> Steps[tuple[Bag, Bag] | None]:
     """The values found in the view, under the parent's names, and the rows found, compensated.
 
-    None, if the view cannot tell. A value may be found and have no row left (Lemma 2).
+    None, if the view does not show it. A value may be found and have no row left (Lemma 2).
     """
     site, block, number = computation.site, computation.block, computation.sent.update.block
     state: Bag = yield Stored(site.view.name)
@@ -160,9 +160,9 @@ def ask_the_view(
 
 
 def _can_compensate(block: Block, access: ViewAccess, missing: dict[int, Missing]) -> bool:
-    """Whether the missing updates can be told from what the view shows.
+    """Whether the missing updates follow from what the view shows.
 
-    Rows that joined the view's part anew are only known to be none if the value is a key, or if there is
+    Rows that newly joined the view's part are only known to be none if the value is a key, or if there is
     one relation, whose new rows are in the messages.
     """
     names = shown_as(block)

@@ -16,9 +16,9 @@ from enum import IntEnum
 from functools import lru_cache
 
 from rollview.algebra.bag import column_getter
-from rollview.algebra.block import Block
 from rollview.algebra.expression import Row, columns_of
 from rollview.algebra.history import Change, Transaction
+from rollview.algebra.node import Block
 from rollview.algebra.relation import Relation
 
 Counted = tuple[Row, int]
@@ -88,7 +88,7 @@ def same_attributes(relation: Relation, names: frozenset[str], one: Row, other: 
 
 
 def _net(changes: Iterable[Change]) -> dict[Row, int]:
-    """What is left of a transaction's changes to a table: a row that came and went is none."""
+    """The net changes of a transaction to a table: a row that came and went is none."""
     counts: dict[Row, int] = {}
     for change in changes:
         counts[change.row] = counts.get(change.row, 0) + change.count

@@ -27,10 +27,10 @@ from collections.abc import Iterator
 
 from rollview.algebra.align import END
 from rollview.algebra.bag import Bag, Output, keep
-from rollview.algebra.block import Block
 from rollview.algebra.expression import Column, conjunction
 from rollview.algebra.history import Transaction
 from rollview.algebra.join_graph import access_path
+from rollview.algebra.node import Block
 from rollview.algebra.view import View
 from rollview.algorithms.effects import (
     Install,
@@ -142,7 +142,7 @@ def apply(site: ViewSite, transit: Transit, refreshes: tuple[Refresh, ...]) -> S
 
 
 def incremental_change(site: ViewSite, sent: Sent) -> Steps[Refresh | None]:
-    """What an update does to the view; None, if nothing."""
+    """The effect of an update on the view; None if there is none."""
     if not sent.rows:
         return None
     update, computation = sent.update, Computation(site, sent)

@@ -14,7 +14,7 @@
 
 **Deviations.** An answer states the data source version that it saw; the base relation versions follow from
 the update messages, so the sources need not keep them. A base relation version counts updates: a
-transaction's deletions, modifications and insertions are one each. Counting begins anew when the view site
+transaction's deletions, modifications and insertions are one each. Counting starts again when the view site
 starts, at what the stored view shows; data source versions are never renumbered. There is no clock, so a
 version is asked for again as soon as a later one is known, and then whenever time has passed.
 """
@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rollview.algebra.bag import Bag
-from rollview.algebra.block import Block
 from rollview.algebra.history import Transaction
+from rollview.algebra.node import Block
 from rollview.algebra.view import View
 from rollview.algorithms.effects import Effect
 from rollview.algorithms.sze2000.irrelevant import in_order, relevant
@@ -37,12 +37,12 @@ from rollview.algorithms.sze2000.update_types import Counted, Update, updates_of
 
 T = TypeVar("T")
 Refresh = Callable[[Bag], Bag]
-"""What an update does to the stored view, once all updates before it have been applied."""
+"""The effect of an update on the stored view, once all updates before it have been applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A step cannot go on before a data source's version has arrived in order."""
+    """A step cannot continue before a data source's version has arrived in order."""
 
     source: str
     version: int
@@ -109,12 +109,11 @@ class Computation:
 
     @property
     def block(self) -> Block:
-        """The block whose relation was updated."""
         return self.site.view.blocks[self.sent.update.block]
 
 
 class ViewSite:
-    """What the view site knows, shared by the processes of one view."""
+    """The knowledge of the view site, shared by the processes of one view."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -142,7 +141,6 @@ class ViewSite:
         self._known.update(shown)
 
     def captured(self, block: int, position: int) -> Captured:
-        """The updates of a relation."""
         return self._captured[block, position]
 
     def refreshed(self, block: int, position: int) -> int:

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from rollview.algebra.bag import Bag, Output, keep
-from rollview.algebra.block import Block
 from rollview.algebra.dependencies import determines, shown_as
 from rollview.algebra.expression import Column, columns_of, rename
 from rollview.algebra.join_graph import JoinStep, access_path
+from rollview.algebra.node import Block
 from rollview.algebra.relation import Relation
 from rollview.algorithms.effects import RowsOf
 from rollview.algorithms.sze2000.self_maintenance import Rounds, within
@@ -29,7 +29,7 @@ from rollview.algorithms.sze2000.versions import Refresh, Steps
 
 @dataclass(frozen=True)
 class ByKey:
-    """The relation whose key tells the view's rows, and the sub-queries until it is reached."""
+    """The relation whose key identifies the view's rows, and the sub-queries until it is reached."""
 
     relation: int
     rounds: Rounds
@@ -37,7 +37,7 @@ class ByKey:
 
 @lru_cache(maxsize=1024)
 def by_key(block: Block, position: int) -> ByKey | None:
-    """The shortest way to a key in the view that tells which rows stem from a row of this relation."""
+    """The shortest way to a key in the view that shows which rows stem from a row of this relation."""
     if not block.relations[position].key:
         return None
     candidates = [found for other in range(len(block.relations)) if (found := _way(block, position, other))]
@@ -102,7 +102,7 @@ def _only(block: Block, position: int, asked: frozenset[int]) -> Rounds:
 
 
 def settable(block: Block, update: Update) -> tuple[Output, ...] | None:
-    """What a modification sets: shown names with their expressions over the new row.
+    """The columns that a modification sets: shown names with their expressions over the new row.
 
     None, if a shown value that changes depends on other relations as well.
     """

@@ -25,9 +25,8 @@ from dataclasses import dataclass, field
 from rollview.algebra.history import Transaction
 from rollview.algebra.view import View
 from rollview.algorithms.effects import Process
-from rollview.algorithms.zhuge1996.action_list import ActionList, Deletion, Insertion
 from rollview.algorithms.zhuge1996.t_strobe import maintain
-from rollview.algorithms.zhuge1996.update_list import StateVector
+from rollview.algorithms.zhuge1996.update_list import ActionList, Deletion, Insertion, StateVector
 
 
 def processes(view: View) -> Iterator[Process]:
@@ -55,7 +54,7 @@ class GlobalActionList(ActionList):
         return super().may_update() and self._has_dependencies() and self._has_all_parts()
 
     def take(self) -> list[Deletion | Insertion]:
-        """AL; TT begins anew as well."""
+        """AL; TT starts again as well."""
         for transaction in self.transactions:
             reached = self.reflected.get(transaction.source, 0)
             self.reflected[transaction.source] = max(reached, transaction.version)

@@ -26,8 +26,13 @@ from typing import Any
 from rollview.algebra.history import Change, Transaction
 from rollview.algebra.view import View
 from rollview.algorithms.effects import Effect, Process, Receive
-from rollview.algorithms.zhuge1996.action_list import ActionList, begin_query, update_view
-from rollview.algorithms.zhuge1996.update_list import StateVector, by_relation
+from rollview.algorithms.zhuge1996.update_list import (
+    ActionList,
+    StateVector,
+    begin_query,
+    by_relation,
+    update_view,
+)
 
 
 def processes(view: View) -> Iterator[Process]:
@@ -45,7 +50,7 @@ def maintain(warehouse: ActionList) -> Process:
 
 
 def process_update(warehouse: ActionList, update: Change) -> Generator[Effect, Any, None]:
-    """A deletion goes on AL at once, an insertion when its query has been answered."""
+    """A deletion is appended to AL at once, an insertion when its query has been answered."""
     rows = yield from by_relation(warehouse.block, [update])
     if update.count < 0:
         for relation, deleted in rows.items():

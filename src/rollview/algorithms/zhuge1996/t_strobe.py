@@ -27,12 +27,14 @@ from typing import Any
 from rollview.algebra.history import Transaction
 from rollview.algebra.view import View
 from rollview.algorithms.effects import Effect, Process, Receive
-from rollview.algorithms.zhuge1996.action_list import ActionList, begin_query, update_view
 from rollview.algorithms.zhuge1996.update_list import (
+    ActionList,
     StateVector,
+    begin_query,
     by_relation,
     deletions,
     insertions,
+    update_view,
     without_pairs,
 )
 
@@ -51,7 +53,7 @@ def maintain(warehouse: ActionList) -> Process:
 
 
 def process_transaction(warehouse: ActionList, transaction: Transaction) -> Generator[Effect, Any, None]:
-    """Deletions go on AL at once, all insertions together when their query has been answered."""
+    """Deletions are appended to AL at once, all insertions together when their query has been answered."""
     updates = without_pairs(warehouse.block, transaction.changes)
     deleted = yield from by_relation(warehouse.block, deletions(updates))
     inserted = yield from by_relation(warehouse.block, insertions(updates))

@@ -7,29 +7,103 @@ again under the same name is noticed by the commit file of the version we are at
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from rollview.errors import CaptureRefused, SourceMissing
 from rollview.rows import ScanFile
-from rollview.sources.delta.definition import Definition, check_features, definition
-from rollview.sources.delta.log import commit_file, local_path, stamp_of
-from rollview.sources.delta.prune import Bounds, bounds_of, may_match
+from rollview.sources.delta.log import (
+    Definition,
+    check_features,
+    commit_file,
+    definition,
+    local_path,
+    stamp_of,
+)
 from rollview.sources.files.key_filter import KeyFilter
 from rollview.sources.files.state import FileState
+
+# Which files can hold a wanted value, by the smallest and largest value that the log states of each.
+#
+# With the wanted values sorted, a file takes two binary searches however many values there are.
+
+
+_EXACT_DIGITS = 15
+"""Decimals are written to the log as floating-point numbers, which keep this many digits."""
+
+_LOST_BY_ROUNDING = timedelta(milliseconds=1)
+"""Times are cut to milliseconds in the log, so the largest may be almost one later."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """For each file its least and greatest value. A missing one says nothing, unless all are NULL."""
+
+    least: list[Any]
+    greatest: list[Any]
+    all_null: list[bool]
+
+
+def bounds_of(actions: pa.Table, column: str, is_partition: bool) -> Bounds | None:
+    """The statistics of a column in the log; None if they cannot be relied on."""
+    if is_partition:
+        values = actions[f"partition.{column}"]
+        listed = values.to_pylist()
+        return Bounds(listed, listed, pc.is_null(values).to_pylist())
+    if f"min.{column}" not in actions.column_names or f"max.{column}" not in actions.column_names:
+        return None
+    least, greatest = actions[f"min.{column}"], actions[f"max.{column}"]
+    if not _reliable(least.type):
+        return None
+    nulls = pc.equal(actions[f"null_count.{column}"], actions["num_records"])
+    latest = greatest.to_pylist()
+    if pa.types.is_timestamp(greatest.type):
+        latest = [None if value is None else value + _LOST_BY_ROUNDING for value in latest]
+    return Bounds(least.to_pylist(), latest, pc.fill_null(nulls, False).to_pylist())
+
+
+def _reliable(kind: pa.DataType) -> bool:
+    if pa.types.is_decimal(kind):
+        return bool(kind.precision <= _EXACT_DIGITS)
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+    )
+
+
+def may_match(key: KeyFilter, bounds: Bounds, files: Iterable[int]) -> list[int]:
+    """Of these files, by position, those that may hold a wanted value."""
+    values = key.listed
+    kept = []
+    for position in files:
+        if bounds.all_null[position]:
+            continue
+        low, high = bounds.least[position], bounds.greatest[position]
+        first = 0 if low is None else bisect_left(values, low)
+        last = len(values) if high is None else bisect_right(values, high)
+        if first < last:
+            kept.append(position)
+    return kept
 
 
 @dataclass(frozen=True, eq=False)
 class TableSnapshot:
     """A table at a version. `actions` describes its files, a row each, as `deltalake` gives them.
 
-    `has_feed` says that commits tell their changes in a change data feed.
+    `has_feed` says that commits have their changes in a change data feed.
     """
 
     folder: Path
@@ -59,7 +133,7 @@ class TableSnapshot:
 
     @cached_property
     def state(self) -> FileState:
-        """What sub-queries are answered from."""
+        """The files that sub-queries are answered from."""
         return FileState(self.definition.types, self._prune)
 
     @cached_property
@@ -96,7 +170,6 @@ class FollowedTable:
         self._stamp: tuple[tuple[int, int, int, int], str] | None = None
 
     def snapshot(self) -> TableSnapshot:
-        """The table as it is now."""
         with self._lock:
             table = self._follow()
             if self._snapshot is None or self._snapshot.version != table.version():
@@ -108,7 +181,7 @@ class FollowedTable:
         return take_snapshot(self.name, self.folder, open_table(self.name, self.folder, version))
 
     def stamp(self, version: int) -> str:
-        """What tells the commit of a version from any other; empty if its file is not there."""
+        """The stamp of a version's commit (`log.stamp_of`); empty if its file is not there."""
         file = commit_file(self.folder, version)
         try:
             status = file.stat()
@@ -135,7 +208,7 @@ class FollowedTable:
         return self._table
 
     def _commit_mark(self, table: DeltaTable) -> tuple[int, int] | None:
-        """What the commit file of the version that we are at looks like from outside."""
+        """The stat of the present version's commit file."""
         try:
             status = commit_file(self.folder, table.version()).stat()
         except FileNotFoundError:

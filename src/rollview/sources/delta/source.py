@@ -17,15 +17,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rollview.ascii_text import whole_number
 from rollview.errors import PointError, SourceChanged, SourceMissing
 from rollview.sources.delta.capture import LogPosition, capture_commits, check_history, check_same_table
-from rollview.sources.delta.definition import check_columns
+from rollview.sources.delta.log import check_columns
 from rollview.sources.delta.snapshot import FollowedTable, TableSnapshot, defined_by, open_table
-from rollview.sources.files.key_filter import comparable
-from rollview.sources.files.lookup import look_up_all
-from rollview.sources.files.options import check_options, declared_key
-from rollview.sources.not_captured import not_captured
-from rollview.sources.reload_hint import reload_hint
+from rollview.sources.files.key_filter import comparable, look_up_all
+from rollview.sources.settings import check_options, declared_key
 from rollview.sources.source import (
     Batch,
     Comparison,
@@ -36,6 +34,8 @@ from rollview.sources.source import (
     SourceSettings,
     SourceTxids,
     Table,
+    not_captured,
+    reload_hint,
 )
 
 
@@ -59,7 +59,6 @@ class DeltaSource:
 
     @classmethod
     def open(cls, settings: SourceSettings) -> DeltaSource:
-        """As the project file describes it."""
         return cls(settings.name, settings.path(), settings.without("path"))
 
     def tables(self) -> tuple[Table, ...]:
@@ -98,7 +97,6 @@ class DeltaSource:
         return SetupResult(done=(f"{self.name}: nothing was installed at the Delta tables",))
 
     def describe(self) -> Mapping[str, str]:
-        """How capture works here."""
         return {"transactions": "Delta versions", "reads": "exact, by time travel"}
 
     def dataset(self, table: str) -> tuple[str, str]:
@@ -113,11 +111,11 @@ class DeltaSource:
         return str(LogPosition(snapshot.version, stamp, snapshot.definition.capturable()))
 
     def reach(self, site: str, position: str, captured: str) -> int:
-        """What a version includes."""
-        if not position.strip().isdecimal():
+        """The transactions that a version includes."""
+        version, reached = whole_number(position.strip()), LogPosition.parse(captured).version
+        if version is None:
             hint = f"a version of the table, such as {site}:12"
             raise PointError(f"`{position}` is not a version of {site}", subject=position, hint=hint)
-        version, reached = int(position), LogPosition.parse(captured).version
         if version > reached:
             raise not_captured(site, position, str(reached))
         return version + 1
@@ -143,7 +141,7 @@ class DeltaSource:
         """Delta tables keep and clean up their history themselves."""
 
     def can_compare(self, key_type: str, column_type: str) -> bool:
-        """Where Spark would convert one side first, only Spark can tell."""
+        """Where Spark would convert one side first, only Spark can decide."""
         return comparable(key_type, column_type)
 
     def can_push(self, comparison: Comparison, column_type: str) -> bool:  # noqa: ARG002
@@ -184,7 +182,6 @@ class DeltaSource:
         return Seen(source_txids.latest(seen["version"] + 1))
 
     def close(self) -> None:
-        """Lets go of the tables' logs."""
         with self._lock:
             self._followed.clear()
 

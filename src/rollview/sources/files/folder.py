@@ -9,24 +9,32 @@ from typing import Any
 
 import pyarrow as pa
 
-from rollview.errors import SourceMissing
+from rollview.ascii_text import number_of
+from rollview.errors import OptionError, SourceMissing
 from rollview.rows import FileScan, Rows, ScanFile
-from rollview.sources.files.differential import check_key, differential
-from rollview.sources.files.dump_rows import (
+from rollview.sources.files.dumps import (
     Columns,
     CsvFormat,
+    Dump,
     check_parquet,
     columns_of_dump,
+    complete_dumps,
     declared_columns,
     empty_rows,
     read_dump,
     readable,
 )
-from rollview.sources.files.dumps import Dump, complete_dumps
-from rollview.sources.files.lookup import State
-from rollview.sources.files.options import declared_key
-from rollview.sources.files.parquet import count_rows, has_types, read_files
-from rollview.sources.files.state import FileState, MemoryState
+from rollview.sources.files.key_filter import State
+from rollview.sources.files.state import (
+    FileState,
+    MemoryState,
+    check_key,
+    count_rows,
+    differential,
+    has_types,
+    read_files,
+)
+from rollview.sources.settings import declared_key
 from rollview.sources.source import COUNT, Table
 
 FEW_ROWS = 2_000_000
@@ -43,7 +51,7 @@ class TableFolder:
         self._source = source
         self._folder = folder
         self._options = options
-        self._settle_seconds = float(options.get("settle_seconds", 1))
+        self._settle_seconds = _settle_seconds(source, options)
         self._csv = CsvFormat(
             str(options.get("delimiter", CsvFormat.delimiter)),
             str(options.get("encoding", CsvFormat.encoding)),
@@ -95,7 +103,7 @@ class TableFolder:
         return MemoryState(types, self._rows(dump, columns))
 
     def changes(self, before: Dump | None, after: Dump, columns: Columns) -> Rows:
-        """What came and went from one dump to the next, with `_count`."""
+        """The changed rows from one dump to the next, with `_count`."""
         given = [dump for dump in (before, after) if dump is not None]
         if all(self._is_plain(dump, columns) for dump in given):
             total = sum(count_rows(str(path) for path in dump.files) for dump in given)
@@ -151,3 +159,12 @@ def table_folders(source: str, path: Path, options: Mapping[str, Any]) -> dict[s
         for folder in sorted(path.iterdir())
         if folder.is_dir() and not folder.name.startswith(("_", "."))
     }
+
+
+def _settle_seconds(source: str, options: Mapping[str, Any]) -> float:
+    given = options.get("settle_seconds", 1)
+    seconds = number_of(str(given))
+    if seconds is None:
+        message = f"source {source}: settle_seconds is not a number of seconds: {given}"
+        raise OptionError(message, subject="settle_seconds", hint="for example 1 or 2.5; 0 to not wait")
+    return seconds

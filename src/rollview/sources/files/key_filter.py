@@ -7,15 +7,16 @@ harmless, fewer are wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rollview.rows import ColumnRanges, arrow_type
+from rollview.sources.source import Lookup, Rows, run_plan
 
 MOST_RANGES = 16
 """Keys are merged into this many ranges at most: Spark tests a condition per row group, long ones per row."""
@@ -46,7 +47,6 @@ class KeyFilter:
         return tuple((self.values[first].as_py(), self.values[end - 1].as_py()) for first, end in bounds)
 
     def column_ranges(self) -> ColumnRanges:
-        """The ranges as a scan has them."""
         return ColumnRanges(self.column, self.ranges)
 
     def filter(self) -> pc.Expression:
@@ -61,7 +61,7 @@ class KeyFilter:
 
 
 def key_filters(keys: pa.Table, types: Mapping[str, str]) -> tuple[KeyFilter, ...]:
-    """What to look for, by the columns of the keys that Arrow can compare with the table's.
+    """The keys to look for, by the columns that Arrow can compare with the table's.
 
     The result says nothing about columns that it leaves out; without any, every row may match.
     """
@@ -81,7 +81,7 @@ def comparable(key_type: str, column_type: str) -> bool:
 
 
 def _as_type(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array | None:
-    """The values that a column of this type can have at all; None if only Spark can tell."""
+    """The values that a column of this type can have at all; None if only Spark can decide."""
     if pa.types.is_nested(kind):
         return None
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
@@ -118,7 +118,7 @@ def _comparable(given: pa.DataType, kind: pa.DataType) -> bool:
 def _distances(values: pa.Array) -> pa.Array:
     """How far each value is from the one before; floating point is exact enough to choose cuts by."""
     if pa.types.is_string(values.type):
-        # Eight bytes tell most strings apart, and their order is that of the strings.
+        # Eight bytes distinguish most strings, and their order is that of the strings.
         numbers = [float(int.from_bytes(text.encode()[:8].ljust(8, b"\0"))) for text in values.to_pylist()]
         measured = pa.array(numbers, pa.float64())
     elif pa.types.is_decimal(values.type):
@@ -131,3 +131,33 @@ def _distances(values: pa.Array) -> pa.Array:
         )
         measured = whole.cast(pa.float64(), safe=False)
     return pc.subtract(measured[1:], measured[:-1])
+
+
+# Look-ups answered from files: the matching rows if they can be read now, or a scan for Spark.
+
+
+class State(Protocol):
+    """A table at one state."""
+
+    @property
+    def types(self) -> Mapping[str, str]:
+        """Its columns with their Spark SQL types."""
+
+    def everything(self, columns: Sequence[str]) -> Rows:
+        """All rows: these columns and `_count`."""
+
+    def matching(self, columns: Sequence[str], filters: Sequence[KeyFilter], now: bool) -> Rows:
+        """At least the rows that pass every filter; `now`: as an Arrow table."""
+
+
+def look_up_all(plan: Sequence[Lookup], state: State) -> tuple[Rows, ...]:
+    """The rows of every look-up of one table, all at this state."""
+    parents = {lookup.parent for lookup in plan}
+
+    def find(lookup: Lookup, keys: pa.Table | None) -> Rows:
+        filters = () if keys is None else key_filters(keys, state.types)
+        if not filters:
+            return state.everything(lookup.columns)
+        return state.matching(lookup.columns, filters, now=plan.index(lookup) in parents)
+
+    return run_plan(plan, find)

@@ -20,13 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from rollview.errors import CaptureRefused, LogLost, SourceChanged, SourceMissing
-from rollview.sources.files.dump_rows import Columns, check_unchanged, readable
-from rollview.sources.files.dumps import Dump, natural
+from rollview.sources.files.dumps import Columns, Dump, check_unchanged, natural, readable
 from rollview.sources.files.folder import TableFolder, table_folders
-from rollview.sources.files.key_filter import comparable
-from rollview.sources.files.lookup import look_up_all
-from rollview.sources.files.options import check_options
-from rollview.sources.reload_hint import reload_hint
+from rollview.sources.files.key_filter import comparable, look_up_all
+from rollview.sources.settings import check_options
 from rollview.sources.source import (
     Batch,
     CapturedTransaction,
@@ -38,6 +35,7 @@ from rollview.sources.source import (
     SourceSettings,
     SourceTxids,
     Table,
+    reload_hint,
 )
 
 _KEEP = "keep each dump until the next one has been captured"
@@ -82,7 +80,6 @@ class FileSource:
 
     @classmethod
     def open(cls, settings: SourceSettings) -> FileSource:
-        """As the project file describes it."""
         return cls(settings.name, settings.path(), settings.without("path"))
 
     def tables(self) -> tuple[Table, ...]:
@@ -114,7 +111,6 @@ class FileSource:
         return SetupResult(done=(f"{self.name}: nothing was installed beside the dumps",))
 
     def describe(self) -> Mapping[str, str]:
-        """How capture works here."""
         return {"transactions": "new dumps, by comparison", "reads": "exact, from the newest dump"}
 
     def dataset(self, table: str) -> tuple[str, str]:
@@ -173,7 +169,7 @@ class FileSource:
         """The dumps are not ours to delete."""
 
     def can_compare(self, key_type: str, column_type: str) -> bool:
-        """Where Spark would convert one side first, only Spark can tell."""
+        """Where Spark would convert one side first, only Spark can decide."""
         return comparable(key_type, column_type)
 
     def can_push(self, comparison: Comparison, column_type: str) -> bool:  # noqa: ARG002
@@ -225,7 +221,6 @@ class FileSource:
         return Seen(version)
 
     def close(self) -> None:
-        """Lets go of the dumps kept in memory."""
         with self._lock:
             self._folders = {}
 
@@ -249,7 +244,7 @@ def _columns(table: Table) -> Columns:
 
 @contextmanager
 def _unchanged(folder: TableFolder, dump: Dump | None) -> Iterator[None]:
-    """What is read from a dump counts if it is still the same afterwards."""
+    """The rows read from a dump count if it is still the same afterwards."""
     if dump is None:
         yield
         return

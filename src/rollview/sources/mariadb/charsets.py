@@ -16,6 +16,11 @@ BINARY = 63
 
 _UTF8 = frozenset({"utf8mb4", "utf8mb3", "utf8"})
 _WIDE = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
+_EAST_ASIAN = {
+    **{name: name for name in ("big5", "cp932", "gb2312", "gbk")},
+    **{"eucjpms": "euc_jp", "euckr": "euc_kr", "sjis": "shift_jis", "ujis": "euc_jp"},
+}
+"""Of clients. A client cannot use the character sets with two or four bytes for every character."""
 Decode = Callable[[bytes], str]
 
 
@@ -47,6 +52,14 @@ class Charsets:
         if name in self._tables:
             return partial(_decode_by_table, self._tables[name])
         raise ValueError(f"text in the character set {name or collation} cannot be read")
+
+    def as_client_sent(self, statement: bytes, collation: int) -> str | None:
+        """A statement in a client's character set; None where that is UTF-8 or not known."""
+        name = self._names.get(collation, "")
+        if name in self._tables:
+            return _decode_by_table(self._tables[name], statement)
+        codec = _EAST_ASIAN.get(name)
+        return None if codec is None else statement.decode(codec, errors="replace")
 
 
 def _decode_wide(encoding: str, value: bytes) -> str:

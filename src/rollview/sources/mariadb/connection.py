@@ -24,7 +24,7 @@ from rollview.errors import (
 from rollview.secrets import Secrets
 from rollview.sources.mariadb.charsets import Charsets
 from rollview.sources.mariadb.packets import Row, select
-from rollview.sources.reload_hint import reload_hint
+from rollview.sources.source import reload_hint
 
 _PORT = 3306
 _IDLE_CONNECTIONS = 4
@@ -109,7 +109,7 @@ class Server:
 
     @property
     def shown(self) -> str:
-        """The address, for people."""
+        """The address, for people; also with a secret in a wrong place."""
         return self._secrets.hide(self.address.shown)
 
     def connect(self) -> Any:
@@ -197,7 +197,7 @@ class Server:
 
     def _explain(self, error: Exception) -> RollviewError:
         code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-        said = self._secrets.hide(str(error.args[1] if len(error.args) > 1 else error))
+        said = self._secrets.hide_foreign(str(error.args[1] if len(error.args) > 1 else error))
         place = f"source {self.source} ({self.shown})"
         if code == _LOG_GONE:
             message = f"{place}: the binary log no longer exists: {said}"
@@ -210,7 +210,7 @@ class Server:
             or not isinstance(error, pymysql.err.Error)
             or isinstance(error, pymysql.err.InterfaceError)
         ):
-            hint = "is the server running, and can it be reached? `rollview run` retries by itself"
+            hint = "is the server running, and can it be reached? `rollview run` retries automatically"
             return SourceUnavailable(f"{place} cannot be reached: {said}", subject=self.source, hint=hint)
         if code in _ALTERED:
             hint = "it was altered while it was read: try again"

@@ -86,7 +86,7 @@ class PacketReader:
 
 
 def check(packet: bytes) -> bytes:
-    """The packet, unless it tells of an error."""
+    """The packet, unless it reports an error."""
     if packet[:1] == b"\xff":
         raise_mysql_exception(packet)
     return packet

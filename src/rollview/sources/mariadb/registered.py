@@ -1,4 +1,4 @@
-"""What setup leaves in a database: two small tables.
+"""The registration in a database: two small tables.
 
 The registry, `_rollview_tables`, lists the captured tables as they were declared at setup, and the place in
 the log from which each is captured. It is the truth for every process that captures or asks; another project
@@ -14,8 +14,8 @@ from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from rollview.sources.mariadb.binlog.damage import Damage
 from rollview.sources.mariadb.connection import Address
-from rollview.sources.mariadb.damage import Damage
 from rollview.sources.mariadb.structure import OURS, Structure
 from rollview.sources.mariadb.types import MariaDBColumn
 from rollview.sources.source import Table
@@ -45,7 +45,7 @@ class Registered:
     """A captured table as it was declared at setup, captured from the ordinal `since` on.
 
     `again` says that it had been captured before and was not the same any more: what it lost until `since`
-    is missed by somebody. `damage` is what setup found it to have when it took it as it was: capture tells of
+    is missed by somebody. `damage` is what setup found it to have when it took it as it was: capture reports
     it where it meets the registration in the log.
     """
 
@@ -64,11 +64,9 @@ class Registered:
 
     @cached_property
     def declared(self) -> dict[str, MariaDBColumn]:
-        """The columns by name."""
         return {column.name: column for column, _ in self.columns}
 
     def as_table(self, source: str) -> Table:
-        """The table as views know it."""
         return Table(source, self.name, tuple(self.types), self.key, types=tuple(self.types.values()))
 
 
@@ -109,9 +107,9 @@ def _decoded(name: str, text: str, since: int) -> Registered:
 
 
 def registered_damage(text: str) -> Damage | None:
-    """The damage that a registration tells of."""
-    told = json.loads(text).get("damage")
-    return Damage(told[0], tuple(told[1])) if told else None
+    """The damage that a registration records."""
+    stored = json.loads(text).get("damage")
+    return Damage(stored[0], tuple(stored[1])) if stored else None
 
 
 def _encoded(table: Registered) -> str:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rollview.ascii_text import whole_number
 from rollview.errors import (
     CaptureRefused,
     InputError,
@@ -25,21 +26,31 @@ from rollview.errors import (
     SourceChanged,
     SourceUnavailable,
 )
-from rollview.sources.mariadb.capture import Capture
+from rollview.sources.mariadb.binlog.capture import Capture
+from rollview.sources.mariadb.binlog.fingerprint import Fingerprint
+from rollview.sources.mariadb.binlog.server_log import in_doubt, knows_xa, written_position
 from rollview.sources.mariadb.connection import Server, parse_address
-from rollview.sources.mariadb.declarations import is_forbidden
-from rollview.sources.mariadb.fingerprint import Fingerprint
-from rollview.sources.mariadb.install import check, clear_markers, database_statements, install, uninstall
-from rollview.sources.mariadb.load import load
-from rollview.sources.mariadb.lookup import PlannedLookups, can_push, comparable
-from rollview.sources.mariadb.named_position import check_gtids, gtid_numbers, includes, place_reached
-from rollview.sources.mariadb.position import parse_log_position, parse_read_point
+from rollview.sources.mariadb.position import (
+    check_gtids,
+    gtid_numbers,
+    includes,
+    parse_log_position,
+    parse_read_point,
+    place_reached,
+)
+from rollview.sources.mariadb.read.lookup import PlannedLookups, can_push, comparable, load
+from rollview.sources.mariadb.read.snapshot import Snapshots
 from rollview.sources.mariadb.registered import REGISTRY, Registered, read_registered
-from rollview.sources.mariadb.requirements import check_version, unfit_settings
-from rollview.sources.mariadb.server_log import in_doubt, written_position
-from rollview.sources.mariadb.snapshot import Snapshots
-from rollview.sources.mariadb.structure import structures_of
-from rollview.sources.reload_hint import setup_hint
+from rollview.sources.mariadb.setup.install import (
+    check,
+    clear_markers,
+    database_statements,
+    install,
+    uninstall,
+)
+from rollview.sources.mariadb.setup.requirements import check_version, unfit_settings
+from rollview.sources.mariadb.structure import is_forbidden, structures_of
+from rollview.sources.settings import seconds_option, temporary_folder
 from rollview.sources.source import (
     Batch,
     Comparison,
@@ -50,11 +61,13 @@ from rollview.sources.source import (
     SourceSettings,
     SourceTxids,
     Table,
+    setup_hint,
 )
 
 _TIMEOUT_SECONDS = 60.0
 _IN_DOUBT_SECONDS = 10.0
 _MOMENT_SECONDS = 0.01
+_PREPARING_SECONDS = 0.5
 _OPTIONS = ("registry", "server_id", "timeout")
 _REGISTRY = re.compile("[A-Za-z0-9_]{1,40}")
 
@@ -64,12 +77,18 @@ class MariaDBSource:
 
     Options: `timeout`, seconds to wait for the server to say something; `server_id`, by which the server
     knows the reader of its log; without it every stream takes one at random, so that several can read; and
-    `registry`, which tells what is captured for this project from what is captured for another one.
+    `registry`, which separates what is captured for this project from what is captured for others.
     """
 
     kind = "mariadb"
 
-    def __init__(self, name: str, dsn: str, options: Mapping[str, str] = {}) -> None:
+    def __init__(
+        self,
+        name: str,
+        dsn: str,
+        options: Mapping[str, str] = {},
+        new_folder: Callable[[], Path] = temporary_folder,
+    ) -> None:
         self.name = name
         address, password = parse_address(name, dsn)
         server_id, timeout = _numbers(name, options)
@@ -77,14 +96,14 @@ class MariaDBSource:
         self._server = Server(name, address, password, timeout)
         self._snapshots = Snapshots(self._server)
         self._fingerprint = Fingerprint(self._server)
-        self._capture = Capture(self._server, server_id, self._fingerprint)
+        self._capture = Capture(self._server, server_id, self._fingerprint, new_folder)
         self._tables: dict[str, Registered] = {}
 
     @classmethod
     def open(cls, settings: SourceSettings) -> MariaDBSource:
         """As the project file describes it."""
         dsn = settings.required("dsn", "dsn: mariadb://user:${PASSWORD}@host:3306/database")
-        return cls(settings.name, dsn, settings.without("dsn"))
+        return cls(settings.name, dsn, settings.without("dsn"), settings.new_folder)
 
     def tables(self) -> tuple[Table, ...]:
         """Every table with the columns that can be mapped, also those that setup would refuse.
@@ -168,6 +187,9 @@ class MariaDBSource:
         self._expect(site)
         with self._server.session() as connection, connection.cursor() as cursor:
             start = written_position(cursor)
+            if knows_xa(cursor):
+                # XA PREPARE is written to the log first, and listed a moment later.
+                time.sleep(_PREPARING_SECONDS)
             earlier = in_doubt(cursor)
             deadline = time.monotonic() + _IN_DOUBT_SECONDS
             while earlier and (earlier := earlier & in_doubt(cursor)):
@@ -185,7 +207,7 @@ class MariaDBSource:
         return str(self._capture.begin_at(reached, prepared))
 
     def reach(self, site: str, position: str, captured: str) -> int | Callable[[str], bool]:
-        """What a GTID, a list of them, or a place in the binary log includes."""
+        """The transactions that a GTID, a list of them, or a place in the binary log includes."""
         self._expect(site)
         if (numbers := gtid_numbers(position)) is None:
             return place_reached(self.name, position, captured)
@@ -238,7 +260,7 @@ class MariaDBSource:
                 return ReadResult(rows, json.dumps(str(point)))
 
     def estimated_rows(self, table: str) -> int:
-        """What the server's statistics say."""
+        """The estimate of the server's statistics."""
         with self._server.session() as connection, connection.cursor() as cursor:
             cursor.execute(
                 "SELECT table_rows FROM information_schema.tables"
@@ -251,7 +273,7 @@ class MariaDBSource:
     def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
         """All transactions that end at the place of the snapshot or before.
 
-        What a server saw that capture does not know is not captured yet; capture then says whether it is the
+        A transaction that capture does not know is not captured yet; capture then says whether it is the
         same one.
         """
         self._expect(site)
@@ -279,7 +301,7 @@ class MariaDBSource:
             raise
 
     def _check_intact(self, connection: Any, tables: Sequence[Table], known: Sequence[Registered]) -> None:
-        """Refuses tables that are not what was registered. What was just read cannot be altered meanwhile."""
+        """Refuses tables that differ from their registration. A table just read cannot be altered now."""
         if not self._fingerprint.damaged(connection, {each.name: each for each in known}):
             return
         # Another process may have run setup since.
@@ -335,12 +357,9 @@ def _numbers(name: str, options: Mapping[str, str]) -> tuple[int | None, float]:
     for option in sorted(options.keys() - set(_OPTIONS)):
         hint = f"the options are {', '.join(f'`{known}`' for known in _OPTIONS)}"
         raise OptionError(f"source {name}: unknown option {option}", subject=option, hint=hint)
-    numbers: list[float | None] = []
-    for option in ("server_id", "timeout"):
-        text = options.get(option)
-        try:
-            numbers.append(None if text is None else int(text) if option == "server_id" else float(text))
-        except ValueError:
-            raise OptionError(f"source {name}: {option} is not a number: {text}", subject=option) from None
-    server_id, timeout = numbers
-    return None if server_id is None else int(server_id), timeout or _TIMEOUT_SECONDS
+    text = options.get("server_id")
+    server_id = None if text is None else whole_number(text)
+    if text is not None and (server_id is None or not 0 < server_id < 1 << 32):
+        message = f"source {name}: server_id is not a number: {text}"
+        raise OptionError(message, subject="server_id", hint="a whole number from 1 to 4294967295")
+    return server_id, seconds_option(name, options, _TIMEOUT_SECONDS)

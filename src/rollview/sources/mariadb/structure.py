@@ -1,16 +1,122 @@
-"""What a MariaDB table is, as far as capture must know: columns, keys, and what stands in the way."""
+"""The structure of a MariaDB table, as far as capture must know: columns, keys, and obstacles."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from rollview.sources.mariadb.declarations import DeclaredForeignKey, declarations, foreign_keys_of
+import pymysql
+
 from rollview.sources.mariadb.types import MariaDBColumn, spark_type_of
 from rollview.sources.source import COUNT, CSN, ForeignKey, Table
+
+# Tables as the server declares them: the text of SHOW CREATE TABLE, of many tables in one round trip.
+#
+# The text has all of a table's definition, and every role that may read the table may read it. The views of
+# `information_schema` are not like that: to an account that may only read, `referential_constraints` is
+# empty.
+
+_DENIED = 1142
+_GONE_OR_DENIED = frozenset({_DENIED, 1146, 1356, 1932})
+_COUNTER = re.compile(r"(\n\).*?) AUTO_INCREMENT=\d+", re.DOTALL)
+_NAME = r"`((?:[^`]|``)+)`"
+_FOREIGN_KEY = re.compile(
+    rf"^  CONSTRAINT {_NAME} FOREIGN KEY \((.+?)\) REFERENCES (?:{_NAME}\.)?{_NAME} \((.+?)\)"
+    r"((?: ON (?:DELETE|UPDATE) (?:RESTRICT|CASCADE|SET NULL|NO ACTION|SET DEFAULT))*),?$",
+    re.MULTILINE,
+)
+_SILENT_ACTIONS = ("CASCADE", "SET NULL", "SET DEFAULT")
+
+
+@dataclass(frozen=True)
+class DeclaredForeignKey:
+    """A foreign key; `database` is empty for the table's own. `actions` are as they are written, if any."""
+
+    name: str
+    columns: tuple[str, ...]
+    database: str
+    parent: str
+    parent_columns: tuple[str, ...]
+    actions: str
+
+    @property
+    def writes_silently(self) -> bool:
+        """Whether it changes rows of its table, which the binary log then does not show."""
+        return any(action in self.actions for action in _SILENT_ACTIONS)
+
+
+def quote(name: str) -> str:
+    """An identifier as SQL text."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def declarations(cursor: Any, names: Iterable[str]) -> dict[str, str]:
+    """The declarations of tables, without those that are gone or that we may not see."""
+    wanted = list(names)
+    if not wanted:
+        return {}
+    try:
+        return _shown(cursor, wanted)
+    except pymysql.err.MySQLError as error:
+        if error.args[0] not in _GONE_OR_DENIED:
+            raise
+    # The first one that is missing has ended it.
+    found: dict[str, str] = {}
+    if len(wanted) > 1:
+        for name in wanted:
+            found |= declarations(cursor, [name])
+    return found
+
+
+def is_forbidden(cursor: Any, name: str) -> bool:
+    """Whether we may not see a table: then nobody can say whether it is there."""
+    try:
+        _shown(cursor, [name])
+    except pymysql.err.MySQLError as error:
+        if error.args[0] not in _GONE_OR_DENIED:
+            raise
+        return bool(error.args[0] == _DENIED)
+    return False
+
+
+def _shown(cursor: Any, names: Sequence[str]) -> dict[str, str]:
+    shows = " ".join(f"SHOW CREATE TABLE {quote(name)};" for name in names)
+    cursor.execute(f"BEGIN NOT ATOMIC {shows} END")
+    found = {}
+    for name in names:
+        ((_, text, *_),) = cursor.fetchall()
+        # The counter moves with every insertion.
+        found[name] = _COUNTER.sub(r"\1", text)
+        cursor.nextset()
+    return found
+
+
+def foreign_keys_of(declaration: str) -> tuple[DeclaredForeignKey, ...]:
+    """The foreign keys that a declaration holds."""
+    return tuple(
+        DeclaredForeignKey(
+            _unquoted(name),
+            _names(columns),
+            _unquoted(database),
+            _unquoted(parent),
+            _names(referenced),
+            actions.strip(),
+        )
+        for name, columns, database, parent, referenced, actions in _FOREIGN_KEY.findall(declaration)
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(map(_unquoted, re.findall(_NAME, text)))
+
+
+def _unquoted(name: str) -> str:
+    return name.replace("``", "`")
+
 
 OURS = "_rollview"
 """How the name of everything begins that setup leaves in a database."""
@@ -33,9 +139,9 @@ _Keys = tuple[tuple[str, tuple[str, ...]], ...]
 
 @dataclass(frozen=True)
 class Structure:
-    """A table. `columns` are the mapped ones with their Spark SQL types; `unmapped` the others, declared.
+    """A table. `columns` are the mapped ones with their Spark SQL types; `unmapped` the others, with why.
 
-    `key` is the first of the `keys` by which rows can be told apart, `key_name` its index. `hazards` are the
+    `key` is the first of the `keys` that identify rows, `key_name` its index. `hazards` are the
     reasons why its log is not complete, `obstacles` all reasons why it cannot be captured.
     """
 
@@ -53,7 +159,6 @@ class Structure:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns of the key."""
         return self.keys[0][1] if self.keys else ()
 
     @property
@@ -69,7 +174,6 @@ class Structure:
         return {column.name: kind for column, kind in self.columns}
 
     def as_table(self, source: str) -> Table:
-        """The table as views know it."""
         return Table(
             source,
             self.name,
@@ -115,7 +219,7 @@ def _structure(
 ) -> Structure:
     types = {column: spark_type_of(column, single_byte) for column in columns}
     mapped = tuple((column, kind) for column, kind in types.items() if kind is not None)
-    unmapped = tuple((column.name, column.declared) for column, kind in types.items() if kind is None)
+    unmapped = tuple((column.name, _why_unmapped(column)) for column, kind in types.items() if kind is None)
     hazards = []
     if not engine[1]:
         hazards.append(f"its engine {engine[0]} has no transactions")
@@ -135,6 +239,12 @@ def _structure(
     return Structure(name, mapped, keys[name], tuple(foreign_keys), unmapped, tuple(hazards))
 
 
+def _why_unmapped(column: MariaDBColumn) -> str:
+    if column.counter:
+        return f"is computed from {column.counter} before AUTO_INCREMENT gives the number, and logged so"
+    return f"is {column.declared}, which has no equivalent in Spark"
+
+
 def _first(keys: _Keys) -> tuple[str, ...]:
     return keys[0][1] if keys else ()
 
@@ -142,15 +252,38 @@ def _first(keys: _Keys) -> tuple[str, ...]:
 def _columns(cursor: Any, database: str) -> dict[str, list[MariaDBColumn]]:
     """By table the columns in order."""
     cursor.execute(
-        "SELECT table_name, column_name, column_type, character_set_name, is_nullable, generation_expression"
-        " FROM information_schema.columns WHERE table_schema = %s ORDER BY table_name, ordinal_position",
+        "SELECT table_name, column_name, column_type, character_set_name, is_nullable, generation_expression,"
+        " extra FROM information_schema.columns WHERE table_schema = %s"
+        " ORDER BY table_name, ordinal_position",
         (database,),
     )
     found: dict[str, list[MariaDBColumn]] = defaultdict(list)
-    for table, name, declared, charset, nullable, generated in cursor.fetchall():
+    counters: dict[str, str] = {}
+    for table, name, declared, charset, nullable, generated, extra in cursor.fetchall():
         column = MariaDBColumn(name, declared, charset or "", nullable == "YES", generated or "")
         found[table].append(column)
+        if "auto_increment" in extra:
+            counters[table] = name
+    for table, counter in counters.items():
+        found[table] = _with_counted_marked(found[table], counter)
     return found
+
+
+def _with_counted_marked(columns: list[MariaDBColumn], counter: str) -> list[MariaDBColumn]:
+    """Marks what is computed from a column with AUTO_INCREMENT, or from something that is.
+
+    The server computes it before it gives the number, and logs what came of that; readers get another value.
+    """
+    wrong = {counter}
+    while more := {
+        column.name
+        for column in columns
+        if column.name not in wrong and any(quote(name) in column.generated for name in wrong)
+    }:
+        wrong |= more
+    return [
+        replace(column, counter=counter) if column.name in wrong - {counter} else column for column in columns
+    ]
 
 
 def _unique_keys(cursor: Any, database: str) -> dict[str, dict[str, tuple[str, ...]]]:

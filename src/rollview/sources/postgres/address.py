@@ -12,15 +12,18 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from rollview.ascii_text import whole_number
 from rollview.errors import InputError, OptionError
 from rollview.secrets import Secrets
-from rollview.sources.postgres.embedded import PREFIX, EmbeddedPostgres
+from rollview.sources.postgres.embedded.server import PREFIX, EmbeddedPostgres
+from rollview.sources.settings import seconds_option
 
 _TIMEOUT_SECONDS = 30.0
 _MOST_NAME = 63
-_KNOWN = ("publication", "schemas", "slot", "timeout")
+_KNOWN = ("coordinators", "publication", "schemas", "slot", "timeout")
 _DEFAULT_SCHEMA = "public"
 _PORT = "5432"
+_GLOBAL = "_global"
 # Values travel as text, in the log as in answers, and a text must mean one value whatever the server's own
 # settings are. A commit of ours waits for the local disk, never for a standby.
 _SETTINGS = {
@@ -42,7 +45,8 @@ _SETTINGS = {
 class Address:
     """A database. `slot` names the replication slot, and the publication unless the owner's is named.
 
-    If `schemas` are given, views may read these and no others.
+    If `schemas` are given, views may read these and no others. `coordinators` are the roles that may say of
+    their transactions that they are parts of global ones.
     """
 
     source: str
@@ -53,6 +57,7 @@ class Address:
     owners_publication: str
     timeout: float
     embedded: EmbeddedPostgres | None = None
+    coordinators: tuple[str, ...] = ()
 
     @property
     def schema(self) -> str:
@@ -65,13 +70,20 @@ class Address:
         return self.slot
 
     @property
+    def global_schema(self) -> str:
+        """The schema of the function by which roles announce parts of global transactions; all ours, too."""
+        plain = f"{self.slot}{_GLOBAL}"
+        if len(plain) <= _MOST_NAME:
+            return plain
+        return f"{self.slot[: _MOST_NAME - len(_GLOBAL) - 8]}{_digest(self.slot)}{_GLOBAL}"
+
+    @property
     def publication(self) -> str:
-        """The name of the publication."""
         return self.owners_publication or self.slot
 
     @property
     def secrets(self) -> Secrets:
-        """What nobody may read. A server of our own makes its password when it is first started."""
+        """The secrets in the address. A server of our own makes its password when it is first started."""
         given = [str(self.parameters.get(name) or "") for name in ("password", "sslpassword")]
         return Secrets([*given, self.embedded.password if self.embedded is not None else ""])
 
@@ -109,7 +121,7 @@ def address_of(source: str, dsn: str, options: Mapping[str, str]) -> Address:
             hint="dsn: postgresql://user:${PASSWORD}@host:5432/database?sslmode=require",
         ) from None
     _check_ports(source, str(given.get("port") or ""))
-    timeout = _timeout(source, options)
+    timeout = seconds_option(source, options, _TIMEOUT_SECONDS)
     settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
     parameters = {
         "application_name": "rollview",
@@ -125,9 +137,16 @@ def address_of(source: str, dsn: str, options: Mapping[str, str]) -> Address:
             subject="slot",
             hint=f"up to {_MOST_NAME} lowercase letters, digits and underscores",
         )
-    schemas = tuple(name.strip() for name in options.get("schemas", "").split(",") if name.strip())
     owners = options.get("publication", "")
-    return Address(source, parameters, schemas, slot, owners, timeout, embedded)
+    coordinators = tuple(sorted({*_names(options, "coordinators")}))
+    return Address(
+        source, parameters, _names(options, "schemas"), slot, owners, timeout, embedded, coordinators
+    )
+
+
+def _names(options: Mapping[str, str], option: str) -> tuple[str, ...]:
+    """An option that lists names."""
+    return tuple(name.strip() for name in options.get(option, "").split(",") if name.strip())
 
 
 def dataset_of(address: Address, table: str) -> tuple[str, str]:
@@ -150,24 +169,17 @@ def dataset_of(address: Address, table: str) -> tuple[str, str]:
 def _check_ports(source: str, ports: str) -> None:
     """One for each host."""
     for port in ports.split(","):
-        if port and not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
+        if port and not 0 < (whole_number(port) or 0) < 1 << 16:
             message = f"source {source}: `{port}` in `dsn` is not a port"
             raise OptionError(message, subject=source, hint="a port is a number from 1 to 65535")
 
 
 def _slot(source: str, database: str) -> str:
     """Slots of all databases of a server share one space of names."""
-    digest = sha256(database.encode()).hexdigest()[:8]
+    digest = _digest(database)
     plain = re.sub("[^a-z0-9_]", "_", source.lower())
     return f"rollview_{plain[: _MOST_NAME - len('rollview__') - len(digest)]}_{digest}"
 
 
-def _timeout(source: str, options: Mapping[str, str]) -> float:
-    given = options.get("timeout", _TIMEOUT_SECONDS)
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise OptionError(f"source {source}: timeout is not a number of seconds: {given}", subject="timeout")
-    return seconds
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:8]

@@ -23,7 +23,7 @@ _NOT_LET_IN = re.compile(
     r"|.* authentication failed for user|role .* is not permitted to log in|permission denied for database)"
     r"|no password supplied"
 )
-"""What a server says that refuses us. libpq keeps the code of such an error to itself, so a server that
+"""Messages of a server that refuses us. libpq keeps the code of such an error to itself, so a server that
 speaks another language counts as away; it is retried in the same way."""
 
 
@@ -62,7 +62,8 @@ class Connections:
                 self._closed = False
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
-                return psycopg.connect(self.address.conninfo, autocommit=True)
+                # Poolers share servers, and a plan that a server keeps does not survive ALTER TYPE.
+                return psycopg.connect(self.address.conninfo, autocommit=True, prepare_threshold=None)
             try:
                 # The server may have been restarted since.
                 connection.execute("SELECT 1")
@@ -89,17 +90,18 @@ def explained(address: Address) -> Iterator[None]:
 
 def explain(address: Address, error: psycopg.Error) -> RollviewError:
     """The error in our words."""
-    reason = address.secrets.hide(str(error).strip())
+    said = str(error).strip()
+    reason = address.secrets.hide_foreign(said)
     state = error.sqlstate or ""
     lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not state
-    if lost and _NOT_LET_IN.search(reason):
+    if lost and _NOT_LET_IN.search(said):
         hint = "check user, password and database in the source's `dsn`"
         return AccessDenied(f"source {address.source}: {reason}", subject=address.source, hint=hint)
     if lost or state.startswith(_AWAY):
         return SourceUnavailable(
             f"source {address.source} cannot be reached: {reason}",
             subject=address.source,
-            hint="is the server running, and is `dsn` correct? `rollview run` retries by itself",
+            hint="is the server running, and is `dsn` correct? `rollview run` retries automatically",
         )
     hint = "`rollview setup` says what its administrator must grant" if state == "42501" else ""
     return SourceFailed(f"source {address.source}: {reason}", subject=address.source, hint=hint)
@@ -116,6 +118,24 @@ def transaction(connection: Connection, kind: str = "") -> Iterator[None]:
         if not connection.closed:
             connection.execute("ROLLBACK")
         raise
+
+
+def role_of(connection: Connection) -> str:
+    """Who we are at the server."""
+    row = connection.execute("SELECT current_user::text").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+MAY_CREATE = "has_database_privilege(current_database(), 'CREATE')"
+"""To create schemas and publications."""
+
+
+def may(connection: Connection, privilege: str) -> bool:
+    """Whether we have a privilege, as an SQL expression asks for it."""
+    row = connection.execute(f"SELECT {privilege}".encode()).fetchone()
+    assert row is not None
+    return bool(row[0])
 
 
 def quote(name: str) -> str:

@@ -1,6 +1,6 @@
 """Partitions of partitioned tables: what the server has now, and what became of those that were captured.
 
-The publication has the partitioned table, and with it every partition, from its first row on. The log tells
+The publication has the partitioned table, and with it every partition, from its first row on. The log has
 changes of a partition under its own id, and nothing of ATTACH, DETACH and DROP, which change the content of
 the partitioned table. So every log position names the partitions that it was captured with, and after each
 batch they are compared with those that there are:
@@ -62,7 +62,7 @@ _EMPTY = """
 class Partition(NamedTuple):
     """A partition as it is now, or a partitioned one, which holds no rows itself.
 
-    `file` and `toast` tell where its rows are stored. `is_born`: it was created as a partition, and its rows
+    `file` and `toast` say where its rows are stored. `is_born`: it was created as a partition, and its rows
     have never been rewritten. `is_leaving`: it is being detached.
     """
 
@@ -91,13 +91,13 @@ class Partition(NamedTuple):
         return f"{self.schema}.{self.name}"
 
 
-def partitions_of(told: Sequence[Sequence[Any]] | None) -> tuple[Partition, ...]:
-    """What `TREE` says."""
-    return tuple(Partition(*each) for each in told or ())
+def partitions_of(rows: Sequence[Sequence[Any]] | None) -> tuple[Partition, ...]:
+    """The rows of `TREE`."""
+    return tuple(Partition(*each) for each in rows or ())
 
 
 def links_of(partitions: Iterable[Partition]) -> dict[int, PartitionLink]:
-    """The same, as far as a log position tells it."""
+    """The same, as far as a log position has it."""
     return {each.id: PartitionLink(each.xmin) for each in partitions if not each.is_leaving}
 
 
@@ -106,7 +106,7 @@ class Stored(Protocol):
 
     @property
     def id(self) -> int:
-        """Tells it from any other."""
+        """Identifies it."""
 
     @property
     def schema(self) -> str:
@@ -158,7 +158,7 @@ class Follower:
     disturbed: Collection[int]
 
     def follow(self, place: str, before: Mapping[int, PartitionLink], now: Sequence[Partition]) -> Followed:
-        """What became of the partitions of a table; `place` is its name in the sentence."""
+        """The damage by changes of a table's partitions; `place` is its name in the sentence."""
         left = {node: link for node, link in before.items() if not link.is_gone}
         links = links_of(now)
         gone = [node for node, link in left.items() if node not in links or links[node].xmin != link.xmin]

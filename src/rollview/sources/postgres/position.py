@@ -6,7 +6,7 @@ means something in one history only, so the server and its timeline are named, t
 or a standby that is promoted, begins another one. `0/1A2B3C4 from 0/1A00000 at 7708596515208679467/1`: no
 state needs to be kept but the log position.
 
-The log does not tell which partitions a table gets and loses. So a log position also says which ones it was
+The log does not say which partitions a table gets and loses. So a log position also says which ones it was
 captured with: ` over 16385:16390=733,16393=741`, see `partitions.py`.
 """
 
@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from rollview.errors import PointError
-from rollview.sources.not_captured import not_captured
+from rollview.sources.source import not_captured
 
 _LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 
@@ -69,7 +69,7 @@ NO_PARTITIONS: Partitions = MappingProxyType({})
 
 
 class LogPosition(NamedTuple):
-    """All commits before `position` are captured; reading goes on from `start`, which is not after it.
+    """All commits before `position` are captured; reading continues from `start`, which is not after it.
 
     `server` is the system identifier and the timeline. `partitions` are those that were captured.
     """

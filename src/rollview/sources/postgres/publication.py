@@ -21,7 +21,7 @@ class Publication:
     """The publication as it is now. `members` are the ids of its tables; `is_ours`: we may alter it.
 
     `identities` is what its comment says: the replica identities that tables had before an administrator let
-    us capture them. Nobody else could tell us when they are to be given back.
+    us capture them. They are restored from there when the table is given back.
     """
 
     members: frozenset[int]
@@ -58,7 +58,7 @@ def note_of(identities: Mapping[int, str]) -> str:
 
 
 def publication_options(connection: Connection) -> str:
-    """What a publication of ours is created with: all that happens to its tables."""
+    """The options of a publication of ours: all changes of its tables."""
     options = "publish = 'insert, update, delete, truncate', publish_via_partition_root = false"
     if connection.info.server_version >= GENERATED_SINCE:
         # A table that logs old rows in full cannot be updated if not all of its columns are published.
@@ -67,7 +67,7 @@ def publication_options(connection: Connection) -> str:
 
 
 def identity_statement(table: Stored, identity: str) -> str:
-    """What gives a table another replica identity."""
+    """The statement that gives a table another replica identity."""
     return f"ALTER TABLE {table.qualified} REPLICA IDENTITY {identity}"
 
 
@@ -90,5 +90,5 @@ def identities_elsewhere(connection: Connection, address: Address) -> dict[int, 
 
 
 def logs_as_before(table: Stored) -> str:
-    """What that does, for people."""
+    """The effect as a sentence."""
     return f"table {table.name} logs old rows as before"

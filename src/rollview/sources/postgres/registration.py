@@ -1,13 +1,13 @@
-"""What is captured, as the server itself knows it: the comment on a large object.
+"""The registration: the captured tables, recorded at the server in the comment on a large object.
 
 It has the tables with their columns as they were at setup, the replica identity that each had before, and by
-what to tell whether anything that capture relies on was changed since. So whatever a process must know can be
-read again. A large object, which stays empty, is what every role may create for itself without an
+what to detect whether anything that capture relies on has changed since. So whatever a process must know can
+be read again. A large object, which stays empty, is what every role may create for itself without an
 administrator: the publication, and with it the comment on it, may be somebody else's.
 
 `setup` writes it when the publication has all that is needed. A table that is as it was registered keeps
 its registration as it is; one that is not is renewed, with the position since which its changes are complete
-again. Who captures from an earlier position misses some, and learns the reason.
+again. A capture from an earlier position misses some, and gets the reason.
 """
 
 from __future__ import annotations
@@ -22,10 +22,37 @@ from typing import Any, NamedTuple
 from rollview.errors import CaptureRefused
 from rollview.sources.postgres.address import Address
 from rollview.sources.postgres.connections import Connection, quote, text_literal
-from rollview.sources.postgres.membership import member_sql
 from rollview.sources.postgres.partitions import PARTITIONED, TABLE, Partition
 from rollview.sources.postgres.position import PartitionLink, position_of, position_text
 from rollview.sources.postgres.structure import PostgresColumn, Structure, UniqueKey
+
+# How a table belongs to a publication, as SQL: on its own, with its schema, or with all tables.
+#
+# A table may belong in several ways. Its own row goes first, because that one may have a filter; what is
+# published without one as well is refused all the same.
+
+
+SCHEMAS_SINCE = 150000
+"""From this version on a publication can have all tables of a schema."""
+
+
+def member_sql(version: int, table: str, schema: str) -> str:
+    """The row by which a table is a member of publication `p`: its `oid`, its `xmin`, and as JSON `entry`.
+
+    `table` and `schema` are the ids as SQL. No row: it is not a member.
+    """
+    ways = [
+        "SELECT 1 AS way, r.oid, r.xmin, to_jsonb(r) AS entry FROM pg_publication_rel r"
+        f" WHERE r.prpubid = p.oid AND r.prrelid = {table}",
+        "SELECT 3, p.oid, p.xmin, '{}' WHERE p.puballtables",
+    ]
+    if version >= SCHEMAS_SINCE:
+        ways.append(
+            "SELECT 2, s.oid, s.xmin, '{}' FROM pg_publication_namespace s"
+            f" WHERE s.pnpubid = p.oid AND s.pnnspid = {schema}"
+        )
+    return f"SELECT m.oid, m.xmin, m.entry FROM ({' UNION ALL '.join(ways)}) m ORDER BY m.way LIMIT 1"
+
 
 _HEADER = "rollview keeps here what it captures: "
 _OWN_IDS = 1 << 31
@@ -34,7 +61,7 @@ _OWN_IDS = 1 << 31
 class CatalogRow(NamedTuple):
     """A row of a system catalog: which one, and the transaction that wrote it last.
 
-    Whoever alters it leaves another transaction id, also if it is altered back; a row that was deleted and
+    Altering it leaves another transaction id, also if it is altered back; a row that was deleted and
     inserted again has another id.
     """
 
@@ -43,7 +70,7 @@ class CatalogRow(NamedTuple):
 
 
 class Renewal(NamedTuple):
-    """Why a table, or some columns, were registered anew, and since when they are complete (None: now)."""
+    """Why a table, or some columns, were registered again, and since when they are complete (None: now)."""
 
     reason: str
     columns: tuple[str, ...] = ()
@@ -92,7 +119,7 @@ class Registered:
 
     `file` and `toast` say where its rows are stored. `member` is the row by which it is in the publication,
     and None before it is registered. `partitions` are all that was below a partitioned table then; which ones
-    there are later on is for log positions to tell. `key` tells its rows apart.
+    there are later is in log positions. `key` identifies its rows.
     """
 
     id: int
@@ -112,7 +139,6 @@ class Registered:
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether its rows are in partitions."""
         return self.kind == PARTITIONED
 
     @property
@@ -127,7 +153,7 @@ class Registered:
 
     @cached_property
     def scanned(self) -> str:
-        """What to read its rows from, as SQL text."""
+        """The relation to read its rows from, as SQL text."""
         return self.qualified if self.is_partitioned else f"ONLY {self.qualified}"
 
     @cached_property
@@ -137,7 +163,6 @@ class Registered:
 
     @cached_property
     def by_name(self) -> dict[str, PostgresColumn]:
-        """The columns by name."""
         return {column.name: column for column in self.columns}
 
 
@@ -145,7 +170,7 @@ class Registered:
 class Registration:
     """All captured tables. `publication` is None where it is not known yet.
 
-    `released` are tables that were captured once: whoever captures one of them again has missed changes.
+    `released` are tables that were captured once: capturing one of them again misses changes.
     `readable_since` is from where on the publication is known: of older log it may have published less, and
     from before it was created the server cannot read any.
     """
@@ -165,7 +190,7 @@ class Registration:
 def register(structure: Structure, columns: Sequence[str], before: Registered | None = None) -> Registered:
     """A table as it will be registered, with those of the columns that it has.
 
-    What its replica identity was is remembered from the first time.
+    Its replica identity is that of the first registration.
     """
     same = before is not None and before.id == structure.id
     identity = before.identity if before is not None and same else structure.identity
@@ -224,7 +249,7 @@ def registration_id(address: Address) -> int:
 
 
 def read_registration(connection: Connection, address: Address) -> Registration | None:
-    """What is registered; None if nothing is, or if it is not what setup wrote.
+    """The registration; None if there is none, or if it is not the one that setup wrote.
 
     A large object that is not ours to write is refused.
     """
@@ -249,7 +274,7 @@ def read_registration(connection: Connection, address: Address) -> Registration 
 
 
 def other_registrations(connection: Connection, address: Address) -> list[Registration]:
-    """What is registered for other slots of this database: their tables may be ours, too."""
+    """The registrations for other slots of this database: their tables may be ours, too."""
     rows = connection.execute(
         "SELECT coalesce(obj_description(oid, 'pg_largeobject'), '') FROM pg_largeobject_metadata"
         " WHERE oid >= %s::oid AND oid <> %s::oid",
@@ -259,7 +284,7 @@ def other_registrations(connection: Connection, address: Address) -> list[Regist
 
 
 def registration_statement(address: Address, registration: Registration, version: int) -> str:
-    """What writes it, with what only the server knows, as the present transaction leaves it."""
+    """The statement that writes it; values that only the server knows are those of this transaction."""
     described = {
         "publication": registration.publication,
         "released": {name: registration.released[name] for name in sorted(registration.released)},
@@ -286,50 +311,50 @@ def _described(table: Registered) -> dict[str, Any]:
     ]
     since, halves, before = table.beginning
     beginning = (position_text(since), halves, position_text(before) if before is not None else None)
-    told = {"member": table.member, "renewals": renewals, "beginning": beginning, "key": table.key}
-    return asdict(table) | told
+    fields = {"member": table.member, "renewals": renewals, "beginning": beginning, "key": table.key}
+    return asdict(table) | fields
 
 
 @lru_cache(maxsize=64)
 def decode(comment: str) -> Registration | None:
-    """What a comment says; None if it is not one of ours, or one of another release."""
+    """The registration in a comment; None if it is not one of ours, or one of another release."""
     if not comment.startswith(_HEADER):
         return None
     try:
-        told = json.loads(comment.removeprefix(_HEADER))
-        tables = [_registered(each) for each in told["tables"]]
+        stored = json.loads(comment.removeprefix(_HEADER))
+        tables = [_registered(each) for each in stored["tables"]]
         return Registration(
             {each.name: each for each in tables},
-            CatalogRow(*told["publication"]),
+            CatalogRow(*stored["publication"]),
             {
                 name: Released(table, tuple((number, identity) for number, identity in identities))
-                for name, (table, identities) in told["released"].items()
+                for name, (table, identities) in stored["released"].items()
             },
-            position_of(told["readable_since"]),
+            position_of(stored["readable_since"]),
         )
     except (ValueError, TypeError, KeyError):
         return None
 
 
-def _registered(told: dict[str, Any]) -> Registered:
+def _registered(stored: dict[str, Any]) -> Registered:
     columns = tuple(
         PostgresColumn(**column | {"labels": tuple(map(tuple, column["labels"]))})
-        for column in told["columns"]
+        for column in stored["columns"]
     )
     renewals = tuple(
-        Renewal(reason, tuple(names), position_of(since)) for reason, names, since in told["renewals"]
+        Renewal(reason, tuple(names), position_of(since)) for reason, names, since in stored["renewals"]
     )
-    since, halves, before = told["beginning"]
+    since, halves, before = stored["beginning"]
     # Older registrations have none.
-    key = told.get("key")
+    key = stored.get("key")
     return Registered(
-        **told
+        **stored
         | {
             "columns": columns,
             "renewals": renewals,
             # Somebody has taken it out of the publication while it was registered.
-            "member": CatalogRow(*told["member"]) if told["member"] is not None else None,
-            "partitions": tuple(RegisteredPartition(*each) for each in told["partitions"]),
+            "member": CatalogRow(*stored["member"]) if stored["member"] is not None else None,
+            "partitions": tuple(RegisteredPartition(*each) for each in stored["partitions"]),
             "beginning": Beginning(position_of(since), tuple(halves), position_of(before)),
             "key": UniqueKey(key[0], tuple(key[1])) if key is not None else None,
         }

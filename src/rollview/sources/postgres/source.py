@@ -7,33 +7,40 @@ point is a snapshot with the position of a marker that was put into the log afte
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rollview.errors import CaptureRefused, InputError, SourceFailed, SourceUnavailable
 from rollview.sources.deltas import DeltaDefinition, Marked
-from rollview.sources.postgres import read_point as read_points
 from rollview.sources.postgres.address import address_of, dataset_of
-from rollview.sources.postgres.conditions import can_push
 from rollview.sources.postgres.connections import Connection, Connections
-from rollview.sources.postgres.delta_install import add_deltas, check_deltas, keep_deltas, remove_deltas
-from rollview.sources.postgres.delta_marks import first_unseen, read_marks
-from rollview.sources.postgres.delta_tables import DeltaTables, delta_table
-from rollview.sources.postgres.embedded import PREFIX as EMBEDDED
-from rollview.sources.postgres.install import check, install, uninstall
-from rollview.sources.postgres.keys import comparable
-from rollview.sources.postgres.load import load
-from rollview.sources.postgres.log_reader import LogReader
-from rollview.sources.postgres.lookup import columns_of, look_up_all
-from rollview.sources.postgres.partition_identity import lacking
+from rollview.sources.postgres.deltas.install import (
+    DeltaTables,
+    add_deltas,
+    check_deltas,
+    delta_table,
+    first_unseen,
+    keep_deltas,
+    read_marks,
+    remove_deltas,
+)
+from rollview.sources.postgres.embedded.server import PREFIX as EMBEDDED
+from rollview.sources.postgres.log.log_reader import LogReader
+from rollview.sources.postgres.log.slot import expect_log, slot_of
+from rollview.sources.postgres.log.watch import Watch, lacking
 from rollview.sources.postgres.position import LogPosition, reach_of
-from rollview.sources.postgres.reading import reading
+from rollview.sources.postgres.read import read_point as read_points
+from rollview.sources.postgres.read.keys import can_push, comparable
+from rollview.sources.postgres.read.load import load
+from rollview.sources.postgres.read.lookup import columns_of, look_up_all
+from rollview.sources.postgres.read.reading import reading
 from rollview.sources.postgres.registration import read_registration
-from rollview.sources.postgres.schema_script import schema_script
-from rollview.sources.postgres.slot import expect_log, slot_of
+from rollview.sources.postgres.setup.global_parts import call_of
+from rollview.sources.postgres.setup.install import check, install, uninstall
+from rollview.sources.postgres.setup.schema_function import schema_script
 from rollview.sources.postgres.structure import structures
-from rollview.sources.postgres.watch import Watch
+from rollview.sources.settings import Threads, Workers, temporary_folder
 from rollview.sources.source import (
     Batch,
     Comparison,
@@ -45,7 +52,6 @@ from rollview.sources.source import (
     SourceTxids,
     Table,
 )
-from rollview.sources.workers import Threads, Workers
 
 _ORIGIN_SECONDS = 1.0
 _ESTIMATE = """
@@ -60,30 +66,38 @@ class PostgresSource:
 
     Options: `schemas` (those that views may read, the first without naming it; public and all others unless
     given), `slot` (names the replication slot and the publication; two projects that capture one database
-    need two), `publication` (one that its owner looks after), `timeout` in seconds.
+    need two), `publication` (one that its owner looks after), `coordinators` (the roles that may announce
+    parts of global transactions), `timeout` in seconds.
     """
 
     kind = "postgres"
+    worker_module = "rollview.sources.postgres.read.lookup"
 
     def __init__(
-        self, name: str, dsn: str, options: Mapping[str, str] = {}, workers: Workers | None = None
+        self,
+        name: str,
+        dsn: str,
+        options: Mapping[str, str] = {},
+        workers: Workers | None = None,
+        new_folder: Callable[[], Path] = temporary_folder,
     ) -> None:
         self.name = name
         self._workers = workers or Threads()
         self._address = address_of(name, dsn, options)
         self._connections = Connections(self._address)
         self._watch = Watch(self._address)
-        self._log = LogReader(self._address, self._connections)
+        self._log = LogReader(self._address, self._connections, new_folder=new_folder)
         self._deltas = DeltaTables(self._address, self._connections)
 
     @classmethod
     def open(cls, settings: SourceSettings) -> PostgresSource:
         """As the project file describes it; a `path` in place of `dsn` is a server of the project's own."""
         if "path" in settings.options and "dsn" not in settings.options:
-            dsn = f"{EMBEDDED}{settings.path()}"
-            return cls(settings.name, dsn, settings.without("path"), settings.workers)
-        dsn = settings.required("dsn", "dsn: postgresql://user:${PASSWORD}@host:5432/database")
-        return cls(settings.name, dsn, settings.without("dsn"), settings.workers)
+            dsn, options = f"{EMBEDDED}{settings.path()}", settings.without("path")
+        else:
+            dsn = settings.required("dsn", "dsn: postgresql://user:${PASSWORD}@host:5432/database")
+            options = settings.without("dsn")
+        return cls(settings.name, dsn, options, settings.workers, settings.new_folder)
 
     def tables(self) -> tuple[Table, ...]:
         """Every table of the schemas, also those that setup would refuse."""
@@ -140,10 +154,11 @@ class PostgresSource:
             "kept log": kept,
             "tables": ", ".join(registration.tables if registration is not None else ()) or "not set up",
             **({"replica identity": f"not FULL: {', '.join(partial)}"} if partial else {}),
+            **({"global transactions": call_of(self._address)} if self._address.coordinators else {}),
         }
 
     def kept_log_bytes(self) -> int | None:
-        """What the server keeps for our slot."""
+        """The bytes of log that the server keeps for our slot; None without a usable one."""
         with self._connections.connection() as connection:
             slot = slot_of(connection, self._address)
         return None if slot is None or slot.is_lost else slot.kept_bytes
@@ -167,14 +182,14 @@ class PostgresSource:
             slot = slot_of(connection, self._address)
             row = connection.execute("SELECT current_setting('max_prepared_transactions')::int").fetchone()
         assert row is not None
-        # What was prepared before the origin and is committed after it must be read again.
+        # Transactions that were prepared before this position and are committed after it must be read again.
         start = min(slot.confirmed, position) if slot is not None and row[0] else position
         return str(LogPosition(position, start, now.server, partitions))
 
     def _await_visible(self, connection: Connection) -> None:
         """Waits for transactions that have logged their commit and are not visible yet.
 
-        They would be neither captured nor seen by the first reading. Which those are cannot be told from
+        They would be neither captured nor seen by the first reading. Which those are cannot be seen from
         outside, but it takes them no longer than an instant, unless they wait for a standby.
         """
         running = read_points.snapshot_of(read_points.snapshot_text(connection)).in_progress
@@ -194,7 +209,7 @@ class PostgresSource:
             )
 
     def reach(self, site: str, position: str, captured: str) -> int:
-        """What an LSN includes: commits that end before it."""
+        """The transactions that an LSN includes: commits that end before it."""
         self._expect(site)
         return reach_of(self.name, position, captured)
 
@@ -236,13 +251,13 @@ class PostgresSource:
         return ReadResult(rows, outcome.read_point)
 
     def estimated_rows(self, table: str) -> int:
-        """What the server's statistics say of a table and its partitions."""
+        """The estimate of the server's statistics for a table and its partitions."""
         with self._connections.connection() as connection:
             (rows,) = connection.execute(_ESTIMATE, {"table": table}).fetchone() or (0,)
             return int(rows or 0)
 
     def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
-        """What a snapshot saw, once its marker has been captured."""
+        """The versions that a snapshot saw, once its marker has been captured."""
         self._expect(site)
         return read_points.seen(read_point, source_txids)
 
@@ -251,7 +266,6 @@ class PostgresSource:
         return self._deltas.obstacle(definition)
 
     def delta_table(self, definition: DeltaDefinition) -> Table:
-        """A table in the schema of deltas."""
         return delta_table(self._address, definition)
 
     def known_deltas(self) -> frozenset[str]:
@@ -264,7 +278,6 @@ class PostgresSource:
             return check_deltas(connection, self._address, definitions)
 
     def add_deltas(self, definitions: Sequence[DeltaDefinition]) -> SetupResult:
-        """Creates delta tables with their triggers."""
         with self._connections.connection() as connection:
             return add_deltas(connection, self._address, definitions)
 
@@ -278,7 +291,6 @@ class PostgresSource:
         return first_unseen(marks)
 
     def read_marks(self, marks: Sequence[tuple[str, int]], before: Sequence[int]) -> list[Marked]:
-        """The snapshots that statements had."""
         return read_marks(marks, before)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What tables are, as far as capture must know: columns, keys, and what stands in the way."""
+"""The structure of tables, as far as capture must know: columns, keys, and obstacles."""
 
 from __future__ import annotations
 
@@ -19,9 +19,30 @@ from rollview.sources.postgres.partitions import (
     Stored,
     partitions_of,
 )
-from rollview.sources.postgres.schemas import schema_names, table_name
 from rollview.sources.postgres.types import ARRAY, spark_type_of
 from rollview.sources.source import COUNT, CSN, ForeignKey, Table
+
+# The schemas of a database, and what views call their tables.
+#
+# A table of the source's first schema is `source.table` in views, any other `source.schema.table`. All else
+# in rollview knows a table by one name, so inside it is `schema.table`. A dot may as well be a part of a
+# name: two tables that come out alike are refused, rather than one taken for the other.
+
+
+def schema_names(connection: Connection, address: Address) -> list[str]:
+    """The schemas whose tables are captured: those that were named, or all that are not the server's own."""
+    if address.schemas:
+        return [*address.schemas, address.delta_schema]
+    rows = connection.execute(
+        "SELECT nspname::text FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema'"
+    )
+    return [name for (name,) in rows if name != address.global_schema]
+
+
+def table_name(address: Address, schema: str, relation: str) -> str:
+    """The name of a table in views, after the name of the source."""
+    return relation if schema == address.schema else f"{schema}.{relation}"
+
 
 _RESERVED = (COUNT, CSN)
 GENERATED_SINCE = 180000
@@ -32,7 +53,8 @@ _COARSE = ("citext", "bpchar")
 
 @dataclass(frozen=True)
 class PostgresColumn:
-    """A column that has an equal in Spark. `type_id`, `modifier` and `number` tell it from any later one.
+    """A column that has an equal in Spark. `type_id`, `modifier` and `number` distinguish it from any later
+    one.
 
     `exact` says that two values are equal at the server if and only if they are equal in Spark. `version` is
     the transaction that wrote its row in the catalog last; `labels` are those of the values of an enum type.
@@ -67,7 +89,7 @@ class Structure:
     `identity` is its replica identity, as the words of ALTER TABLE.
     `unmapped` are columns without an equal, with their types. `obstacles` are the reasons why the table
     cannot be captured; `is_ours` says whether we may alter it, `readable` whether we may read it. `file` and
-    `toast` tell where its rows are stored; those of a partitioned table are stored in its `partitions`.
+    `toast` say where its rows are stored; those of a partitioned table are stored in its `partitions`.
     """
 
     id: int
@@ -94,7 +116,7 @@ class Structure:
 
     @cached_property
     def key(self) -> tuple[str, ...]:
-        """The columns by which its rows are told apart, by name; empty if there are none."""
+        """The columns that identify its rows, by name; empty if there are none."""
         names = {column.number: column.name for column in self.columns}
         return () if self.unique is None else tuple(names[number] for number in self.unique.columns)
 
@@ -104,7 +126,6 @@ class Structure:
         return self.partitions if self.kind == PARTITIONED else (self,)
 
     def as_table(self, source: str) -> Table:
-        """The table as views know it."""
         return Table(
             source,
             self.name,
@@ -126,7 +147,7 @@ _TABLES = f"""
     WHERE n.nspname = ANY(%s) AND c.relkind IN ('r', 'p', 'f') AND NOT c.relispartition
     ORDER BY n.nspname, c.relname
 """
-# A domain stands for the type that it is over, also by way of other domains; the last of them has a modifier.
+# A domain counts as the type that it is over, also by way of other domains; the last of them has a modifier.
 _COLUMNS = """
     WITH RECURSIVE over AS (
         SELECT d.oid AS domain, d.typbasetype AS type, d.typtypmod AS modifier
@@ -161,7 +182,7 @@ _UNIQUE = """
     ORDER BY i.indrelid, NOT i.indisprimary, i.indnkeyatts, i.indexrelid
 """
 # One whose triggers are switched off is not enforced, whatever was checked when it was made. Each partition
-# has triggers of its own, so that of partitioned tables it is not told.
+# has triggers of its own, so nothing is known of those of partitioned tables.
 _FOREIGN = """
     SELECT f.conrelid, f.conkey, f.confrelid, f.confkey
     FROM pg_constraint f JOIN pg_class c ON c.oid = f.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -294,3 +315,35 @@ def _foreign_keys(
         if key and len(by_parent) == len(pairs) and set(by_parent) == set(key) and parent in names:
             found[table].append(ForeignKey(tuple(by_parent[name] for name in key), names[parent]))
     return {table: tuple(each) for table, each in found.items()}
+
+
+# Whether a column that was given another type still holds all its values, each as it was.
+#
+# Only what the server does without rewriting the table is of interest: whatever rewrites it may have a
+# USING clause, of which nothing is known. So integers that become wider are no case of this. A wider column
+# may get values that do not fit the registered type; that is noticed when one of them comes.
+
+
+_TEXT, _VARCHAR, _NUMERIC = 25, 1043, 1700
+_TIMES = (1083, 1114, 1184)
+_HEADER = 4
+_SCALE_BITS = 0x7FF
+
+
+def keeps_values(column: PostgresColumn, type_id: int, modifier: int) -> bool:
+    """Whether every value of a column is, unchanged, one of a type with its modifier (−1: none)."""
+    was, had = column.type_id, column.modifier
+    if (was, had) == (type_id, modifier):
+        return True
+    if was in (_TEXT, _VARCHAR) and type_id in (_TEXT, _VARCHAR):
+        return modifier < 0 or 0 <= had <= modifier
+    if was != type_id or had < 0:
+        return False
+    if was == _NUMERIC:
+        return modifier < 0 or (_scale(had) == _scale(modifier) and had <= modifier)
+    return was in _TIMES and (modifier < 0 or had <= modifier)
+
+
+def _scale(modifier: int) -> int:
+    """The digits behind the point, packed below those of the precision."""
+    return modifier - _HEADER & _SCALE_BITS

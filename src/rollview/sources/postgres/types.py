@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 
 from rollview.errors import UnrepresentableValue
 from rollview.rows import arrow_type
-from rollview.sources.reload_hint import reload_hint
+from rollview.sources.source import reload_hint
 
 _PLAIN = {
     "bool": "boolean",
@@ -58,6 +58,9 @@ ENUM = "enum"
 
 ARRAY = "array"
 """Stands for arrays of types that have an equal."""
+
+_NOT_DECODED = (pa.ArrowException, ValueError, ArithmeticError, NotImplementedError)
+"""Errors of the decoder that count as errors of the value: a loss of its table, never of all tables."""
 
 _MOST_DIGITS = 38
 _NUMERIC_HEADER = 4
@@ -103,7 +106,7 @@ def arrow_column(texts: pa.Array | pa.ChunkedArray, kind: str, place: str) -> An
         if kind in _UNCHECKED and not _has_room(texts, kind):
             raise _misfit(texts, kind, place)
         return texts.cast(arrow_type(kind))
-    except (pa.ArrowInvalid, ValueError) as error:
+    except _NOT_DECODED as error:
         raise _misfit(texts, kind, place) from error
 
 
@@ -114,7 +117,7 @@ def _has_room(texts: pa.Array | pa.ChunkedArray, kind: str) -> bool:
 
 
 def from_log(kind: str, place: str) -> Callable[[list[Any]], pa.Array]:
-    """What makes a column of the log's values: bytes in UTF-8, or None."""
+    """A function that makes a column of the log's values: bytes in UTF-8, or None."""
     return lambda values: arrow_column(pa.array(values, pa.string()), kind, place)
 
 
@@ -137,6 +140,6 @@ def _fits(value: str | None, kind: str) -> bool:
     text = pa.array([value], pa.string())
     try:
         text.cast(arrow_type(kind))
-    except pa.ArrowInvalid:
+    except _NOT_DECODED:
         return False
     return kind not in _UNCHECKED or _has_room(text, kind)

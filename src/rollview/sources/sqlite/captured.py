@@ -1,10 +1,10 @@
-"""What setup leaves in the database for all tables together, and what it says there of each.
+"""The tables that setup creates for all captured tables together, and their content.
 
 The truth about what is captured is in the database itself: `_rollview_tables` lists the captured tables with
 their columns and with what their triggers were made from. A table that was let go stays listed without
-columns: if it is captured again, whoever has not seen that yet can be told that changes are missing.
+columns: if it is captured again, a reader that has not seen that yet learns that changes are missing.
 
-The counter starts at the time of setup in microseconds. A capture that was set up anew thus never repeats
+The counter starts at the time of setup in microseconds. A capture that was set up again thus never repeats
 a number, and a log position of an earlier *generation* is recognized.
 """
 
@@ -15,8 +15,9 @@ import sqlite3
 from dataclasses import dataclass
 
 from rollview.errors import NotSetUp, SourceChanged
-from rollview.sources.reload_hint import reload_hint
-from rollview.sources.sqlite.structure import OURS, Structure, from_json
+from rollview.sources.source import reload_hint
+from rollview.sources.sqlite.owner_triggers import OURS
+from rollview.sources.sqlite.structure import Structure, from_json
 from rollview.sources.sqlite.triggers import VERSION_TABLE
 
 TABLES_TABLE = f"{OURS}_tables"
@@ -57,7 +58,7 @@ class CapturedTable:
 
 @dataclass(frozen=True)
 class State:
-    """What a read transaction sees of the capture: the counter, and the number it started from."""
+    """The capture as a read transaction sees it: the counter, and the number it started from."""
 
     generation: int
     version: int

@@ -1,9 +1,9 @@
 """The change log as transactions: records of every captured table, split at given source txids.
 
-The result depends on nothing but the records and the source txids, so it can be had again after any crash.
+The result depends on nothing but the records and the source txids, so it is the same after any crash.
 Every counter is the number of one record, so a record that somebody deleted leaves a gap that is noticed.
 
-A row that has no equal in Spark is a loss of its table in that transaction. All others go on.
+A row that has no equal in Spark is a loss of its table in that transaction. All others continue.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import pyarrow as pa
 
 from rollview.errors import LogLost, UnrepresentableValue
 from rollview.rows import Rows
-from rollview.sources.reload_hint import reload_hint, setup_hint
 from rollview.sources.source import (
     COUNT,
     CapturedTransaction,
     Loss,
+    reload_hint,
+    setup_hint,
 )
 from rollview.sources.sqlite.captured import FORGOTTEN_TABLE, CapturedTable
 from rollview.sources.sqlite.connection import is_undecodable, quote
@@ -49,7 +50,7 @@ class _Changes:
 def transactions(
     snapshot: DatabaseSnapshot, source: str, after: int, source_txids: Sequence[int]
 ) -> tuple[CapturedTransaction, ...]:
-    """What was logged after a counter up to the last source txid, one transaction per source txid."""
+    """The logged transactions after a counter up to the last source txid, one per source txid."""
     if not source_txids:
         return ()
     logged = [
@@ -83,7 +84,7 @@ def transactions(
 
 
 def remade(name: str) -> Loss:
-    """The loss of a table whose log began again behind the place from which capture goes on."""
+    """The loss of a table whose log began again after the place from which capture continues."""
     message = f"the capture of table {name} was set up again, and what changed before is not in its log"
     return Loss(message, setup_hint(name))
 
@@ -189,8 +190,9 @@ def _part(source: str, found: _Changes, first: int, past: int) -> pa.Table | Los
             rows_of(source, table, columns, [row])
         except UnrepresentableValue as error:
             message = f"{error.message}, in the row with {_named(table, row)}"
-            return Loss(message, f"{error.hint}; then {setup_hint(f'{source}.{table.name}')}")
-    raise AssertionError("every row by itself has an equal in Spark, but not all together")
+            hint = f"{error.hint}; then {setup_hint(f'{source}.{table.name}')}"
+            return Loss(message, hint, is_misfit=True)
+    raise AssertionError("the rows convert one by one, but not as a batch")
 
 
 def _named(table: CapturedTable, row: tuple[Any, ...]) -> str:
@@ -215,3 +217,28 @@ def rows_of(
     ]
     arrays.append(pa.array([1] * len(values) if counts is None else counts, pa.int64()))
     return pa.table(arrays, names=[*columns, COUNT])
+
+
+# A log position: the counter up to which capture has looked, and the stamp of what was there.
+#
+# A database that was restored from a backup and written since may have come to the same counter by another
+# way. So a log position also says what was found at its counter: the time in the record of that number, or
+# the token that was left there when a capture began. As long as the source has not let go of it, it must be
+# the same.
+
+
+@dataclass(frozen=True)
+class LogPosition:
+    """A counter and its stamp; the stamp is empty where there was nothing to take it from."""
+
+    counter: int
+    stamp: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> LogPosition:
+        """The log position from its text."""
+        counter, _, stamp = text.partition("@")
+        return cls(int(counter), stamp)
+
+    def __str__(self) -> str:
+        return f"{self.counter}@{self.stamp}" if self.stamp else str(self.counter)

@@ -38,7 +38,7 @@ def connect(path: Path, timeout: float) -> sqlite3.Connection:
     )
     # Keys of sub-queries go to temporary tables; these never need a file.
     connection.execute("PRAGMA temp_store = memory")
-    # The WAL tells where commits were, so our own small writes must not be what lets it start over.
+    # The WAL shows where commits were, so our own small writes must not be what lets it start over.
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     return connection
 

@@ -16,10 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollview.errors import SourceChanged, SourceUnavailable
-from rollview.sources.reload_hint import reload_hint
+from rollview.sources.source import reload_hint
 from rollview.sources.sqlite.captured import CUTS_TABLE, CapturedTable, State, state_of
 from rollview.sources.sqlite.connection import connect, explained, opened, transaction
-from rollview.sources.sqlite.fingerprint import Inspection, SchemaRow, inspect, schema_rows
+from rollview.sources.sqlite.fingerprint import (
+    Inspection,
+    SchemaRow,
+    inspect,
+    schema_rows,
+    with_unlogged,
+)
 
 _CUT_TIMEOUT_SECONDS = 1.0
 
@@ -52,7 +58,6 @@ class Database:
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
-        """A connection for a while."""
         with opened(self.path, self.timeout) as connection:
             self._compare_file()
             yield connection
@@ -72,10 +77,10 @@ class Database:
     def begin(self, connection: sqlite3.Connection) -> DatabaseSnapshot:
         """A read transaction, begun on an idle connection, with the capture checked."""
         connection.execute("BEGIN")
-        return self.look(connection)
+        return self.read_state(connection)
 
-    def look(self, connection: sqlite3.Connection) -> DatabaseSnapshot:
-        """What the transaction that a connection is in sees; it begins to see with this."""
+    def read_state(self, connection: sqlite3.Connection) -> DatabaseSnapshot:
+        """The state that the connection's transaction sees; its snapshot begins with this."""
         state = state_of(connection, self.source)
         (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
         return DatabaseSnapshot(connection, state, self._inspect(connection), mode == "wal")
@@ -87,19 +92,19 @@ class Database:
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             if mode == "wal":
                 with transaction(connection):
-                    snapshot = self.look(connection)
+                    snapshot = self.read_state(connection)
                     if not watched:
                         self._try_to_cut(snapshot.state.version)
                     yield snapshot
             else:
                 # The cut is committed together with the reading, before any other commit is possible.
                 with transaction(connection, "IMMEDIATE"):
-                    snapshot = self.look(connection)
+                    snapshot = self.read_state(connection)
                     cut(connection, snapshot.state.version)
                     yield snapshot
 
     def _try_to_cut(self, version: int) -> None:
-        """Leaves a word for a capture that may come when the WAL no longer tells where commits were.
+        """Leaves a note for a capture that comes when the WAL no longer shows where commits were.
 
         If that fails the worst is that the question must be asked again (`ReadPointLost`).
         """
@@ -113,12 +118,12 @@ class Database:
         """Looks closely only where the schema is not the one that was looked at before."""
         rows = schema_rows(connection)
         with self._lock:
-            if self._inspected is not None and self._inspected[0] == rows:
-                return self._inspected[1]
-        found = inspect(connection, self.source, rows)
-        with self._lock:
-            self._inspected = (rows, found)
-        return found
+            known = self._inspected
+        if known is None or known[0] != rows:
+            known = (rows, inspect(connection, self.source, rows))
+            with self._lock:
+                self._inspected = known
+        return with_unlogged(connection, known[1])
 
     def _compare_file(self) -> None:
         status = self.path.stat()

@@ -3,24 +3,32 @@
 Identity is more than a name and a text: a trigger that was dropped for an import and created again afterwards
 reads as before, and all that was written meanwhile is missing from the log. So setup ends with a *seal*, a
 view that is created after everything else. SQLite numbers the rows of its schema table in the order of their
-creation, and VACUUM keeps that order for triggers and views. Whatever is created again stands behind the
+creation, and VACUUM keeps that order for triggers and views. A recreated object is behind the
 seal.
 
-Damage to one table is told in words that name the act; the other tables go on. Damage to what all tables
-share is an error of the source.
+Damage to one table is reported by a message that names the act; the other tables continue. Damage to what all
+tables share is an error of the source.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollview.errors import SourceChanged
-from rollview.sources.reload_hint import reload_hint
+from rollview.sources.source import reload_hint
 from rollview.sources.sqlite.captured import SEAL, SHARED, CapturedTable, captured_tables
-from rollview.sources.sqlite.structure import Structure, structure_of
-from rollview.sources.sqlite.triggers import log_name, old_name, statements, trigger_names
+from rollview.sources.sqlite.connection import quote
+from rollview.sources.sqlite.structure import BUILT_IN, TRIGGER_VERSION, Structure, structure_of
+from rollview.sources.sqlite.triggers import (
+    goes_with_table,
+    log_name,
+    old_name,
+    statements,
+    trigger_names,
+    unlogged,
+)
 
 SchemaRow = tuple[int, str, str, str, str | None]
 """Row number, type, name, table and text of something in the schema."""
@@ -52,8 +60,30 @@ def inspect(connection: sqlite3.Connection, source: str, rows: list[SchemaRow]) 
     return Inspection(tables, damaged, unreadable)
 
 
+def with_unlogged(connection: sqlite3.Connection, found: Inspection) -> Inspection:
+    """The same with the tables of which changes were kept from the log; these do not show in the schema."""
+    whole = [table for name, table in found.tables.items() if name not in found.damaged]
+    reasons = {table.name: unlogged_changes(connection, table) for table in whole}
+    damaged = {name: reason for name, reason in reasons.items() if reason}
+    return replace(found, damaged=found.damaged | damaged) if damaged else found
+
+
+def unlogged_changes(connection: sqlite3.Connection, table: CapturedTable) -> str:
+    """Whether a row that may have been deleted was, and the log does not say so; a sentence, or nothing."""
+    if any(collation not in BUILT_IN for _, collation in table.structure.identity):
+        return ""
+    condition = unlogged(table.structure, tuple(table.types))
+    query = f"SELECT 1 FROM {quote(old_name(table.name))} WHERE {condition} LIMIT 1"
+    if connection.execute(query).fetchone() is None:
+        return ""
+    return (
+        f"a statement failed after it had changed rows of table {table.name}, and kept what it had done"
+        " (FAIL, or IGNORE in a trigger), so its changes are not in the log"
+    )
+
+
 def shared_damage(schema: Mapping[str, SchemaRow]) -> str:
-    """What happened to the tables that the capture of all tables shares; empty if nothing did."""
+    """The damage of the tables that the capture of all tables shares; empty if there is none."""
     for name, statement in SHARED.items():
         if name not in schema:
             return f"{name}, which capture needs, was dropped"
@@ -63,7 +93,7 @@ def shared_damage(schema: Mapping[str, SchemaRow]) -> str:
 
 
 def damage(connection: sqlite3.Connection, table: CapturedTable, schema: Mapping[str, SchemaRow]) -> str:
-    """What happened to a table or its capture, as a sentence; empty if nothing that matters did."""
+    """The damage of a table or its capture, as a sentence; empty if there is none."""
     present = structure_of(connection, table.name)
     there = next((schema[name][3] for name in trigger_names(table.name) if name in schema), table.name)
     if there.lower() not in (table.name.lower(), old_name(table.name).lower()):
@@ -80,10 +110,9 @@ def damage(connection: sqlite3.Connection, table: CapturedTable, schema: Mapping
 
 def _damage_of_triggers(table: CapturedTable, schema: Mapping[str, SchemaRow]) -> str:
     """Whether all that captures a table is there, belongs to it, and is what setup made."""
-    made = (log_name(table.name), old_name(table.name), *trigger_names(table.name))
+    made = statements(table.structure, tuple(table.types))
     missing = [name for name in made if name not in schema]
-    triggers = [name for name in trigger_names(table.name) if name not in schema]
-    if len(triggers) >= len(trigger_names(table.name)) - 1:
+    if {name for name in made if goes_with_table(name, table.name)} <= set(missing):
         return f"table {table.name} was dropped and created again, or its triggers were dropped"
     if missing:
         return f"{missing[0]}, which captures table {table.name}, was dropped"
@@ -117,6 +146,11 @@ def _damage_of_texts(table: CapturedTable, present: Structure, schema: Mapping[s
     texts = {name: row[4] for name, row in schema.items()}
     if all(texts.get(name) == text for name, text in statements(present, tuple(table.types)).items()):
         return ""
+    if table.structure.trigger_version < TRIGGER_VERSION and _needs_more(present):
+        return (
+            f"the triggers of table {table.name} were made by an earlier release and miss rows that REPLACE"
+            " deletes by a partial index, by a generated column, or while a foreign key acts"
+        )
     for name, text in statements(table.structure, tuple(table.types)).items():
         if texts[name] != text:
             return f"{name}, which captures table {table.name}, was altered"
@@ -128,11 +162,22 @@ def _damage_of_texts(table: CapturedTable, present: Structure, schema: Mapping[s
         )
     if present.identity != table.structure.identity:
         return f"the rows of table {table.name} have another identity than its triggers go by"
+    if present.is_reentrant and not table.structure.is_reentrant:
+        return (
+            f"table {table.name} has got a foreign key or a trigger that can write it while REPLACE deletes"
+            " rows of it, for which its triggers were not made"
+        )
     if present.moved_by_parents and not table.structure.moved_by_parents:
         return f"table {table.name} has got a foreign key whose action can update its rows"
     if _defaults(present) != _defaults(table.structure):
         return f"the default of a column of table {table.name} changed, which REPLACE puts in place of NULL"
     return ""
+
+
+def _needs_more(structure: Structure) -> bool:
+    """Whether the triggers of the first release are not enough for a table."""
+    keys = structure.unique
+    return structure.is_reentrant or any(key.condition or key.is_computed or key.when_null for key in keys)
 
 
 def _defaults(structure: Structure) -> dict[str, str]:

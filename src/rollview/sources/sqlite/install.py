@@ -1,7 +1,7 @@
-"""What setup does to the database: it plans and makes the capture of tables, and removes it.
+"""Setup in the database: plans and creates the capture of tables, and removes it.
 
 The capture of a table is made once more where it no longer fits the table, or where more columns are wanted.
-What happened in between is not in its log, and the log says so (`since`); all other tables go on.
+Changes in between are not in its log, and the log says so (`since`); all other tables continue.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from rollview.sources.sqlite.captured import (
     is_installed,
 )
 from rollview.sources.sqlite.connection import quote
-from rollview.sources.sqlite.fingerprint import damage, schema_rows, shared_damage
-from rollview.sources.sqlite.structure import OURS, Structure, structure_of, to_json
+from rollview.sources.sqlite.fingerprint import damage, schema_rows, shared_damage, unlogged_changes
+from rollview.sources.sqlite.owner_triggers import OURS
+from rollview.sources.sqlite.structure import Structure, structure_of, to_json
 from rollview.sources.sqlite.triggers import (
     VERSION_TABLE,
     log_name,
@@ -46,11 +47,11 @@ class Capturable:
 
 @dataclass(frozen=True)
 class InstallPlan:
-    """What it takes to make some tables captured: which are let go, which capture is made, for what tables.
+    """The plan to capture some tables: which ones are released, and which captures are created.
 
     The capture of `broken` tables no longer fits them, or not what is wanted, so it is made once more; the
-    log of those that are `kept` goes on, with more columns. `is_first` says that there is none at all, or
-    none that can be mended.
+    log of those that are `kept` continues, with more columns. `is_first` says that there is none at all, or
+    none that can be repaired.
     """
 
     is_first: bool
@@ -61,7 +62,6 @@ class InstallPlan:
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """The same as sentences."""
         return (
             *(["created a counter of changes"] if self.is_first else []),
             *(f"table {name} is no longer captured" for name in self.gone),
@@ -76,7 +76,11 @@ def plan_install(connection: sqlite3.Connection, source: str, tables: Sequence[T
     present = {} if is_first else captured_tables(connection)
     gone = sorted(present.keys() - {table.name for table in tables})
     known = {table.name: present[table.name] for table in tables if table.name in present}
-    damaged = {name for name, table in known.items() if damage(connection, table, schema)}
+    damaged = {
+        name
+        for name, table in known.items()
+        if damage(connection, table, schema) or unlogged_changes(connection, table)
+    }
     wanted = {table.name: table.columns for table in tables}
     kept = [
         table
@@ -171,13 +175,16 @@ def _create(connection: sqlite3.Connection, table: Capturable) -> None:
 def _set_aside(connection: sqlite3.Connection, name: str) -> None:
     """Drops what captures a table, but for its log, which gets another name for a moment."""
     for trigger in trigger_names(name):
-        connection.execute(f"DROP TRIGGER {quote(trigger)}")
+        connection.execute(f"DROP TRIGGER IF EXISTS {quote(trigger)}")
     connection.execute(f"DROP TABLE {quote(old_name(name))}")
+    # Without looking at triggers: one of the owner's may name a table that is gone.
+    connection.execute("PRAGMA legacy_alter_table = ON")
     connection.execute(f"ALTER TABLE {quote(log_name(name))} RENAME TO {quote(_aside(name))}")
+    connection.execute("PRAGMA legacy_alter_table = OFF")
 
 
 def _extend(connection: sqlite3.Connection, table: Capturable, before: CapturedTable) -> None:
-    """Captures more columns of a table. What is in its log stays there; it has no values for the new ones."""
+    """Captures more columns of a table. Its log keeps its rows, without values for the new ones."""
     structure = table.structure
     for statement in statements(structure, table.columns).values():
         connection.execute(statement)

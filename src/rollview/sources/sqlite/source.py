@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from rollview.errors import InputError, OptionError, ReadPointLost, SourceChanged
-from rollview.sources.reload_hint import reload_hint, setup_hint
+from rollview.sources.settings import seconds_option
 from rollview.sources.source import (
     Batch,
     CapturedTransaction,
@@ -28,22 +28,23 @@ from rollview.sources.source import (
     SourceSettings,
     SourceTxids,
     Table,
+    reload_hint,
+    setup_hint,
 )
 from rollview.sources.sqlite.captured import (
     CUTS_TABLE,
     FORGOTTEN_TABLE,
+    CapturedTable,
     captured_tables,
     is_installed,
 )
-from rollview.sources.sqlite.change_log import remade, stamp_of, transactions
+from rollview.sources.sqlite.change_log import LogPosition, remade, stamp_of, transactions
 from rollview.sources.sqlite.connection import opened, quote, transaction
 from rollview.sources.sqlite.database import Database, DatabaseSnapshot, cut_origin
 from rollview.sources.sqlite.install import InstallPlan, install, plan_install, uninstall
-from rollview.sources.sqlite.load import load
-from rollview.sources.sqlite.lookup import can_push, comparable, look_up_all
-from rollview.sources.sqlite.position import LogPosition
-from rollview.sources.sqlite.structure import structure_of, table_names
-from rollview.sources.sqlite.triggers import log_name, old_name
+from rollview.sources.sqlite.lookup import can_push, comparable, load, look_up_all
+from rollview.sources.sqlite.structure import BUILT_IN, structure_of, table_names
+from rollview.sources.sqlite.triggers import log_name, old_name, unlogged
 from rollview.sources.sqlite.watch import CommitWatch
 
 _TIMEOUT_SECONDS = 30.0
@@ -70,7 +71,6 @@ class SQLiteSource:
 
     @classmethod
     def open(cls, settings: SourceSettings) -> SQLiteSource:
-        """As the project file describes it."""
         return cls(settings.name, settings.path(), settings.without("path"))
 
     def tables(self) -> tuple[Table, ...]:
@@ -104,15 +104,15 @@ class SQLiteSource:
             return SetupResult(done=tuple(uninstall(connection)))
 
     def describe(self) -> Mapping[str, str]:
-        """The file, the journal mode, and so whether transactions are told apart."""
+        """The file, the journal mode, and so whether transactions are distinguished."""
         with self._database.opened() as connection:
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             tables = captured_tables(connection) if is_installed(connection) else {}
         from_wal = "transactions from the WAL, while capture runs"
-        told_apart = from_wal if mode == "wal" else "one composite transaction per poll"
+        granularity = from_wal if mode == "wal" else "one composite transaction per poll"
         return {
             "path": str(self.path),
-            "capture": told_apart,
+            "capture": granularity,
             "journal": mode,
             "tables": ", ".join(tables) or "not set up",
         }
@@ -122,7 +122,7 @@ class SQLiteSource:
         return "file", f"{self.path.absolute()}/{table}"
 
     def current_position(self, site: str) -> str:
-        """The counter now. It is kept at the source, so that `seen` can tell it from a state passed over."""
+        """The counter now. It is recorded at the source, so that `seen` knows it from a state passed over."""
         self._expect(site)
         with self._watch.snapshot() as snapshot:
             start = snapshot.state.version
@@ -201,16 +201,16 @@ class SQLiteSource:
         self._expect(site)
         with self._database.opened() as connection:
             with transaction(connection):
-                snapshot = self._database.look(connection)
+                snapshot = self._database.read_state(connection)
             limit = min(LogPosition.parse(upto).counter, snapshot.state.version)
             connection.execute(f"UPDATE {FORGOTTEN_TABLE} SET version = max(version, ?)", (limit,))
             connection.execute(
                 f"DELETE FROM {CUTS_TABLE} WHERE version < ? AND typeof(origin) <> 'text'", (limit,)
             )
-            for name in snapshot.readable:
+            for name, table in snapshot.readable.items():
                 if name not in snapshot.found.damaged:
-                    # Outside of a writer's statement every note is needless.
-                    connection.execute(f"DELETE FROM {quote(old_name(name))}")
+                    # Outside of a writer's statement every note is needless, unless it shows what is missing.
+                    connection.execute(f"DELETE FROM {quote(old_name(name))} WHERE NOT ({_kept(table)})")
                 _delete_records(connection, log_name(name), limit)
 
     def can_compare(self, key_type: str, column_type: str) -> bool:
@@ -241,7 +241,7 @@ class SQLiteSource:
         return 0
 
     def seen(self, site: str, read_point: str, source_txids: SourceTxids) -> Seen | None:
-        """What a counter saw: all transactions up to the one that ended with it."""
+        """The transactions that a counter includes: all up to the one that ended with it."""
         self._expect(site)
         counter: int = json.loads(read_point)
         reached = LogPosition.parse(source_txids.log_position)
@@ -278,29 +278,29 @@ class SQLiteSource:
             )
 
     def _expect_same_history(self, reached: LogPosition) -> None:
-        """What was captured must be what the database has gone through."""
+        """Refuses a database whose history is not the captured one."""
         with self._database.opened() as connection, transaction(connection):
-            snapshot = self._database.look(connection)
+            snapshot = self._database.read_state(connection)
             (forgotten,) = connection.execute(f"SELECT version FROM {FORGOTTEN_TABLE}").fetchone()
             if reached.counter > max(forgotten, snapshot.state.version):
-                raise self._cannot_go_on(reached, _RESTORED)
+                raise self._cannot_continue(reached, _RESTORED)
             if forgotten < reached.counter and not _has_stamp(snapshot, reached):
-                raise self._cannot_go_on(reached, _RESTORED)
+                raise self._cannot_continue(reached, _RESTORED)
 
     def _expect_log(self, snapshot: DatabaseSnapshot, after: LogPosition, upto: int) -> None:
         """The log must hold all after a counter; otherwise something has happened that is not in it."""
         row = snapshot.connection.execute(f"SELECT version FROM {FORGOTTEN_TABLE}").fetchone()
         forgotten = row[0]
         if after.counter < snapshot.state.generation:
-            raise self._cannot_go_on(after, "capture was set up again since then")
+            raise self._cannot_continue(after, "capture was set up again since then")
         if after.counter < forgotten:
-            raise self._cannot_go_on(after, "these changes were already discarded at the source")
-        # What was let go exactly up to here was let go by whoever captured it.
+            raise self._cannot_continue(after, "these changes were already discarded at the source")
+        # A table released exactly up to here was released by the process that captured it.
         is_known = forgotten == after.counter or _has_stamp(snapshot, after)
         if upto > snapshot.state.version or not is_known:
-            raise self._cannot_go_on(after, _RESTORED)
+            raise self._cannot_continue(after, _RESTORED)
 
-    def _cannot_go_on(self, after: LogPosition, reason: str) -> SourceChanged:
+    def _cannot_continue(self, after: LogPosition, reason: str) -> SourceChanged:
         return SourceChanged(
             f"source {self.name} cannot be captured from {after.counter} on: {reason}",
             subject=self.name,
@@ -317,6 +317,12 @@ def _has_stamp(snapshot: DatabaseSnapshot, reached: LogPosition) -> bool:
     ).fetchone()
     origin = row[0] if row is not None else None
     return reached.stamp in (origin, stamp_of(snapshot, reached.counter))
+
+
+def _kept(table: CapturedTable) -> str:
+    """The notes that are kept, as SQL."""
+    foreign = any(collation not in BUILT_IN for _, collation in table.structure.identity)
+    return "0" if foreign else unlogged(table.structure, tuple(table.types))
 
 
 def _setup_result(connection: sqlite3.Connection, plan: InstallPlan) -> SetupResult:
@@ -341,9 +347,4 @@ def _timeout(name: str, options: Mapping[str, str]) -> float:
             subject=unknown[0],
             hint="the only option is `timeout`",
         )
-    try:
-        return float(options.get("timeout", _TIMEOUT_SECONDS))
-    except ValueError:
-        raise OptionError(
-            f"source {name}: timeout is not a number of seconds: {options['timeout']}", subject="timeout"
-        ) from None
+    return seconds_option(name, options, _TIMEOUT_SECONDS)

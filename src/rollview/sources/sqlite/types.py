@@ -28,6 +28,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rollview.ascii_text import upper_letters
 from rollview.errors import UnrepresentableValue
 from rollview.rows import arrow_type
 
@@ -51,15 +52,16 @@ _CONTAINED = (
     ("FLOA", "double"),
     ("DOUB", "double"),
 )
-_DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)?")
+_DECIMAL = re.compile(r"(?:DECIMAL|NUMERIC)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _MOST_DIGITS = 38
 _SHOWN_CHARACTERS = 80
 
 
 class NotText(bytes):
-    """What SQLite calls a text and is not UTF-8."""
+    """A text of SQLite that is not UTF-8."""
 
 
 def as_text(raw: bytes) -> str | NotText:
@@ -72,7 +74,7 @@ def as_text(raw: bytes) -> str | NotText:
 
 def spark_type_of(declared: str) -> str:
     """The Spark SQL type of a column declared so."""
-    upper = declared.strip().upper()
+    upper = upper_letters(declared.strip(" \t\n\f\r"))
     if decimal := _DECIMAL.fullmatch(upper):
         if decimal[1] is None:
             return "decimal(38,18)"
@@ -106,7 +108,12 @@ def _timestamp(value: str) -> datetime:
 
 def _decimal(value: float | str) -> Decimal:
     # The shortest decimal form of a real is what was written: 0.1 is 0.1, not its binary neighbour.
-    return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    if isinstance(value, float):
+        return Decimal(repr(value))
+    # Python takes `1_000`, blanks around and digits of all scripts for numbers. SQLite does not.
+    if isinstance(value, str) and not _NUMBER.fullmatch(value):
+        raise ValueError(value)
+    return Decimal(value)
 
 
 def _as_it_is(value: Any) -> Any:

@@ -99,7 +99,7 @@ def _parse_index_header(raw: bytes) -> IndexHeader | None:
 class WalReader:
     """Finds the counter's value at every commit, reading each frame once.
 
-    `continued` says whether the last call went on in the WAL where the one before it had ended, `failed`
+    `continued` says whether the last call continued in the WAL where the one before it had ended, `failed`
     whether it gave up because the WAL was started over again and again.
     """
 
@@ -112,7 +112,7 @@ class WalReader:
     def commits(self, root_page: int, generation: int) -> list[int]:
         """The counters at the commits since the last call, or since the WAL began.
 
-        `root_page` is the page of the counter, `generation` the number that source txids it as ours.
+        `root_page` is the page of the counter, `generation` the number on it that marks the counter as ours.
         """
         self.continued = self.failed = False
         for _ in range(_ATTEMPTS):

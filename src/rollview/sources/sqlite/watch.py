@@ -3,7 +3,7 @@
 In WAL mode each snapshot stays open until the next one has been taken and the WAL has been read. An open
 snapshot keeps the WAL from being started over, so no commit in between can go unnoticed. It also lets the
 WAL grow, so a WAL that has grown long is given the chance to start over. While nobody captures, because a
-view is being loaded, say, the watch takes the next snapshot by itself every few seconds; after some minutes
+view is being loaded, say, the watch itself takes the next snapshot every few seconds; after some minutes
 without a capture it stops. All that is remembered of a commit is a number.
 
 Commits of a time in which nobody watched are known only as far as the WAL still has them. Which counter it is
@@ -97,7 +97,7 @@ class CommitWatch:
     def commits(self, after: int, upto: int) -> set[int]:
         """The counters after < c ≤ upto that a transaction is known to have ended with.
 
-        What lies at or before `after` is of no use any more and forgotten.
+        Commits at or before `after` are forgotten.
         """
         with self._lock:
             self._asked_after = after
@@ -132,11 +132,11 @@ class CommitWatch:
     def _hold(self, connection: sqlite3.Connection) -> None:
         self.release()
         self._held = connection
-        self._timer = threading.Timer(self._follow_seconds, self._go_on)
+        self._timer = threading.Timer(self._follow_seconds, self._renew)
         self._timer.daemon = True
         self._timer.start()
 
-    def _go_on(self) -> None:
+    def _renew(self) -> None:
         """Takes the next snapshot while nobody captures, so that the WAL need not grow; at last, none."""
         with self._lock:
             if self._timer is not threading.current_thread():
@@ -149,7 +149,7 @@ class CommitWatch:
                         self._follow()
                         self._let_start_over()
             except RollviewError:
-                # Whoever captures next is told what is wrong.
+                # The next capture reports what is wrong.
                 self.release()
 
     def _let_start_over(self) -> None:
@@ -166,7 +166,7 @@ class CommitWatch:
             self._copy_between_snapshots()
 
     def _keep_commits(self) -> None:
-        """Writes down the commits that nobody has captured yet: the WAL will not tell of them again."""
+        """Writes down the commits that nobody has captured yet: the WAL will not show them again."""
         self._kept &= self._commits
         ends = [(before, end) for before, end in self._known_ends() if end not in self._kept]
         with suppress(RollviewError):

@@ -74,8 +74,8 @@ export function follow() {
   let first = true;
   stream.addEventListener("open", () => { say("live", "live"); if (!first && isLive) soon(); });
   stream.addEventListener("changed", (event) => {
-    const told = JSON.parse(event.data);
-    say(told.activity ? "busy" : "live", told.activity || "live");
+    const news = JSON.parse(event.data);
+    say(news.activity ? "busy" : "live", news.activity || "live");
     // What the page shows is as new as the first message.
     if (!first && isLive) soon();
     first = false;

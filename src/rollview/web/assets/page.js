@@ -1,4 +1,4 @@
-// What every page does: follows the server, keeps "3 s ago" true, says what is going on.
+// On every page: follows the server, keeps "3 s ago" current, shows the activity.
 import { follow } from "./live.js";
 import { keepTimes } from "./times.js";
 import { slide } from "./slider.js";
@@ -6,7 +6,7 @@ import { read, wait, unfold } from "./waiting.js";
 
 keepTimes();
 follow();
-// Of what is wider than the window, the newest comes first.
+// Wide content starts at its newest end.
 document.querySelectorAll("[data-end]").forEach((each) => { each.scrollLeft = each.scrollWidth; });
 const slider = document.getElementById("slider");
 if (slider) slide(slider);

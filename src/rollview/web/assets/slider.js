@@ -1,4 +1,4 @@
-// The time slider: the table follows while one drags, and marks what changed since where it stood before.
+// The time slider: the table follows the drag, and marks the changes since the csn before.
 export function slide(form) {
   const range = form.querySelector("#range"), exact = form.querySelector("#at"), rows = document.getElementById("rows");
   let shown = Number(range.value), wanted = shown, running = false, slow = 0;
@@ -18,7 +18,7 @@ export function slide(form) {
     while (wanted !== shown) {
       const csn = wanted;
       rows.setAttribute("aria-busy", "true");
-      slow = setTimeout(() => tell("Reading. The first time this may start Spark, which takes some seconds."), 700);
+      slow = setTimeout(() => note("Reading. The first time this may start Spark, which takes some seconds."), 700);
       try {
         const answer = await fetch(address(csn, shown));
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -29,7 +29,7 @@ export function slide(form) {
         if (place) place.scrollTop = scroll;
         history.replaceState(null, "", `?at=${csn}`);
       } catch {
-        tell("The server does not answer.");
+        note("The server does not answer.");
       }
       clearTimeout(slow);
       shown = csn;
@@ -38,7 +38,7 @@ export function slide(form) {
     running = false;
   }
 
-  function tell(text) {
+  function note(text) {
     const said = rows.querySelector(".waits") || rows.insertBefore(document.createElement("p"), rows.firstChild);
     said.className = "waits";
     said.textContent = text;
@@ -50,7 +50,7 @@ export function slide(form) {
     show();
   }
 
-  // The view goes on while one looks: the slider gets longer, and stays where it stands.
+  // The view moves on while the page is open: the slider gets longer, its value stays.
   document.addEventListener("rollview:fresh", (event) => {
     const fresh = event.detail.getElementById("range"), ends = document.querySelector(".ends");
     if (!fresh || fresh.max === range.max && fresh.min === range.min) return;

@@ -24,7 +24,7 @@ export function wait(form) {
     running = true;
     const done = busy(answer, READING);
     try {
-      const body = new URLSearchParams(new FormData(form));
+      const body = new URLSearchParams(new FormData(form, event.submitter));
       const page = new DOMParser().parseFromString(await (await fetch(form.action, { method: "POST", body })).text(), "text/html");
       done();
       const fresh = page.getElementById("answer") || page.getElementById("problem");

@@ -1,35 +1,37 @@
-"""The first page: what needs somebody, sources, views."""
+"""The first page: what needs attention, sources, views."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rollview.service.observer import SourceAnswer
-from rollview.service.overview import Overview, SourceLine, ViewLine
-from rollview.web.attention import matters
-from rollview.web.desk import Desk, number_in
-from rollview.web.lag_chart import LagChart, sparkline
+from rollview.observe.lag_chart import LagChart, sparkline
+from rollview.observe.lags import LagSeries
+from rollview.observe.observer import SourceAnswer
+from rollview.observe.state import ProjectState, SourceState, ViewState
+from rollview.web.attention import first_line, matters
+from rollview.web.context import PageContext, number_in
 
 PAGE = 50
 """Views on a page."""
 _HOW_HIDDEN = ("tables",)
-"""What sources say that stands on the page anyway."""
+"""Facts of sources that are on the page anyway."""
 
 
 @dataclass(frozen=True)
 class SourceShown:
-    """A source with what it said when it was asked last."""
+    """A source with its last description of itself."""
 
-    line: SourceLine
+    line: SourceState
     answer: SourceAnswer | None
 
     @property
     def state(self) -> str:
-        """In a word or two."""
+        """The state, in a word or two."""
         if self.line.halted is not None:
             return "stopped"
         if self.answer is None:
@@ -46,7 +48,7 @@ class SourceShown:
 
     @property
     def how(self) -> dict[str, str]:
-        """How it is captured, and what that costs there."""
+        """How it is captured, and the cost at the source."""
         said = self.answer.how if self.answer is not None else {}
         return {key: text for key, text in said.items() if key not in _HOW_HIDDEN}
 
@@ -55,7 +57,7 @@ class SourceShown:
 class ViewShown:
     """A view with its last hour."""
 
-    line: ViewLine
+    line: ViewState
     lag: LagChart
 
 
@@ -68,26 +70,27 @@ class Pages:
     total: int
 
 
-def show(desk: Desk, request: Request) -> Response:
+def show(context: PageContext, request: Request) -> Response:
     """Answers a request."""
-    known = desk.watch.known()
-    overview = known.overview if known.overview is not None else desk.overview()
+    known = context.watch.known()
+    found = known.state if known.state is not None else context.state()
     wanted, state = request.query_params.get("find", "").strip(), request.query_params.get("state", "")
-    chosen = _chosen(overview, wanted, state)
+    chosen = _chosen(found, wanted, state)
     count = max(1, -(-len(chosen) // PAGE))
     number = min(max(1, number_in(request, "page", 1)), count)
     lines = chosen[(number - 1) * PAGE : number * PAGE]
-    lags = _lags(desk, lines)
-    needed = matters(known, overview, time.time(), desk.renderer.told)
-    told = " ".join(each.text for each in needed)
-    retries = [each for each in desk.watch.retries() if each.message not in told]
-    states = {each: sum(view.state == each for view in overview.views) for each in _STATES}
-    return desk.renderer.page(
+    lags = _lags(context, lines)
+    needed = matters(known, found, time.time(), context.renderer.describe)
+    listed = " ".join(each.text for each in needed)
+    retries = [each for each in context.watch.retries() if each.message not in listed]
+    states = {each: sum(_kind(view) == each for view in found.views) for each in _STATES}
+    return context.renderer.page(
         "overview.html",
-        overview=overview,
+        project=found,
         matters=needed,
+        first_line=first_line(found, lambda names: _hour(context, names), time.time()),
         retries=retries,
-        sources=[SourceShown(line, known.sources.get(line.site)) for line in overview.sources],
+        sources=[SourceShown(line, known.sources.get(line.site)) for line in found.sources],
         views=[ViewShown(line, lags[line.name]) for line in lines],
         states=states,
         pages=Pages(number, count, len(chosen)),
@@ -96,20 +99,29 @@ def show(desk: Desk, request: Request) -> Response:
     )
 
 
-_STATES = ("stopped", "catching up", "running")
+_STATES = ("stopped", "waiting", "catching up", "running")
 
 
-def _chosen(overview: Overview, wanted: str, state: str) -> list[ViewLine]:
-    """Those that somebody looks for; what is stopped first."""
+def _kind(view: ViewState) -> str:
+    """A state without what it waits for."""
+    return view.state.partition(" for ")[0]
+
+
+def _chosen(project: ProjectState, wanted: str, state: str) -> list[ViewState]:
+    """The views that match the search; stopped ones first."""
     found = [
-        view for view in overview.views if wanted.lower() in view.name.lower() and state in ("", view.state)
+        view for view in project.views if wanted.lower() in view.name.lower() and state in ("", _kind(view))
     ]
     return sorted(found, key=lambda view: view.state != "stopped")
 
 
-def _lags(desk: Desk, lines: list[ViewLine]) -> dict[str, LagChart]:
-    try:
-        found = desk.watch.lags([line.name for line in lines])
-    except Exception:  # The rest of the page is worth seeing without it.
-        found = {}
+def _lags(context: PageContext, lines: list[ViewState]) -> dict[str, LagChart]:
+    found = _hour(context, [line.name for line in lines])
     return {line.name: sparkline(found.get(line.name)) for line in lines}
+
+
+def _hour(context: PageContext, views: list[str]) -> Mapping[str, LagSeries]:
+    try:
+        return context.watch.lags(views)
+    except Exception:  # The page is useful without it.
+        return {}

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from rollview.answer.requests import QueryPlanRequest, QueryRequest
 from rollview.errors import InputError, RollviewError
-from rollview.web.desk import Desk, form_of
+from rollview.web.context import PageContext, form_of
+from rollview.web.rendering import is_of_spark
 from rollview.web.row_history import Row, rows_of
 
 _MOST_ROWS = 500
-_CALLS_JAVA = re.compile(r"\b(?:try_)?reflect\b|\bjava_method\b", re.IGNORECASE)
-"""Functions of Spark that call any method of Java: whoever may ask here need not be who runs rollview."""
 
 
 @dataclass(frozen=True)
@@ -30,62 +31,85 @@ class Shown:
     views: tuple[str, ...]
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
-    is_cut: bool
+    total: int
     seconds: float
 
 
-def ask(desk: Desk, request: Request) -> Response:
+def ask(context: PageContext, request: Request) -> Response:
     """The empty box, or one with a query to begin with."""
-    return _page(desk, request.query_params.get("sql", ""), "", None, None)
+    return _page(context, request.query_params.get("sql", ""), "", None, None)
 
 
-async def answer(desk: Desk, request: Request) -> Response:
+async def answer(context: PageContext, request: Request) -> Response:
     """The answer, or why there is none."""
-    form = await form_of(request, desk.access)
+    form = await form_of(request, context.access)
     if form is None:
         return PlainTextResponse("The form is not one of this page; load the page again.\n", 403)
+    compute = _explained if form.get("explain") else _answered
     return await run_in_threadpool(
-        _answered, desk, form.get("sql", "").strip(), form.get("as_of", "").strip()
+        compute, context, request, form.get("sql", "").strip(), form.get("as_of", "").strip()
     )
 
 
-def _answered(desk: Desk, sql: str, as_of: str) -> Response:
+def _explained(context: PageContext, request: Request, sql: str, as_of: str) -> Response:
+    """What would be read, and which views were considered."""
+    try:
+        facts = context.asking(request)(QueryPlanRequest(_given(sql), as_of or None)).facts
+    except Exception as error:
+        if not isinstance(error, RollviewError) and not is_of_spark(error):
+            raise
+        return _page(context, sql, as_of, None, error)
+    return _page(context, sql, as_of, None, None, facts)
+
+
+def _answered(context: PageContext, request: Request, sql: str, as_of: str) -> Response:
     started = time.monotonic()
     try:
-        if not sql:
-            raise InputError("there is no query", hint="such as SELECT * FROM a view")
-        if called := _CALLS_JAVA.search(sql):
-            hint = "`rollview query` has no such limit"
-            raise InputError(f"`{called[0]}` cannot be used on this page", subject=called[0], hint=hint)
-        with desk.one_reader():
-            found = desk.project.query(sql, as_of=as_of or None)
-            table = found.rows.limit(_MOST_ROWS + 1).toArrow()
-    except RollviewError as error:
-        return _page(desk, sql, as_of, None, desk.renderer.told(error))
+        reply = context.asking(request)(QueryRequest(_given(sql), as_of or None, limit=_MOST_ROWS))
+    except Exception as error:
+        if not isinstance(error, RollviewError) and not is_of_spark(error):
+            raise
+        return _page(context, sql, as_of, None, error)
+    known, page = reply.facts, reply.page
+    assert page is not None
     shown = Shown(
-        csn=found.csn,
-        valid_from=found.valid_from,
-        valid_until=found.valid_until,
-        staleness=found.staleness,
-        views=found.views,
-        columns=tuple(table.column_names),
-        rows=tuple(rows_of(table.slice(0, _MOST_ROWS))),
-        is_cut=table.num_rows > _MOST_ROWS,
+        csn=known["csn"],
+        valid_from=known["valid_from"],
+        valid_until=known["valid_until"],
+        staleness=known["staleness"],
+        views=tuple(known["views"]),
+        columns=tuple(page.rows.column_names),
+        rows=tuple(rows_of(page.rows)),
+        total=page.total,
         seconds=time.monotonic() - started,
     )
-    return _page(desk, sql, as_of, shown, None)
+    return _page(context, sql, as_of, shown, None)
 
 
-def _page(desk: Desk, sql: str, as_of: str, shown: Shown | None, problem: dict[str, str] | None) -> Response:
-    overview = desk.overview()
-    tables = sorted({table for source in overview.sources for table in source.tables})
-    return desk.renderer.page(
+def _given(sql: str) -> str:
+    if not sql:
+        raise InputError("there is no query", hint="such as SELECT * FROM a view")
+    return sql
+
+
+def _page(
+    context: PageContext,
+    sql: str,
+    as_of: str,
+    shown: Shown | None,
+    error: Exception | None,
+    plan: Mapping[str, Any] | None = None,
+) -> Response:
+    state = context.state()
+    tables = sorted({table for source in state.sources for table in source.tables})
+    return context.renderer.page(
         "query.html",
-        400 if problem else 200,
+        200 if error is None else context.renderer.status_of(error),
         sql=sql,
         as_of=as_of,
         shown=shown,
-        problem=problem,
-        names=[view.name for view in overview.views],
+        plan=plan,
+        problem=None if error is None else context.renderer.describe(error),
+        names=[view.name for view in state.views],
         tables=tables,
     )

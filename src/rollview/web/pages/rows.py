@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,11 +18,12 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from rollview.algebra.valid_time import Readable
+from rollview.answer.requests import DeltasRequest, ReadRequest
 from rollview.errors import PointError
-from rollview.service.overview import ViewLine
-from rollview.web.desk import Desk, number_in
-from rollview.web.row_history import RowsAt, changed_rows, rows_of
-from rollview.web.words import cell
+from rollview.observe.state import ViewState
+from rollview.web.context import PageContext, csn_in, number_in
+from rollview.web.formats import cell
+from rollview.web.row_history import RowsAt, changed_rows, rows_in, rows_of
 
 PAGE = 100
 _MOST_DELTAS = 2_000
@@ -29,7 +31,7 @@ _MOST_DELTAS = 2_000
 
 @dataclass(frozen=True)
 class Slider:
-    """From which to which csn it goes, where it stands, and the stretches in between that can be read."""
+    """Its range of csn, its position, and the readable ranges in between."""
 
     first: int
     last: int
@@ -38,25 +40,26 @@ class Slider:
     stretches: tuple[Readable, ...]
 
 
-def rows(desk: Desk, request: Request) -> Response:
+def rows(context: PageContext, request: Request) -> Response:
     """The rows at a csn, marked by what changed since another one, or by that transaction itself."""
-    view = desk.view(request.path_params["name"])
-    slider = _slider(desk, request, view)
+    view = context.view(request.path_params["name"])
+    slider = _slider(context, request, view)
     since = number_in(request, "since", max(slider.first, slider.at - 1))
     found: RowsAt | None = None
-    if "read" in request.query_params or not desk.histories.needs_spark(view, slider.at, since):
-        with desk.one_reader():
-            found = desk.histories.at(view, slider.at, since)
+    if not context.histories.needs_spark(view, slider.at, since):
+        found = context.histories.at(view, slider.at, since, context.project.answer)
+    elif "read" in request.query_params:
+        found = context.histories.at(view, slider.at, since, context.asking(request))
     elif slider.at == view.materialized:
-        found = desk.histories.stored(view)
+        found = context.histories.stored(view)
     shown = list(found.rows) if found is not None else []
     if len(shown) > PAGE:
-        # What changed should be seen, wherever it stands.
+        # Changed rows should be visible wherever they are.
         shown.sort(key=lambda each: not each[1])
     pages = max(1, -(-len(shown) // PAGE))
     number = min(max(1, number_in(request, "page", 1)), pages)
-    times = desk.project.observe.commit_times([slider.at])
-    return desk.renderer.page(
+    times = context.project.observe.commit_times([slider.at])
+    return context.renderer.page(
         "rows.html",
         view=view,
         tab="rows",
@@ -71,37 +74,36 @@ def rows(desk: Desk, request: Request) -> Response:
 
 
 def _later(request: Request) -> str:
-    """The address of the same page with what takes longer."""
-    return str(request.url.include_query_params(read=1).query)
+    """The address of the same page with the slow part included."""
+    return urlencode({**request.query_params, "read": "1"})
 
 
-def _slider(desk: Desk, request: Request, view: ViewLine) -> Slider:
-    stretches = desk.project.observe.readable(view.name)
+def _slider(context: PageContext, request: Request, view: ViewState) -> Slider:
+    stretches = context.project.observe.readable(view.name)
     first, last = stretches[0].first, stretches[-1].last
     at = min(max(number_in(request, "at", view.materialized), first), last)
-    # Between two stretches nothing can be read: the end of the one before is the nearest that can.
+    # Between two ranges nothing can be read: the nearest readable csn is the end of the one before.
     ends = [each.last for each in stretches if each.first <= at and at > each.last]
     inside = any(each.first <= at <= each.last for each in stretches)
     return Slider(first, last, at if inside else max(ends), view.materialized, stretches)
 
 
-def deltas(desk: Desk, request: Request) -> Response:
-    """What each transaction did to the view, the newest first, a stretch at a time."""
-    view = desk.view(request.path_params["name"])
+def deltas(context: PageContext, request: Request) -> Response:
+    """The changes of each transaction to the view, the newest first, page by page."""
+    view = context.view(request.path_params["name"])
     span = number_in(request, "span", 50, least=1)
     upto = min(number_in(request, "to", view.high_water), view.high_water)
     after = max(view.oldest, upto - min(span, 1000))
-    table = desk.project.observe.local_deltas(view.name, after, upto) if not view.is_full else None
+    table = context.project.observe.local_deltas(view.name, after, upto) if not view.is_full else None
     is_later = table is None and not view.is_full and after < upto and "read" not in request.query_params
     if table is None and not view.is_full and after < upto and not is_later:
-        with desk.one_reader():
-            table = desk.project.deltas(view.name, after, upto).toArrow()
+        table = _deltas(context, request, view.name, after, upto)
     found = changed_rows(table) if table is not None else []
     found.sort(key=lambda each: (-each[0], each[1]))
-    names = [name for name, _ in desk.project.observe.columns(view.name)]
+    names = [name for name, _ in context.project.observe.columns(view.name)]
     shown = found[:_MOST_DELTAS]
-    times = desk.project.observe.commit_times({csn for csn, _, _ in shown})
-    return desk.renderer.page(
+    times = context.project.observe.commit_times({csn for csn, _, _ in shown})
+    return context.renderer.page(
         "deltas.html",
         view=view,
         tab="deltas",
@@ -116,34 +118,34 @@ def deltas(desk: Desk, request: Request) -> Response:
     )
 
 
-def _deltas(desk: Desk, view: str, after: int, upto: int) -> pa.Table:
-    found = desk.project.observe.local_deltas(view, after, upto)
-    return desk.project.deltas(view, after, upto).toArrow() if found is None else found
+def _deltas(context: PageContext, request: Request, view: str, after: int, upto: int) -> pa.Table:
+    found = context.project.observe.local_deltas(view, after, upto)
+    if found is not None:
+        return found
+    return rows_in(context.asking(request)(DeltasRequest(view, f"csn:{after}", f"csn:{upto}")))
 
 
-def effect(desk: Desk, request: Request) -> Response:
-    """What one transaction did to one view: a piece of the page of the transaction."""
-    view, csn = desk.view(request.path_params["name"]), int(request.path_params["csn"])
+def effect(context: PageContext, request: Request) -> Response:
+    """The changes of one transaction to one view: a part of the page of the transaction."""
+    view, csn = context.view(request.path_params["name"]), csn_in(request)
     if not view.oldest < csn <= view.high_water:
         raise PointError(f"the delta of {view.name} does not reach csn {csn}", subject=view.name)
-    with desk.one_reader():
-        found = changed_rows(_deltas(desk, view.name, csn - 1, csn))
+    found = changed_rows(_deltas(context, request, view.name, csn - 1, csn))
     found.sort(key=lambda each: each[1])
-    names = [name for name, _ in desk.project.observe.columns(view.name)]
+    names = [name for name, _ in context.project.observe.columns(view.name)]
     shown = found[:_MOST_DELTAS]
-    return desk.renderer.page("effect.html", view=view, csn=csn, columns=names, changes=shown)
+    return context.renderer.page("effect.html", view=view, csn=csn, columns=names, changes=shown)
 
 
-def download(desk: Desk, request: Request, kind: str) -> Response:
+def download(context: PageContext, request: Request, kind: str) -> Response:
     """All rows at a csn as a file."""
-    view = desk.view(request.path_params["name"])
-    slider = _slider(desk, request, view)
-    with desk.one_reader():
-        stored = desk.project.read_stored(view.name) if slider.at == view.materialized else None
-        if stored is not None and stored.csn == slider.at:
-            table = stored.rows
-        else:
-            table = desk.project.read_as_of(view.name, slider.at).rows.toArrow()
+    view = context.view(request.path_params["name"])
+    slider = _slider(context, request, view)
+    stored = context.project.read_stored(view.name) if slider.at == view.materialized else None
+    if stored is not None and stored.csn == slider.at:
+        table = stored.rows
+    else:
+        table = rows_in(context.asking(request)(ReadRequest(view.name, f"csn:{slider.at}")))
     name = f"{view.name}-csn-{slider.at}.{kind}"
     if kind == "csv":
         headers = {"content-disposition": _attachment(name)}

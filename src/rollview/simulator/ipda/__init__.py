@@ -1,1 +1,0 @@
-"""beyer2000 in a small world of its own: one database, its transactions, and apply processes."""

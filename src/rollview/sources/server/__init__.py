@@ -1,1 +1,0 @@
-"""What sources share that are servers: rows on their way to the log."""

@@ -1,0 +1,5 @@
+"""Care of a project: verify, compact and prune, condense, back up, consumers.
+
+Uses `maintain` and what is below.
+Used by `run`, `observe`, `answer` and `project`.
+"""
