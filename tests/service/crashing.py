@@ -9,6 +9,7 @@ more: whatever it tries afterwards fails as well, until `revive`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -65,6 +66,8 @@ class Executioner:
         self.target: int | str | None = None
         self.dead = False
         self.place = ""
+        # Tables are written by several threads; a moment that nobody counts could not be chosen.
+        self._lock = Lock()
         for owner, name in OPERATIONS:
             monkeypatch.setattr(owner, name, self._watched(owner, name))
 
@@ -91,10 +94,11 @@ class Executioner:
 
     def _moment(self, place: str) -> None:
         self._refuse_the_dead()
-        if self.target in place if isinstance(self.target, str) else self.count == self.target:
-            self.dead, self.place = True, place
-            raise Died(place)
-        self.count += 1
+        with self._lock:
+            if self.target in place if isinstance(self.target, str) else self.count == self.target:
+                self.dead, self.place = True, place
+                raise Died(place)
+            self.count += 1
 
     def _refuse_the_dead(self) -> None:
         if self.dead:
