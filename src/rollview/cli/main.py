@@ -46,6 +46,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
             "Move the catalog to the database that the project file names.",
         ),
         "move-lake": ("rollview.cli.backup:move_lake", "Move the lake, with its history, to another place."),
+        "register": (
+            "rollview.cli.register:register",
+            "Make views known to a Spark catalog, as external tables.",
+        ),
         "condense": (
             "rollview.cli.drivers:condense",
             "Replace a range of a view delta with its net effect.",

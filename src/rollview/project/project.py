@@ -55,6 +55,7 @@ from rollview.storage.lake_fit import check_home, check_new_catalog, check_own_c
 from rollview.storage.points_in_time import Covered, check_covered
 from rollview.upkeep.backup import back_up, move, move_catalog, restore
 from rollview.upkeep.consumers import Subscription
+from rollview.upkeep.register import Registration, plan_registrations, register
 from rollview.upkeep.verify import Verification
 from rollview.views.define import Defined, define, define_correct, define_one
 from rollview.views.equivalence_check import check_all_by_invention
@@ -296,6 +297,16 @@ class Project(ProjectReading):
         place = typed_address(old, project.folder) if old else f"sqlite:///{project.lake / 'catalog.db'}"
         self._let_go()
         return move_catalog(project, self._warehouse.lake, place)
+
+    def register(self, schema: str, *views: str, dry_run: bool = False) -> tuple[Registration, ...]:
+        """Makes the views (all, if none is named) known to Spark's catalog, as external tables of a schema.
+
+        `dry_run` only says which tables and statements that would be, and needs no Spark.
+        """
+        tables = self._warehouse.tables
+        rows = [(view, tables.of_view(view, 1).rows.address) for view in self._chosen(views)]
+        planned = plan_registrations(schema, rows)
+        return planned if dry_run else register(self.spark, planned)
 
     def _let_go(self) -> None:
         """Closes the catalog: another one takes its place."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import date, timedelta
 from functools import lru_cache
-from itertools import count, pairwise
+from itertools import count, dropwhile, pairwise
 from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -66,6 +66,7 @@ _TABLE_FUNCTIONS = names_in(
     """
 )
 
+_QUOTED_NAME = re.compile(r"`(?:[^`]|``)+`(?:\.`(?:[^`]|``)+`)*")
 _NODE = re.compile(r"^(?P<branch>(?:[ :]  )*(?:\+- |:- ))?'?(?P<name>[A-Za-z]\w*)(?P<rest>.*)$")
 _RELATION = re.compile(r"^ \[(?P<name>\w+)\], \[\], false$")
 _TABLE_FUNCTION = re.compile(r"^ \[(?P<name>\w+)\]")
@@ -125,6 +126,18 @@ def type_of(spark: SparkSession, sql: str, columns: Mapping[str, str]) -> str:
     check_expression(sql)
     named = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in columns.items())
     return spark.sql(f"SELECT {sql} AS x FROM (SELECT {named or '1'})").dtypes[0][1]
+
+
+def location_of(spark: SparkSession, table: str) -> str | None:
+    """Where a table of Spark's catalog is, given by its quoted name; None if there is none, or empty."""
+    if not spark.catalog.tableExists(table):
+        return None
+    if not _QUOTED_NAME.fullmatch(table):
+        raise UnsupportedError(f"{table} is not a quoted name", subject=table)
+    described = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").toArrow().to_pylist()
+    # A column may be called Location, too; the rows about the table come after those of its columns.
+    about = dropwhile(lambda row: row["col_name"] != "# Detailed Table Information", described)
+    return next((row["data_type"] for row in about if row["col_name"] == "Location"), "")
 
 
 @contextmanager
