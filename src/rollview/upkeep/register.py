@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _SCHEMA = re.compile(r"[A-Za-z_][\w-]*(\.[A-Za-z_][\w-]*)?", re.ASCII)
 _NO_CONNECTOR = ("DATA_SOURCE_NOT_FOUND", "DELTA_CONFIGURE_SPARK_SESSION", "ClassNotFoundException")
 _CONNECTOR = (
-    "Spark needs Delta's connector and its catalog: the page `Read views from other programs` has the settings; "
-    "or run what `--print` prints, elsewhere"
+    "Spark needs Delta's connector and its catalog: the page `Read views from other programs` has the "
+    "settings; or run what `--print` prints, elsewhere"
 )
 
 
