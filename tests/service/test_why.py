@@ -47,13 +47,13 @@ SOURCE_ROWS = {
     "ranges": """SELECT c.cust_id, c.state, s.sale_id, s.cust_id, s.product_id, s.amount
         FROM crm.customer c LEFT JOIN shop.sales s ON s.cust_id = c.cust_id
         WHERE EXISTS (SELECT 1 FROM ranges v WHERE v.state IS NOT DISTINCT FROM c.state AND (%s))""",
-    "states_of_size": """SELECT state, n FROM sales_by_state b
+    "states_of_size": """SELECT state, n, total, mean FROM sales_by_state b
         WHERE EXISTS (SELECT 1 FROM states_of_size v WHERE v.n = b.n AND (%s))""",
 }
-# The columns of a view's own source rows that it is recomputed from, and how.
-AGAIN: dict[str, Callable[[list[Row]], Row]] = {
-    "sales_by_state": lambda rows: (rows[0][4], len(rows), _sum(row[2] for row in rows)),
-    "states_of_size": lambda rows: (rows[0][-1], len(rows)),
+# The place of the group in the source rows of a view, and its first columns computed from them.
+AGAIN: dict[str, tuple[int, Callable[[list[Row]], Row]]] = {
+    "sales_by_state": (4, lambda rows: (rows[0][4], len(rows), _sum(row[2] for row in rows))),
+    "states_of_size": (1, lambda rows: (rows[0][1], len(rows))),
 }
 CONDITIONS = {
     "sales_by_state": ("true", "state = 'a'", "v.state IS NULL", "n > 1 AND state < 'c'", "total > 5"),
@@ -148,12 +148,14 @@ def test_oracle_source_rows_add_up_and_the_transactions_are_those(
             with _judge(shop, project, csn) as database:
                 assert rows == _rows(database, SOURCE_ROWS[view] % condition), (view, condition, csn)
             if view in AGAIN:
-                key = -1
+                place, row_of = AGAIN[view]
                 groups: dict[Any, list[Row]] = {}
                 for row in rows.elements():
-                    groups.setdefault(row[key], []).append(row)
-                again = Counter(AGAIN[view](group) for group in groups.values())
-                assert again == Counter(row[: len(next(iter(again)))] for row in states[csn].elements())
+                    groups.setdefault(row[place], []).append(row)
+                again = [row_of(group) for group in groups.values()]
+                assert Counter(again) == Counter(
+                    row[: len(again[0])] for row in states[csn].elements() if again
+                )
     assert listed
 
 
@@ -168,9 +170,11 @@ def moved(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Any:
     shop.connections["shop"].execute("INSERT INTO sales VALUES (1, 1, 1, 5), (2, 1, 1, 7), (3, 2, 1, 1)")
     with Project.open(shop.folder, spark) as project:
         project.setup()
-        for state in ("b", "a", "c"):
+        for state in "babababac":
             shop.connections["crm"].execute("UPDATE customer SET state = ? WHERE cust_id = 1", (state,))
-            project.run(once=True)
+            # A file of the change log each time.
+            project.capture()
+        project.run(once=True)
         yield shop, project
     shop.close()
 
@@ -205,14 +209,11 @@ def test_rows_that_are_gone_are_explained_by_what_removed_them(moved: tuple[Shop
     assert why.source_rows is not None and why.source_rows.table.num_rows == 0 and why.source_rows.adds_up
     row = {"state": "a", "n": 2, "total": 12, "mean": 6.0}
     changes = [each.changes for each in why.transactions]
-    assert changes == [
-        (RowChange(row, None),),
-        (RowChange(None, row),),
-        (RowChange(row, None),),
-    ]
-    assert [[part.source for part in each.parts] for each in why.transactions] == [["crm"]] * 3
+    removed, added = (RowChange(row, None),), (RowChange(None, row),)
+    assert changes == [removed, *[added, removed] * 4]
+    assert [[part.source for part in each.parts] for each in why.transactions] == [["crm"]] * 9
     newest = project.why("sales_by_state", "state = 'a'", limit=1)
-    assert newest.changed_by == 3 and newest.transactions == why.transactions[:1]
+    assert newest.changed_by == 9 and newest.transactions == why.transactions[:1]
 
 
 def test_points_in_time_that_cannot_be_explained(moved: tuple[Shop, Project]) -> None:
@@ -225,18 +226,34 @@ def test_points_in_time_that_cannot_be_explained(moved: tuple[Shop, Project]) ->
         project.why("sales_by_state", since="yesterday")
 
 
+def test_source_rows_reach_as_far_back_as_the_change_log_is_complete(moved: tuple[Shop, Project]) -> None:
+    """Of nine files, the first is pruned; then those that are left become one."""
+    _, project = moved
+    tables = project._warehouse.tables
+    log = tables.change_log(project._warehouse.catalog.captured.tables()["crm.customer"])
+
+    def numbers() -> list[int | None]:
+        found = [project.why("sales_by_state", "n = 2", as_of=csn).source_rows for csn in (0, 1, 2)]
+        return [None if each is None else each.table.num_rows for each in found]
+
+    assert len(log.files()) == 9 and numbers() == [2, 0, 2]
+    assert log.prune(1, tables.signed("prune", 1, 9, "prune")) == 2
+    assert numbers() == [None, 0, 2]
+    assert log.compact(tables.signed("compact", 2, 9, "compact")) is not None and len(log.files()) == 1
+    assert numbers() == [None, 0, 2]
+
+
 def test_condensed_changes_are_one_entry_and_pruned_change_logs_say_so(
     moved: tuple[Shop, Project], spark: SparkSession
 ) -> None:
     shop, project = moved
-    project.condense("sales_by_state", 0, 2)
-    (newest, older) = project.why("sales_by_state", "state = 'b'", since=0).transactions or (None, None)
-    assert newest is None and older is None, "back and forth is nothing"
-    project.condense("sales_by_state", 0, 3)
+    project.condense("sales_by_state", 0, 8)
+    # Back and forth is nothing.
+    (last,) = project.why("sales_by_state", "state = 'a'", since=0).transactions
+    assert (last.first_csn, last.csn, len(last.parts)) == (9, 9, 1)
+    project.condense("sales_by_state", 0, 9)
     (only,) = project.why("sales_by_state", "state = 'c'").transactions
-    assert (only.first_csn, only.csn, only.parts) == (1, 3, ())
-    shown = project.why("sales_by_state", "state = 'a'", as_of=0)
-    assert shown.source_rows is not None and shown.source_rows.table.num_rows == 2
+    assert (only.first_csn, only.csn, only.parts) == (1, 9, ())
     shop.write_project(retention="{changes: 0s}")
     with Project.open(shop.folder, spark) as other:
         other.maintain()

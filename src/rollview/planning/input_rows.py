@@ -212,7 +212,8 @@ class _TakenApart:
         found: list[tuple[str, str]] = []
         for item in self.scope.items:
             table = self.relations.get(item.alias)
-            key = {name.lower() for name in table.key} if table else set()
+            # Without a key, all columns together say best which row it is.
+            key = {name.lower() for name in table.key or table.columns} if table else set()
             own_names = [name for name in item.columns if (item.alias, name) in named or name.lower() in key]
             found += [(item.alias, name) for name in own_names]
         if not found:
