@@ -22,6 +22,7 @@ from shop import VIEWS, Shop, transact
 from rollview.answer.why import ChangingTransaction, RowChange, paired
 from rollview.cli import main
 from rollview.errors import EvaluationError, PointError, ViewError
+from rollview.maintain.snapshot import Reading, SnapshotReader
 from rollview.project.project import Project
 
 pytestmark = pytest.mark.slow
@@ -226,8 +227,10 @@ def test_points_in_time_that_cannot_be_explained(moved: tuple[Shop, Project]) ->
         project.why("sales_by_state", since="yesterday")
 
 
-def test_source_rows_reach_as_far_back_as_the_change_log_is_complete(moved: tuple[Shop, Project]) -> None:
-    """Of nine files, the first is pruned; then those that are left become one."""
+def test_source_rows_reach_as_far_back_as_the_change_log_is_complete(
+    moved: tuple[Shop, Project], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of nine files, the first is pruned while somebody reads; then those that are left become one."""
     _, project = moved
     tables = project._warehouse.tables
     log = tables.change_log(project._warehouse.catalog.captured.tables()["crm.customer"])
@@ -237,7 +240,17 @@ def test_source_rows_reach_as_far_back_as_the_change_log_is_complete(moved: tupl
         return [None if each is None else each.table.num_rows for each in found]
 
     assert len(log.files()) == 9 and numbers() == [2, 0, 2]
-    assert log.prune(1, tables.signed("prune", 1, 9, "prune")) == 2
+    reading = SnapshotReader.read
+
+    def read_and_prune(self: SnapshotReader, *given: Any) -> dict[str, Reading]:
+        found = reading(self, *given)
+        assert log.prune(1, tables.signed("prune", 1, 9, "prune")) == 2
+        return found
+
+    with monkeypatch.context() as pruned:
+        pruned.setattr(SnapshotReader, "read", read_and_prune)
+        why = project.why("sales_by_state", as_of=0)
+    assert why.source_rows is None and "changes of crm.customer after csn 0 were pruned" in why.refusal
     assert numbers() == [None, 0, 2]
     assert log.compact(tables.signed("compact", 2, 9, "compact")) is not None and len(log.files()) == 1
     assert numbers() == [None, 0, 2]
