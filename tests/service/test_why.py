@@ -165,7 +165,9 @@ def test_oracle_source_rows_add_up_and_the_transactions_are_those(
 
 @pytest.fixture(scope="module")
 def moved(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Any:
-    views = {"sales_by_state": VIEWS["sales_by_state"]}
+    recomputed = """CREATE MATERIALIZED VIEW recomputed TBLPROPERTIES ('rollview.policy' = 'snapshot') AS
+        SELECT state, count(*) AS n FROM crm.customer GROUP BY state"""
+    views = {"sales_by_state": VIEWS["sales_by_state"], "recomputed": recomputed}
     shop = Shop(tmp_path_factory.mktemp("why") / "shop", views)
     shop.connections["crm"].execute("INSERT INTO customer VALUES (1, 'a', 'x'), (2, 'b', 'x')")
     shop.connections["shop"].execute("INSERT INTO sales VALUES (1, 1, 1, 5), (2, 1, 1, 7), (3, 2, 1, 1)")
@@ -215,6 +217,22 @@ def test_rows_that_are_gone_are_explained_by_what_removed_them(moved: tuple[Shop
     assert [[part.source for part in each.parts] for each in why.transactions] == [["crm"]] * 9
     newest = project.why("sales_by_state", "state = 'a'", limit=1)
     assert newest.changed_by == 9 and newest.transactions == why.transactions[:1]
+
+
+def test_a_view_without_a_delta_has_source_rows_alone(
+    moved: tuple[Shop, Project], spark: SparkSession
+) -> None:
+    shop, project = moved
+    project.refresh("recomputed")
+    why = project.why("recomputed", "state = 'c'")
+    assert why.transactions == () and why.source_rows is not None and why.source_rows.adds_up
+    assert why.source_rows.table.to_pylist() == [{"customer.cust_id": 1, "customer.state": "c"}]
+    typed = ["why", "recomputed", "--where", "state = 'c'", "--project", str(shop.folder)]
+    shown = CliRunner().invoke(main, typed, obj=spark)
+    assert shown.exit_code == 0 and "no changes of the view up to csn 9 are listed" in shown.stdout, (
+        shown.output
+    )
+    assert "recomputed from these rows, the view shows the same" in shown.stdout
 
 
 def test_points_in_time_that_cannot_be_explained(moved: tuple[Shop, Project]) -> None:

@@ -119,6 +119,9 @@ def _print(console: Console, found: Why, rows: Page, inputs: Page | None, limit:
 
 def _print_transactions(console: Console, found: Why, columns: list[str], limit: int | None) -> None:
     after = f"after csn {found.since} up to csn {found.csn}"
+    if found.since == found.csn:
+        console.print(Text(f"\nno changes of the view up to csn {found.csn} are listed", style="dim"))
+        return
     if not found.transactions:
         console.print(Text(f"\nno transaction {after} changed such rows", style="dim"))
         return
