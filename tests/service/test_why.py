@@ -205,8 +205,10 @@ def test_a_condition_passes_the_gate_and_names_columns_of_the_view(
     assert reason in str(caught.value)
 
 
-def test_rows_that_are_gone_are_explained_by_what_removed_them(moved: tuple[Shop, Project]) -> None:
-    _, project = moved
+def test_rows_that_are_gone_are_explained_by_what_removed_them(
+    moved: tuple[Shop, Project], spark: SparkSession
+) -> None:
+    shop, project = moved
     why = project.why("sales_by_state", "state = 'a'")
     assert why.table.num_rows == 0
     assert why.source_rows is not None and why.source_rows.table.num_rows == 0 and why.source_rows.adds_up
@@ -217,6 +219,12 @@ def test_rows_that_are_gone_are_explained_by_what_removed_them(moved: tuple[Shop
     assert [[part.source for part in each.parts] for each in why.transactions] == [["crm"]] * 9
     newest = project.why("sales_by_state", "state = 'a'", limit=1)
     assert newest.changed_by == 9 and newest.transactions == why.transactions[:1]
+    typed = ["why", "sales_by_state", "--where", "state = 'a'", "--project", str(shop.folder)]
+    shown = CliRunner().invoke(main, [*typed, "--limit", "0"], obj=spark).stdout
+    assert "no rows" in shown and "changed by 9 transactions after csn 0 up to csn 9" in shown
+    assert "… and 9 more" in shown
+    never = [*typed[:3], "state = 'z'", *typed[4:]]
+    assert "no transaction after csn 0 up to csn 9" in CliRunner().invoke(main, never, obj=spark).stdout
 
 
 def test_a_view_without_a_delta_has_source_rows_alone(

@@ -122,7 +122,7 @@ def _print_transactions(console: Console, found: Why, columns: list[str], limit:
     if found.since == found.csn:
         console.print(Text(f"\nno changes of the view up to csn {found.csn} are listed", style="dim"))
         return
-    if not found.transactions:
+    if not found.changed_by:
         console.print(Text(f"\nno transaction {after} changed such rows", style="dim"))
         return
     console.print(Text(f"\nchanged by {plural(found.changed_by, 'transaction')} {after}, newest first\n"))
