@@ -19,7 +19,7 @@ NAMES = [name for section in COMMANDS.values() for name in section]
 PLACES = {name: entry for section in COMMANDS.values() for name, entry in section.items()}
 OF_A_PROJECT = [name for name in NAMES if name not in ("demo", "init", "simulate")]
 CONTRACT = """demo init setup run capture propagate apply refresh status read deltas query explain verify
-condense register release simulate recover backup restore move-catalog move-lake consumers ui"""
+condense register release simulate recover backup restore move-catalog move-lake consumers ui why"""
 
 
 def _command(name: str) -> click.Command:

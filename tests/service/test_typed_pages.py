@@ -29,6 +29,13 @@ def test_files(tmp_path: Path, spark: SparkSession) -> None:
     assert re.search(r"CA\s+2\b", printed) and re.search(r"WA\s+1\b", printed), printed
 
 
+def test_why(tmp_path: Path, spark: SparkSession) -> None:
+    printed = typed("how-to/why.md", tmp_path, spark)
+    assert re.search(r"\n2 .* crm +\d+ +→ +NV +1 → 3 +250.00 →", printed), printed
+    assert printed.count("recomputed from these rows, the view shows the same") == 2
+    assert '"where": "state = \'CA\' AND total > 5"' in printed and '"adds_up": true' in printed
+
+
 @pytest.mark.parametrize(
     ("page", "words"),
     [

@@ -30,6 +30,7 @@ TYPED = {
     "how-to/sqlite.md": "tests/service/test_typed_pages.py",
     "how-to/delta.md": "tests/service/test_typed_pages.py",
     "how-to/files.md": "tests/service/test_typed_pages.py",
+    "how-to/why.md": "tests/service/test_typed_pages.py",
     "operate/deploy.md": "tests/service/test_typed_pages.py",
     "operate/monitor.md": "tests/service/test_typed_pages.py",
     "operate/backup.md": "tests/service/test_typed_pages.py",

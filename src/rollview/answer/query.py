@@ -26,7 +26,7 @@ from rollview.answer.query_plan import QueryPlan, QueryPlanner, Question
 from rollview.answer.rewriting import Rewritten
 from rollview.answer.routes import Candidate
 from rollview.bags import PlacedBag
-from rollview.errors import LeaseHeld, RollviewError, ViewError
+from rollview.errors import HistoryPruned, LeaseHeld, RollviewError, ViewError
 from rollview.imports import deferred
 from rollview.maintain.refresh import RefreshDriver
 from rollview.maintain.snapshot import SnapshotReader
@@ -268,6 +268,7 @@ class QueryDriver:
             rows = self.snapshots.at_csn(reading, plan.csn)
             # The change log also has rows that were not asked for.
             found[name] = rows.select(plan.tables[name].condition) if plan.tables[name].comparisons else rows
+            self._check_kept(plan, plan.tables[name].table)
         named = plan.views if plan.rewritten is None else [table.name for table in plan.rewritten.read]
         stored = self.planner.valid.stored
         for name in named:
@@ -278,6 +279,13 @@ class QueryDriver:
             if use.reads not in found:
                 found[use.reads] = stored.open_at(use.stored, csn).state_at(csn)
         return found
+
+    def _check_kept(self, plan: QueryPlan, table: Table) -> None:
+        """Refuses rows that were rolled along changes which no view needs, if those were pruned meanwhile."""
+        since = plan.question.known_since
+        if since is not None and self.planner.valid.of_relation(table, since).first > plan.csn:
+            message = f"changes of {table.qualified} after csn {plan.csn} were pruned"
+            raise HistoryPruned(message, subject=table.qualified, hint="a later point in time can be read")
 
     def _derived(self, rewritten: Rewritten, read: Mapping[str, PlacedBag]) -> DataFrame:
         """The answer without its tail, part by part."""

@@ -45,6 +45,8 @@ class Question:
     as_of: str | int | None = None
     max_staleness: float | None = None
     may_rewrite: bool = True
+    known_since: int | None = None
+    """The csn since which all columns of base tables that it names are captured, if that is known."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,8 @@ class QueryPlanner:
         catalog = self.points.catalog
         records = {name: record for name, record in catalog.views.all().items() if name in inputs.views}
         readable = {name: self.valid.readable(name) for name in inputs.views}
-        readable |= {name: (self.valid.of_relation(asked.table),) for name, asked in inputs.tables.items()}
+        since = question.known_since
+        readable |= {n: (self.valid.of_relation(asked.table, since),) for n, asked in inputs.tables.items()}
         common = times_in_common([each.valid for each in stretches] for stretches in readable.values())
         last = catalog.history.last_csn()
         if question.as_of is not None:

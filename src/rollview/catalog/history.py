@@ -410,6 +410,17 @@ class History:
                 )
         return found
 
+    def changed_rows(self, table: str, after: int, upto: int) -> dict[int, int]:
+        """For each csn with after < csn ≤ upto at which a table changed, how many of its rows did.
+
+        Of a transaction that was too large to be counted, some of them.
+        """
+        own = select(_touch.csn, _touch.changed).where(_touch.table_name == table)
+        with self.database.reading() as connection:
+            _require_kept(connection, after)
+            found = connection.execute(own.where(_touch.csn > after, _touch.csn <= upto))
+            return {row.csn: row.changed for row in found}
+
     def of_site(self, site: str, source_txid: int, upto: int) -> list[tuple[int, int]]:
         """The csn and source txids of a site's transactions up to a csn, in their order.
 

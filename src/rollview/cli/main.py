@@ -71,6 +71,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
             "rollview.cli.query:query",
             "Query views and relations that are valid at the same point in time.",
         ),
+        "why": (
+            "rollview.cli.why:why",
+            "Explain rows of a view: what changed them, and what they are made of.",
+        ),
         "explain": ("rollview.cli.explain:explain", "Explain how a view is maintained, and why."),
         "verify": ("rollview.cli.verify:verify", "Recompute views and report the rows that differ."),
     },

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from rollview.answer.query import QueryDriver
 from rollview.answer.query_plan import QueryPlanner
+from rollview.answer.why import WhyDriver
 from rollview.maintain.apply import ApplyDriver
 from rollview.maintain.batches import Batches
 from rollview.maintain.capture import CaptureDriver
@@ -152,6 +153,10 @@ class Drivers:
         parts = self._parts
         planner = QueryPlanner(self.points, self.valid, parts.session, parts.sites)
         return QueryDriver(planner, self._snapshots, parts.session, self.refresh)
+
+    @cached_property
+    def why(self) -> WhyDriver:
+        return WhyDriver(self.points, self.stored, self.query, self._parts.session)
 
     @cached_property
     def consumers(self) -> ConsumerDriver:

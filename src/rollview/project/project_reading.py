@@ -12,6 +12,7 @@ from rollview.answer.answers import answer
 from rollview.answer.query import Answered, AnswerPlan
 from rollview.answer.query_plan import Question
 from rollview.answer.requests import QueryRequest, Reply, Request
+from rollview.answer.why import Reason, Why
 from rollview.bags import PlacedBag
 from rollview.config.results import StoredRows, ViewAsOf, ViewRows
 from rollview.project.drivers import Drivers
@@ -122,6 +123,22 @@ class ProjectReading:
     def explain_query(self, sql: str, *, as_of: str | int | None = None, rewrite: bool = True) -> AnswerPlan:
         """How a query would be answered now: from what, and as of which csn."""
         return self._drivers.query.explain(Question(sql, as_of, None, rewrite))
+
+    def why(
+        self,
+        view: str,
+        where: str = "true",
+        *,
+        as_of: str | int | None = None,
+        since: str | int | None = None,
+        limit: int | None = None,
+    ) -> Why:
+        """Why the rows of a view that meet a condition are as they are, as stored or at a point in time.
+
+        The transactions after `since` that changed them, the newest first and at most `limit`; and the source
+        rows that they are made of.
+        """
+        return self._drivers.why.run(Reason(view, where, as_of, since, limit))
 
     def _commit_time(self, csn: int) -> str:
         return iso(self._drivers.stored.catalog.history.commit_time(csn))

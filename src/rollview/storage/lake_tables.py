@@ -6,11 +6,13 @@ import math
 import re
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from shlex import quote
 
+from rollview.algebra.history import CSN
 from rollview.algebra.relation import Table
 from rollview.algebra.view import owner
 from rollview.catalog import Catalog
@@ -101,6 +103,23 @@ class LakeTables:
         """`lake/changes/SOURCE/TABLE`."""
         place = ("changes", folder_name(table.source), folder_name(table.name))
         return self._table(*place, reload=table.source)
+
+    def changes_kept_since(self, table: Table, since: int) -> int:
+        """The first csn, not before `since`, after which the change log still has every change of a table.
+
+        Pruning drops the files whose every row is old enough, so it has passed none of those that are left.
+        What is before the end of the first of them counts only if no row is missing.
+        """
+        log, history = self.change_log(table), self._catalog.history
+        files = log.files() if log.exists() else ()
+        passed = min((int(file.maximum.get(CSN, since)) - 1 for file in files), default=history.last_csn())
+        if passed <= since:
+            return since
+        first = tuple(file for file in files if file.minimum.get(CSN, since) <= passed)
+        found = log.load(first, [CSN], csn=(since, passed))[CSN].to_pylist() if first else []
+        kept = Counter(found)
+        changed = history.changed_rows(table.qualified, since, passed)
+        return max((csn for csn, rows in changed.items() if kept[csn] != rows), default=since)
 
     def of_view(self, name: str, generation: int) -> ViewTables:
         """The tables of a view; those for state and delta belong to one load of it."""

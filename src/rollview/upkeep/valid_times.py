@@ -92,9 +92,17 @@ class ValidTimes:
         valid = ValidTime(self.of_tables(tables, each.oldest).start, self.of_tables(tables, each.newest).end)
         return Readable(each.oldest, each.newest, valid)
 
-    def of_relation(self, table: Table) -> Readable:
-        """A base table is readable from the csn on from which all its changes are known and kept."""
+    def of_relation(self, table: Table, known_since: int | None = None) -> Readable:
+        """A base table is readable from the csn on from which all its changes are known and kept.
+
+        Those are changes that views may still need. Where its columns are known to be captured since a csn,
+        changes that no view needs and that are kept all the same count as well.
+        """
         records, name = self.catalog.views.all(), table.qualified
+        if known_since is not None:
+            began = max(known_since, self.catalog.captured.histories()[name].origin_csn)
+            since = self.stored.tables.changes_kept_since(table, began)
+            return Readable(since, self.catalog.history.last_csn(), ValidTime(since))
         readers = [
             record.loaded_csn
             for each, record in records.items()
