@@ -21,6 +21,7 @@ from rollview.ascii_text import url_scheme
 from rollview.config.durations import EXAMPLES, seconds_of
 from rollview.config.files import read_text
 from rollview.errors import OptionError, ProjectError
+from rollview.object_storage import LOCAL_PART, SETTINGS, is_s3
 from rollview.secrets import Secrets, passwords_in
 
 # `${NAME}` in a setting: the environment's variable, quoted as its place in the text requires.
@@ -87,17 +88,8 @@ _LEAST_MEMORY = 512
 _OPENLINEAGE_KEYS = ("file", "url", "endpoint", "api_key", "namespace", "timeout")
 _MOST_NESTED = 50
 _MERGE = "tag:yaml.org,2002:merge"
-_STORAGE_KEYS = ("access_key_id", "secret_access_key", "session_token", "region", "endpoint")
-_S3_URL = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]+(/[A-Za-z0-9._/=-]*)?")
-LOCAL_PART = ".rollview"
-"""Where a project whose lake is at a URL keeps copies of data files, large readings and its socket."""
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def is_s3(place: str) -> bool:
-    """Whether a lake's place is a prefix of a bucket."""
-    return _S3_URL.fullmatch(place) is not None
 
 
 def in_folder(url: str, folder: Path) -> str:
@@ -384,7 +376,7 @@ class _Reading:
         if not isinstance(value, dict):
             example = "for example {region: eu-central-1, secret_access_key: ${AWS_SECRET_ACCESS_KEY}}"
             raise self.fail("`storage` must be a mapping", "storage", example)
-        self._only(value, _STORAGE_KEYS, "setting of storage:")
+        self._only(value, SETTINGS, "setting of storage:")
         if not url:
             raise self.fail("`storage` is for a lake at a URL, and this one is in a folder", "storage")
         return {str(key): self.expand(str(each), str(key)) for key, each in value.items()}
