@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -154,7 +155,7 @@ class Objects:
             return sorted((_stored(each) for page in pages for each in page), key=lambda file: file.name)
 
     def download(self, name: str, path: Path) -> None:
-        """An object as a file, which appears whole."""
+        """An object as a file, which appears whole; its times are those of the use and of the object."""
         unfinished = path.with_name(f".{path.name}.{uuid4().hex}")
         try:
             with (
@@ -165,7 +166,7 @@ class Objects:
                 modified = found.meta["last_modified"].timestamp()
                 for chunk in found.stream(min_chunk_size=8 << 20):
                     file.write(chunk)
-            os.utime(unfinished, (modified, modified))
+            os.utime(unfinished, (time.time(), modified))
             unfinished.rename(path)
         finally:
             unfinished.unlink(missing_ok=True)
@@ -177,7 +178,7 @@ class Objects:
         """
         missing = {name: path for name, (path, size) in wanted.items() if not _is_whole(path, size)}
         for folder in {path.parent for path in missing.values()}:
-            folder.mkdir(parents=True, exist_ok=True)
+            _make_private(folder)
 
         def download(item: tuple[str, Path]) -> None:
             with suppress(FileNotFoundError):
@@ -196,6 +197,13 @@ def _is_whole(path: Path, size: int | None) -> bool:
         return path.stat().st_size == size
     except FileNotFoundError:
         return False
+
+
+def _make_private(folder: Path) -> None:
+    """Makes a folder that only its owner can read, as all that are missing above it."""
+    if not folder.exists():
+        _make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def side_by_side(action: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
@@ -245,7 +253,7 @@ class LogCopy:
     """The log of one table: `folder` has a copy of it, which is that of one object of this process.
 
     `version` is the newest one in the copy, -1 without a table. `starts` counts how often it began again, for
-    a table that is another one than before.
+    a table that is another one than before. `is_broken`: the store has entries, but they tell no state.
     """
 
     def __init__(self, store: Objects, place: str) -> None:
@@ -255,6 +263,7 @@ class LogCopy:
         self.lock = RLock()
         self.version = -1
         self.starts = 0
+        self.is_broken = False
         self._store = store
         self._log = f"{place}/{LOG}"
         self._mark = ""
@@ -266,9 +275,11 @@ class LogCopy:
                 # The last entry known is listed, too: another one, or none, means another table.
                 found = self.listed(after=f"{self.version:020}.")
                 known = found.entries.get(self.version)
-                if known is not None and self._mark in ("", known.mark):
-                    newer = [found.entries[each] for each in sorted(found.entries) if each > self.version]
-                    self._download(newer)
+                newer = range(self.version + 1, found.newest + 1)
+                # Entries that a checkpoint made needless may be gone before they were read.
+                is_whole = all(each in found.entries for each in newer)
+                if known is not None and self._mark in ("", known.mark) and is_whole:
+                    self._download([found.entries[each] for each in newer])
                     self.version, self._mark = found.newest, found.entries[found.newest].mark
                     return
             self._start()
@@ -277,7 +288,9 @@ class LogCopy:
         """A new copy, from the newest checkpoint."""
         self.clear()
         found = self.listed()
-        if needed := found.needed(found.newest):
+        needed = found.needed(found.newest)
+        self.is_broken = bool(found.entries) and not needed
+        if needed:
             self._download(needed)
             self.version, self._mark = found.newest, found.entries[found.newest].mark
 

@@ -6,7 +6,13 @@ import pytest
 from sources.simulated import SimulatedDriver, SnapshotDriver
 
 from rollview.testing import SourceSuite
-from sources.delta import DeltaDriver, DeltaFeedDriver, DeltaPartitionedDriver
+from sources.delta import (
+    DeltaDriver,
+    DeltaFeedDriver,
+    DeltaInBucketDriver,
+    DeltaOnS3Driver,
+    DeltaPartitionedDriver,
+)
 from sources.files import CsvDriver, ParquetDriver
 from sources.mariadb import MariaDBDriver
 from sources.postgres import PostgresDriver
@@ -37,6 +43,15 @@ class TestDeltaWithFeed(SourceSuite):
 
 class TestDeltaPartitioned(SourceSuite):
     driver = DeltaPartitionedDriver
+
+
+class TestDeltaInBucket(SourceSuite):
+    driver = DeltaInBucketDriver
+
+
+@pytest.mark.soak
+class TestDeltaOnS3(SourceSuite):
+    driver = DeltaOnS3Driver
 
 
 class TestCsvDumps(SourceSuite):

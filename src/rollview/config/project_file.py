@@ -89,7 +89,15 @@ _OPENLINEAGE_KEYS = ("file", "url", "endpoint", "api_key", "namespace", "timeout
 _MOST_NESTED = 50
 _MERGE = "tag:yaml.org,2002:merge"
 
+_KINDS_AT_URLS = ("delta",)
+"""The types of sources whose `path` may be a prefix of a bucket."""
+
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _is_local(spark: Mapping[str, str]) -> bool:
+    """Whether Spark works on this machine."""
+    return spark.get("master", "").startswith("local")
 
 
 def in_folder(url: str, folder: Path) -> str:
@@ -303,6 +311,7 @@ class _Reading:
         url = self._lake_url(content, place)
         lake = folder / (LOCAL_PART if url else place)
         catalog = self.text(content, "catalog", f"sqlite:///{lake / 'catalog.db'}")
+        spark = self._spark(content.get("spark"), url)
         return ProjectFile(
             path=self.path,
             name=self.text(content, "name", folder.name),
@@ -310,8 +319,8 @@ class _Reading:
             lake_url=url,
             storage=self._storage(content.get("storage"), url),
             catalog=self._catalog(catalog, folder),
-            spark=self._spark(content.get("spark"), url),
-            sources=self._sources(content.get("sources")),
+            spark=spark,
+            sources=self._sources(content.get("sources"), spark),
             views=self._patterns(content.get("views", ["views/*.sql"])),
             functions=self._functions(content.get("functions")),
             retention=self._retention(content.get("retention")),
@@ -397,7 +406,7 @@ class _Reading:
             raise self.fail("`spark` has both `master` and `remote`", "spark", "keep one of them")
         if not settings.keys() & {"master", "remote"}:
             settings["master"] = "local[*]"
-        if lake_url and not settings.get("master", "").startswith("local"):
+        if lake_url and not _is_local(settings):
             raise self.fail(
                 "a lake on object storage needs Spark on this machine, where the copies of its files are",
                 "spark",
@@ -405,11 +414,24 @@ class _Reading:
             )
         return settings
 
-    def _sources(self, value: Any) -> tuple[SourceEntry, ...]:
+    def _sources(self, value: Any, spark: Mapping[str, str]) -> tuple[SourceEntry, ...]:
         if not isinstance(value, dict) or not value:
             hint = "for example sources: {shop: {type: sqlite, path: ./shop.db}}"
             raise self.fail("`sources` must name at least one source", "sources", hint)
-        return tuple(self._source(str(name), entry) for name, entry in value.items())
+        sources = tuple(self._source(str(name), entry) for name, entry in value.items())
+        for source in sources:
+            if source.kind in _KINDS_AT_URLS and is_s3(source.settings.get("path", "")):
+                self._check_local(source.name, spark)
+        return sources
+
+    def _check_local(self, source: str, spark: Mapping[str, str]) -> None:
+        if not _is_local(spark):
+            raise self.fail(
+                f"source `{source}` is on object storage, which needs Spark on this machine, where the "
+                "copies of its files are",
+                source,
+                'write spark: {master: "local[*]"}, or copy the files to a folder that all machines see',
+            )
 
     def _source(self, name: str, entry: Any) -> SourceEntry:
         if not _WORD.fullmatch(name):
