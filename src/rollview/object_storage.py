@@ -69,8 +69,9 @@ class StoredFile:
 
 
 def is_s3(place: str) -> bool:
-    """Whether a place is a prefix of a bucket."""
-    return _S3_URL.fullmatch(place) is not None
+    """Whether a place is a prefix of a bucket, and no other one than it says."""
+    prefix = place.removeprefix("s3://").rstrip("/").split("/")
+    return _S3_URL.fullmatch(place) is not None and not {"", ".", ".."} & set(prefix)
 
 
 def endpoint_of(settings: Mapping[str, str]) -> str:
@@ -138,7 +139,7 @@ class Objects:
 
     def folders(self, name: str = "") -> list[str]:
         """The folders directly in a folder, in order of their names."""
-        with self.answered(f"listing {name}"):
+        with self.answered(f"listing {name}".rstrip()):
             found = obstore.list_with_delimiter(self.kept, f"{name}/" if name else None)
         return sorted(prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"])
 
@@ -259,7 +260,8 @@ class LogCopy:
     def __init__(self, store: Objects, place: str) -> None:
         own = Path(tempfile.mkdtemp(prefix="rollview-log-"))
         weakref.finalize(self, shutil.rmtree, own, True)
-        self.folder = own / place.rpartition("/")[2]
+        # Not by its name, which need not be one of a file, and which deltalake would decode.
+        self.folder = own / "table"
         self.lock = RLock()
         self.version = -1
         self.starts = 0

@@ -93,7 +93,7 @@ class SourceSettings:
                 f"source `{self.name}`: `path` must be a folder or s3://BUCKET/PREFIX, and "
                 f"{'this address' if scheme == 's3' else f'{scheme}:'} is not supported",
                 subject=self.name,
-                hint="for example ./data or s3://company/data; others on a mounted file system",
+                hint="name a local path, for example ./data or one on a mounted file system, or s3://data/shop",
             )
         if given:
             option = next(iter(given))

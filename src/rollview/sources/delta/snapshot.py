@@ -228,7 +228,7 @@ def open_table(name: str, place: TablePlace, version: int | None = None) -> Delt
         return DeltaTable(str(place.folder), version=version)
     except TableNotFoundError:
         raise SourceMissing(
-            f"there is no Delta table {name}: {place.folder.name} holds no _delta_log",
+            f"there is no Delta table {name}: {name.partition('.')[2]} holds no _delta_log",
             subject=name,
             hint="was it dropped or moved? Put it back, or take it out of the views",
         ) from None
