@@ -154,13 +154,26 @@ def test_copies_that_nobody_needs_go_after_a_day(
     found = source.read({known: known.columns}, copies).rows[0]
     assert isinstance(found, FileScan)
     newest = {Path(file.path).name for file in found.files}
-    assert tidied(3600.0) > newest
-    # One that is asked for is young again.
+    assert tidied(4000.0) > newest
     assert captured(source, position)[0] == [{(1, "a"): -1}, {(2, "b"): 1}]
-    assert time.time() - max(path.stat().st_atime for path in copies.rglob("*.parquet")) < 600
     assert tidied(90_000.0) == newest
     # And what is gone is read again.
     assert captured(source, position)[0] == [{(1, "a"): -1}, {(2, "b"): 1}]
+
+
+def test_a_copy_that_is_asked_for_is_young(tables: Path, copies: Path) -> None:
+    make_table(tables, [(1, "a")])
+    (file,) = (tables / "orders").glob("*.parquet")
+    bucket = in_bucket(tables, copies)
+    bucket.have("orders", {file.name: file.stat().st_size})
+    copy = bucket.copy_of("orders", file.name)
+    os.utime(copy, (time.time() - 90_000, 5.0))
+    bucket.have("orders", {file.name: file.stat().st_size})
+    bucket.forget("orders", lambda: ())
+    assert time.time() - copy.stat().st_atime < 600 and copy.stat().st_mtime == 5.0
+    os.utime(copy, (time.time() - 90_000, 5.0))
+    bucket.forget("orders", lambda: ())
+    assert files_of(copies) == {}
 
 
 def in_two_parts(log: Path) -> list[Path]:
@@ -190,6 +203,15 @@ def test_a_checkpoint_in_parts(tables: Path, copies: Path) -> None:
     parts[1].unlink()
     with pytest.raises(CaptureRefused, match="entries of its log are missing"):
         opened(tables, copies).current_position(SITE)
+
+
+def test_commits_before_a_checkpoint_are_read_when_they_are_needed(tables: Path, copies: Path) -> None:
+    make_table(tables, [(1, "a")])
+    origin = opened(tables, copies).current_position(SITE)
+    append(tables, [(2, "b")])
+    append(tables, [(3, "c")])
+    DeltaTable(tables / "orders").create_checkpoint()
+    assert captured(opened(tables, copies), origin)[0] == [{(2, "b"): 1}, {(3, "c"): 1}]
 
 
 def test_a_process_that_was_behind_a_cleaned_up_log(tables: Path, copies: Path) -> None:
