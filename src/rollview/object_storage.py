@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from threading import RLock
@@ -155,15 +155,25 @@ class Objects:
             pages = obstore.list(self.kept, f"{folder}/", offset=f"{folder}/{name}", chunk_size=1000)
             return sorted((_stored(each) for page in pages for each in page), key=lambda file: file.name)
 
-    def download(self, name: str, path: Path) -> None:
-        """An object as a file, which appears whole; its times are those of the use and of the object."""
+    def files_below(self, folder: str) -> list[StoredFile]:
+        """All objects below a folder, with their names from there."""
+        with self.answered(f"listing {folder}"):
+            pages = obstore.list(self.kept, f"{folder}/", chunk_size=1000)
+            found = [(_stored(each), each["path"]) for page in pages for each in page]
+        return [replace(file, name=path.removeprefix(f"{folder}/")) for file, path in found]
+
+    def download(self, name: str, path: Path, mark: str = "") -> None:
+        """An object as a file, which appears whole; its times are those of the use and of the object.
+
+        With a `mark`, the object of this content or none.
+        """
         unfinished = path.with_name(f".{path.name}.{uuid4().hex}")
         try:
             with (
                 self.answered(f"reading {name}", may_be_missing=True),
                 unfinished.open("wb") as file,
             ):
-                found = obstore.get(self.kept, name)
+                found = self._object(name, mark)
                 modified = found.meta["last_modified"].timestamp()
                 for chunk in found.stream(min_chunk_size=8 << 20):
                     file.write(chunk)
@@ -172,8 +182,16 @@ class Objects:
         finally:
             unfinished.unlink(missing_ok=True)
 
-    def fetch(self, wanted: Mapping[str, tuple[Path, int | None]]) -> None:
-        """Has objects that never change as files; one that the store lacks stays missing.
+    def _object(self, name: str, mark: str) -> Any:
+        try:
+            return obstore.get(self.kept, name, options={"if_match": mark} if mark else None)
+        except exceptions.PreconditionError:
+            raise FileNotFoundError(f"{self.address}/{name} has been replaced") from None
+
+    def fetch(
+        self, wanted: Mapping[str, tuple[Path, int | None]], marks: Mapping[str, str] | None = None
+    ) -> None:
+        """Has objects that never change, or have these marks, as files; what the store lacks stays missing.
 
         A copy of another size was cut off by a crash of this machine. Of an unknown size no copy is trusted.
         """
@@ -183,7 +201,7 @@ class Objects:
 
         def download(item: tuple[str, Path]) -> None:
             with suppress(FileNotFoundError):
-                self.download(*item)
+                self.download(*item, (marks or {}).get(item[0], ""))
 
         side_by_side(download, list(missing.items()))
 

@@ -13,7 +13,7 @@ from sources.delta import (
     DeltaOnS3Driver,
     DeltaPartitionedDriver,
 )
-from sources.files import CsvDriver, ParquetDriver
+from sources.files import CsvDriver, DumpsInBucketDriver, DumpsOnS3Driver, ParquetDriver
 from sources.mariadb import MariaDBDriver
 from sources.postgres import PostgresDriver
 from sources.sqlite import SQLiteDriver
@@ -60,6 +60,15 @@ class TestCsvDumps(SourceSuite):
 
 class TestParquetDumps(SourceSuite):
     driver = ParquetDriver
+
+
+class TestDumpsInBucket(SourceSuite):
+    driver = DumpsInBucketDriver
+
+
+@pytest.mark.soak
+class TestDumpsOnS3(SourceSuite):
+    driver = DumpsOnS3Driver
 
 
 class TestSimulated(SourceSuite):

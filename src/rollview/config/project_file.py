@@ -89,7 +89,7 @@ _OPENLINEAGE_KEYS = ("file", "url", "endpoint", "api_key", "namespace", "timeout
 _MOST_NESTED = 50
 _MERGE = "tag:yaml.org,2002:merge"
 
-_KINDS_AT_URLS = ("delta",)
+_KINDS_AT_URLS = ("delta", "files")
 """The types of sources whose `path` may be a prefix of a bucket."""
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

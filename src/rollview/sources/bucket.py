@@ -14,11 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rollview.errors import SourceUnavailable
+from rollview.errors import SourceError, SourceUnavailable
 from rollview.object_storage import Objects, connected, endpoint_of
 
 KEPT_SECONDS = 86_400.0
 """A copy that the newest state does not need is deleted when nobody has asked for it for so long."""
+
+TIDY_SECONDS = 3600.0
+"""How often that is looked for."""
 
 _TOUCHED_SECONDS = 3600.0
 _RETRIES = 3
@@ -42,15 +45,20 @@ class Bucket(Objects):
     def __init__(self, kept: Any, address: str, copies: Path) -> None:
         super().__init__(kept, address)
         self.copies = copies
+        self._tidied: dict[str, float] = {}
 
-    def copy_of(self, folder: str, name: str) -> Path:
-        """Where the copy of an object in a folder is, or is to be."""
-        return self.copies / _hash(folder) / f"{_hash(name)}.parquet"
+    def copy_of(self, folder: str, name: str, mark: str = "") -> Path:
+        """Where the copy of an object is, or is to be; of one that may change, that of this content."""
+        return self.copies / _hash(folder) / _hash(f"{name}\n{mark}" if mark else name)
 
-    def have(self, folder: str, sizes: Mapping[str, int | None]) -> None:
+    def have(
+        self, folder: str, sizes: Mapping[str, int | None], marks: Mapping[str, str] | None = None
+    ) -> None:
         """Has copies of these objects, of these sizes as far as they are known."""
-        copies = {name: self.copy_of(folder, name) for name in sizes}
-        self.fetch({f"{folder}/{name}": (path, sizes[name]) for name, path in copies.items()})
+        marks = marks or {}
+        copies = {name: self.copy_of(folder, name, marks.get(name, "")) for name in sizes}
+        wanted = {f"{folder}/{name}": (path, sizes[name]) for name, path in copies.items()}
+        self.fetch(wanted, {f"{folder}/{name}": mark for name, mark in marks.items()})
         now = time.time()
         for name, path in copies.items():
             try:
@@ -59,6 +67,13 @@ class Bucket(Objects):
                     os.utime(path, (now, known.st_mtime))
             except FileNotFoundError:
                 raise FileNotFoundError(f"{self.address}/{folder}/{name} is gone") from None
+
+    def tidy(self, folder: str, needed: Callable[[], Collection[Path]]) -> None:
+        """The same once an hour, and as far as it can be done now."""
+        if time.monotonic() - self._tidied.get(folder, float("-inf")) > TIDY_SECONDS:
+            self._tidied[folder] = time.monotonic()
+            with suppress(OSError, SourceError):
+                self.forget(folder, needed)
 
     def forget(self, folder: str, needed: Callable[[], Collection[Path]]) -> None:
         """Deletes copies, whole ones or not, that nobody needs."""
@@ -74,3 +89,11 @@ class Bucket(Objects):
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def dataset_at(place: Path | Bucket, table: str) -> tuple[str, str]:
+    """A table's folder, as OpenLineage names those of file systems and buckets."""
+    if isinstance(place, Path):
+        return "file", str(place / table)
+    bucket, _, prefix = place.address.removeprefix("s3://").partition("/")
+    return f"s3://{bucket}", f"{prefix}/{table}".lstrip("/")

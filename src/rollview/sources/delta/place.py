@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
-from rollview.errors import CaptureRefused, SourceError
+from rollview.errors import CaptureRefused
 from rollview.object_storage import LOG, LogCopy, side_by_side
 from rollview.sources.bucket import Bucket
 
-_TIDY_SECONDS = 3600.0
 _NOT_A_NAME = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f\ud800-\udfff]")
 """Objects may not be named so: what a path of a file system would take for another folder."""
 
@@ -114,7 +112,6 @@ class BucketTable:
         self._table = table
         self._address = f"{bucket.address}/{table}"
         self._log = LogCopy(bucket, table)
-        self._tidied = 0.0
         self.folder = self._log.folder
 
     def refresh(self) -> None:
@@ -150,10 +147,7 @@ class BucketTable:
         self._bucket.have(self._table, {self._name(path): size for path, size in sizes.items()})
 
     def tidy(self, needed: Callable[[], Collection[str]]) -> None:
-        if time.monotonic() - self._tidied > _TIDY_SECONDS or not self._tidied:
-            self._tidied = time.monotonic()
-            with suppress(OSError, SourceError):  # The next time will do.
-                self._bucket.forget(self._table, lambda: {Path(self.located(path)) for path in needed()})
+        self._bucket.tidy(self._table, lambda: {Path(self.located(path)) for path in needed()})
 
     def _name(self, path: str) -> str:
         """Only what is below the table is read: a log must not lead to files of this machine or of others."""

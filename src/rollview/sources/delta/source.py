@@ -19,7 +19,7 @@ from typing import Any
 
 from rollview.ascii_text import whole_number
 from rollview.errors import PointError, SourceChanged, SourceMissing
-from rollview.sources.bucket import Bucket
+from rollview.sources.bucket import Bucket, dataset_at
 from rollview.sources.delta.capture import LogPosition, capture_commits, check_history, check_same_table
 from rollview.sources.delta.log import check_columns
 from rollview.sources.delta.place import table_names, table_place
@@ -101,10 +101,7 @@ class DeltaSource:
 
     def dataset(self, table: str) -> tuple[str, str]:
         """The table's folder, as OpenLineage names those of file systems and buckets."""
-        if isinstance(self._place, Path):
-            return "file", str(self._place / table)
-        bucket, _, prefix = self._place.address.removeprefix("s3://").partition("/")
-        return f"s3://{bucket}", f"{prefix}/{table}".lstrip("/")
+        return dataset_at(self._place, table)
 
     def current_position(self, site: str) -> str:
         """The newest version."""
