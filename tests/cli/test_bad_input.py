@@ -86,6 +86,8 @@ spark: {master: "local[*]"}"""
         ("lake: ./lake", "lake: s3://bucket/a//b", "rollview.yml (line 5)", "`s3://bucket/a//b` is not", ""),
         ("type: sqlite, path: ./crm.db", "type: sqlite, path: 's3://bucket/crm.db'", "source `crm`",
          "s3: is not supported", "name a local path"),
+        ("type: sqlite, path: ./crm.db", "type: files, path: 'gs://bucket/dumps'", "source `crm`",
+         "gs: is not supported", "s3://data/shop"),
         ("type: sqlite, path: ./crm.db", "type: delta, path: ., region: r", "source crm",
          "region is for a path at s3://BUCKET/PREFIX", "remove region"),
         ("type: sqlite, path: ./crm.db", "type: delta, path: 's3://bucket/a', regio: r", "source crm",
