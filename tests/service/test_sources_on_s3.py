@@ -166,7 +166,7 @@ class World:
 
 @pytest.fixture(params=["folder", "s3"])
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """In a folder that `obstore` shows as a bucket, read by Spark more often; or in a bucket of a real server."""
+    """In folders that `obstore` shows as buckets, read by Spark more often; or in a real server's."""
     settings: Mapping[str, str] = {}
     if request.param == "s3":
         made, server = s3_world(tmp_path, monkeypatch)

@@ -14,7 +14,8 @@ from deltalake import DeltaTable
 
 from rollview.errors import CaptureRefused, LogLost, SourceMissing
 from rollview.rows import FileScan
-from rollview.sources.delta import DeltaSource, place
+from rollview.sources import bucket
+from rollview.sources.delta import DeltaSource
 from rollview.sources.registry import open_source
 
 
@@ -94,7 +95,7 @@ def test_odd_names(tmp_path: Path, tables: Path, copies: Path) -> None:
     for number, name in enumerate(["a b", "x%20y", "it's", "ü", "k=1", "[x]*"]):
         rows = source.read({found[name]: ("k", "v")}, tmp_path).rows[0]
         assert counts(rows) == {(number, "v"): 1}
-    assert all(set(name) <= set("0123456789abcdef.parquet") for name in files_of(copies))
+    assert all(set(name) <= set("0123456789abcdef") for name in files_of(copies))
     for site in ("d...", "d.a/b", "d.", "e.orders"):
         with pytest.raises(SourceMissing):
             source.current_position(site)
@@ -121,7 +122,7 @@ def test_a_file_of_unknown_size_is_read_again(tables: Path, copies: Path) -> Non
     source = opened(tables, copies)
     origin = source.current_position(SITE)
     opened(tables, copies).read({source.tables()[0]: ("k", "v")}, copies)
-    (copy,) = copies.rglob("*.parquet")
+    (copy,) = copies.glob("*/*")
     copy.write_bytes(b"cut off")
     table.delete()
     entry = log_entry(tables, 1)
@@ -142,9 +143,9 @@ def test_copies_that_nobody_needs_go_after_a_day(
 
     def tidied(age: float) -> set[str]:
         """The copies that are left when they are so old."""
-        for path in copies.rglob("*.parquet"):
+        for path in copies.glob("*/*"):
             os.utime(path, (time.time() - age, path.stat().st_mtime))
-        monkeypatch.setattr(place, "_TIDY_SECONDS", -1.0)
+        monkeypatch.setattr(bucket, "TIDY_SECONDS", -1.0)
         source.acknowledge(SITE, position)
         return set(files_of(copies))
 
