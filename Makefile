@@ -33,7 +33,8 @@ test-fresh: $(READY) ## Fresh clones, for root and for an ordinary user: make de
 test-cluster: $(READY) ## Spark on a cluster, killed machine by machine; the lake on a real S3 server, which is built from its source; views in a catalog of Spark by Delta's connector: needs Go, Maven and their packages, a few minutes the first time
 	$(BIN)/pytest -m "soak or not soak" tests/service/test_cluster.py -r s
 	go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
-	$(BIN)/pytest tests/lake/test_stores.py tests/service/test_object_storage.py -r s
+	$(BIN)/pytest tests/lake/test_stores.py tests/service/test_object_storage.py tests/service/test_sources_on_s3.py -r s
+	$(BIN)/pytest -m "soak or not soak" tests/conformance/test_sources.py -k S3 -r s
 	mvn --quiet --file tests/servers/delta.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(VENV)/delta-spark
 	$(BIN)/pip install --quiet 'polars>=1.30'
 	$(BIN)/pytest tests/service/test_register.py -r s

@@ -79,6 +79,19 @@ spark: {master: "local[*]"}"""
          "abfss: is not supported", "name a local path"),
         ("type: sqlite, path: ./crm.db", "type: files, path: 'file:///dumps'", "source `crm`",
          "file: is not supported", "name a local path"),
+        ("type: sqlite, path: ./crm.db", "type: delta, path: 's3://u:secret@bucket/a'", "source `crm`",
+         "this address is not supported", "s3://data/shop"),
+        ("type: sqlite, path: ./crm.db", "type: delta, path: 's3://bucket/../a'", "source `crm`",
+         "this address is not supported", "s3://data/shop"),
+        ("lake: ./lake", "lake: s3://bucket/a//b", "rollview.yml (line 5)", "`s3://bucket/a//b` is not", ""),
+        ("type: sqlite, path: ./crm.db", "type: sqlite, path: 's3://bucket/crm.db'", "source `crm`",
+         "s3: is not supported", "name a local path"),
+        ("type: sqlite, path: ./crm.db", "type: files, path: 'gs://bucket/dumps'", "source `crm`",
+         "gs: is not supported", "s3://data/shop"),
+        ("type: sqlite, path: ./crm.db", "type: delta, path: ., region: r", "source crm",
+         "region is for a path at s3://BUCKET/PREFIX", "remove region"),
+        ("type: sqlite, path: ./crm.db", "type: delta, path: 's3://bucket/a', regio: r", "source crm",
+         "no option regio", ""),
         ("lake: ./lake", "global_transactions: 5m", "rollview.yml (line 5)",
          "`global_transactions` must be a mapping", "{give_up_after: 5m}"),
         ("lake: ./lake", "global_transactions: {give_up_after: soon}", "rollview.yml (line 5)",
@@ -120,6 +133,17 @@ def test_a_wrong_project_file(
     for words in (place, reason, hint):
         assert words in result.stderr
     assert tree(shop) == before
+
+
+@pytest.mark.parametrize("spark", ["master: 'spark://h:7077'", "remote: 'sc://h'"])
+def test_a_source_in_a_bucket_and_spark_elsewhere(spark: str, shop: Path, rollview: Command) -> None:
+    file = shop / "rollview.yml"
+    text = file.read_text(encoding="utf-8").replace('master: "local[*]"', spark)
+    file.write_text(text.replace("type: sqlite, path: ./crm.db", "type: delta, path: 's3://bucket/a'"))
+    result = rollview("setup")
+    assert result.exit_code == 2, result.output
+    assert "`crm` is on object storage, which needs Spark on this machine" in result.stderr
+    assert 'write spark: {master: "local[*]"}' in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
+import atexit
 import http.client
 import os
 import random
 import shutil
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -47,6 +50,12 @@ class S3:
             "region": "us-east-1",
             "endpoint": self.endpoint,
         }
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """The same for deltalake, as another program writes with it."""
+        keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
+        return keys | {"AWS_ENDPOINT_URL": self.endpoint, "AWS_ALLOW_HTTP": "true"}
 
     def bucket(self, name: str) -> S3Store:
         """A new, empty prefix of a bucket."""
@@ -112,6 +121,17 @@ def s3_server(folder: Path) -> Iterator[S3]:
         process.wait()
 
 
+@lru_cache
+def shared_server() -> S3:
+    """One server for all tests of this process, stopped when the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="s3-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    running = ExitStack()
+    server = running.enter_context(s3_server(folder))
+    atexit.register(running.close)
+    return server
+
+
 def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     for _ in range(600):
         assert process.poll() is None, "versitygw ended"
@@ -127,6 +147,7 @@ def _handler(server: S3, port: int) -> type[BaseHTTPRequestHandler]:
         """Passes a request on; a fault is a 503, a cut connection, or both after it was carried out."""
 
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # A header would wait for the answer to the one before it.
 
         def _pass_on(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

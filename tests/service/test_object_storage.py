@@ -22,7 +22,7 @@ from rollview.cli.main import main
 from rollview.errors import InputError, LakeMisfit, LakeMoved, StoreUnavailable
 from rollview.lake.object_store import ObjectStore, ObjectTable
 from rollview.project.project import Project
-from servers.s3 import KEY, S3, SECRET, s3_server
+from servers.s3 import S3, SECRET, s3_server
 
 pytestmark = pytest.mark.slow
 
@@ -228,9 +228,8 @@ def test_oracle_a_lake_on_s3(
     server.faults = 0.05
     work(shop, spark)
     server.faults = 0.0
-    options = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1"}
-    options |= {"AWS_ENDPOINT_URL": server.endpoint, "AWS_ALLOW_HTTP": "true"}
-    rows = DeltaTable("s3://lake/shop/views/sold", storage_options=options).to_pyarrow_table()
+    sold = DeltaTable("s3://lake/shop/views/sold", storage_options=server.storage_options)
+    rows = sold.to_pyarrow_table()
     assert sorted(map(tuple, (row.values() for row in rows.to_pylist()))) == sorted(
         shop.expected_now("sold").elements()
     )

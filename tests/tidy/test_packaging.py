@@ -40,7 +40,7 @@ IMPORTED_FROM = {
     "uvicorn": ("web/",),
     "jinja2": ("web/",),
     "openlineage": ("monitoring/",),
-    "obstore": ("lake/object_store.py",),
+    "obstore": ("lake/object_store.py", "object_storage.py"),
 }
 """What only an extra brings, and the only places that may import it: a bare install never gets there."""
 

@@ -21,6 +21,7 @@ from rollview.ascii_text import url_scheme
 from rollview.config.durations import EXAMPLES, seconds_of
 from rollview.config.files import read_text
 from rollview.errors import OptionError, ProjectError
+from rollview.object_storage import LOCAL_PART, SETTINGS, is_s3
 from rollview.secrets import Secrets, passwords_in
 
 # `${NAME}` in a setting: the environment's variable, quoted as its place in the text requires.
@@ -87,17 +88,16 @@ _LEAST_MEMORY = 512
 _OPENLINEAGE_KEYS = ("file", "url", "endpoint", "api_key", "namespace", "timeout")
 _MOST_NESTED = 50
 _MERGE = "tag:yaml.org,2002:merge"
-_STORAGE_KEYS = ("access_key_id", "secret_access_key", "session_token", "region", "endpoint")
-_S3_URL = re.compile(r"s3://[A-Za-z0-9][A-Za-z0-9._-]+(/[A-Za-z0-9._/=-]*)?")
-LOCAL_PART = ".rollview"
-"""Where a project whose lake is at a URL keeps copies of data files, large readings and its socket."""
+
+_KINDS_AT_URLS = ("delta", "files")
+"""The types of sources whose `path` may be a prefix of a bucket."""
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def is_s3(place: str) -> bool:
-    """Whether a lake's place is a prefix of a bucket."""
-    return _S3_URL.fullmatch(place) is not None
+def _is_local(spark: Mapping[str, str]) -> bool:
+    """Whether Spark works on this machine."""
+    return spark.get("master", "").startswith("local")
 
 
 def in_folder(url: str, folder: Path) -> str:
@@ -311,6 +311,7 @@ class _Reading:
         url = self._lake_url(content, place)
         lake = folder / (LOCAL_PART if url else place)
         catalog = self.text(content, "catalog", f"sqlite:///{lake / 'catalog.db'}")
+        spark = self._spark(content.get("spark"), url)
         return ProjectFile(
             path=self.path,
             name=self.text(content, "name", folder.name),
@@ -318,8 +319,8 @@ class _Reading:
             lake_url=url,
             storage=self._storage(content.get("storage"), url),
             catalog=self._catalog(catalog, folder),
-            spark=self._spark(content.get("spark"), url),
-            sources=self._sources(content.get("sources")),
+            spark=spark,
+            sources=self._sources(content.get("sources"), spark),
             views=self._patterns(content.get("views", ["views/*.sql"])),
             functions=self._functions(content.get("functions")),
             retention=self._retention(content.get("retention")),
@@ -384,7 +385,7 @@ class _Reading:
         if not isinstance(value, dict):
             example = "for example {region: eu-central-1, secret_access_key: ${AWS_SECRET_ACCESS_KEY}}"
             raise self.fail("`storage` must be a mapping", "storage", example)
-        self._only(value, _STORAGE_KEYS, "setting of storage:")
+        self._only(value, SETTINGS, "setting of storage:")
         if not url:
             raise self.fail("`storage` is for a lake at a URL, and this one is in a folder", "storage")
         return {str(key): self.expand(str(each), str(key)) for key, each in value.items()}
@@ -405,7 +406,7 @@ class _Reading:
             raise self.fail("`spark` has both `master` and `remote`", "spark", "keep one of them")
         if not settings.keys() & {"master", "remote"}:
             settings["master"] = "local[*]"
-        if lake_url and not settings.get("master", "").startswith("local"):
+        if lake_url and not _is_local(settings):
             raise self.fail(
                 "a lake on object storage needs Spark on this machine, where the copies of its files are",
                 "spark",
@@ -413,11 +414,24 @@ class _Reading:
             )
         return settings
 
-    def _sources(self, value: Any) -> tuple[SourceEntry, ...]:
+    def _sources(self, value: Any, spark: Mapping[str, str]) -> tuple[SourceEntry, ...]:
         if not isinstance(value, dict) or not value:
             hint = "for example sources: {shop: {type: sqlite, path: ./shop.db}}"
             raise self.fail("`sources` must name at least one source", "sources", hint)
-        return tuple(self._source(str(name), entry) for name, entry in value.items())
+        sources = tuple(self._source(str(name), entry) for name, entry in value.items())
+        for source in sources:
+            if source.kind in _KINDS_AT_URLS and is_s3(source.settings.get("path", "")):
+                self._check_local(source.name, spark)
+        return sources
+
+    def _check_local(self, source: str, spark: Mapping[str, str]) -> None:
+        if not _is_local(spark):
+            raise self.fail(
+                f"source `{source}` is on object storage, which needs Spark on this machine, where the "
+                "copies of its files are",
+                source,
+                'write spark: {master: "local[*]"}, or copy the files to a folder that all machines see',
+            )
 
     def _source(self, name: str, entry: Any) -> SourceEntry:
         if not _WORD.fullmatch(name):

@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from rollview.errors import LakeDamaged, LakeUnavailable
-from rollview.lake.store import StoredFile
+from rollview.object_storage import StoredFile
 
 FOLDERS = ("changes", "deltas", "stages", "state", "views")
 """The folders of a lake's tables; `stages` is of older releases."""

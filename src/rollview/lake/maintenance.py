@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from rollview.lake.data_files import CSN, STAGING, LakeFile
-from rollview.lake.store import StoredFile
+from rollview.object_storage import StoredFile
 
 SAFE_AGE_SECONDS = 86_400.0
 """A file that no commit names may belong to a write that is still running, until it is this old."""

@@ -11,19 +11,10 @@ with `put_if_absent` one succeeds; an entry of a log appears whole or not at all
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-
-@dataclass(frozen=True)
-class StoredFile:
-    """A file in a store: its name in its folder, when it was written, its size, and a mark of its content."""
-
-    name: str
-    modified: float
-    size: int
-    mark: str = ""
+from rollview.object_storage import StoredFile
 
 
 class TableFolder(Protocol):

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from rollview.ascii_text import url_scheme
 from rollview.catalog import Catalog
 from rollview.config.files import make_private_file, make_private_folder
-from rollview.config.project_file import LOCAL_PART, ProjectFile, is_s3
+from rollview.config.project_file import ProjectFile
 from rollview.errors import CatalogError, InputError
 from rollview.events import Events
 from rollview.lake.disk import Disk
 from rollview.lake.identity import read_identity
 from rollview.lake.object_store import open_s3
 from rollview.lake.store import Store
+from rollview.object_storage import LOCAL_PART, is_s3
 from rollview.runtime.session import Session, Starting
 from rollview.runtime.sites import Sites
 from rollview.setup.plan import Recorded

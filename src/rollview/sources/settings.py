@@ -11,6 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 from rollview.ascii_text import number_of, url_scheme
 from rollview.errors import InputError, OptionError
+from rollview.object_storage import LOCAL_PART, SETTINGS, is_s3
+from rollview.sources.bucket import Bucket, open_bucket
 
 # Runs a large piece of reading: in threads of this process, or as the service provides.
 #
@@ -79,6 +81,32 @@ class SourceSettings:
                 hint="name a local path, for example ./data, or one on a mounted file system",
             )
         return (self.folder / place).absolute()
+
+    def place(self) -> Path | Bucket:
+        """The option `path`, which may also be a prefix of a bucket: `s3://bucket/prefix`."""
+        place = self.required("path", "path: where its data is")
+        given = {name: value for name, value in self.options.items() if name in SETTINGS}
+        if is_s3(place):
+            return open_bucket(self.name, place, given, self.folder / LOCAL_PART / "sources" / self.name)
+        if scheme := url_scheme(place):
+            raise InputError(
+                f"source `{self.name}`: `path` must be a folder or s3://BUCKET/PREFIX, and "
+                f"{'this address' if scheme == 's3' else f'{scheme}:'} is not supported",
+                subject=self.name,
+                hint="name a local path, for example ./data or one on a mounted file system, or s3://data/shop",
+            )
+        if given:
+            option = next(iter(given))
+            raise OptionError(
+                f"source {self.name}: {option} is for a path at s3://BUCKET/PREFIX, and this one is a folder",
+                subject=f"{self.name}.{option}",
+                hint=f"remove {', '.join(given)}, or correct `path`",
+            )
+        return self.path()
+
+    def without_place(self) -> dict[str, str]:
+        """All options but those of `place`."""
+        return self.without("path", *SETTINGS)
 
     def without(self, *options: str) -> dict[str, str]:
         return {name: value for name, value in self.options.items() if name not in options}

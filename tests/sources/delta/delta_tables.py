@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
+from obstore.store import LocalStore
 
 from rollview.algebra.bag import COUNT
 from rollview.rows import Rows
+from rollview.sources.bucket import Bucket
 from rollview.sources.delta import DeltaSource
 
 SITE = "d.orders"
 Counts = Counter[tuple[Any, ...]]
+Opened = Callable[..., DeltaSource]
+"""Opens a folder of tables as a source `d`, with options."""
+
+
+def in_bucket(folder: Path, copies: Path) -> Bucket:
+    """A folder as object storage has it: listings and whole objects, of which `copies` has files."""
+    return Bucket(LocalStore(folder), "s3://bucket", copies)
 
 
 def make_table(folder: Path, rows: Sequence[tuple[int, str | None]], **options: Any) -> DeltaTable:

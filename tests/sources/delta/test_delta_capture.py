@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from delta_tables import SITE, append, arrow, captured, counts, make_table
+from delta_tables import SITE, Opened, append, arrow, captured, counts, make_table
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
@@ -39,9 +39,11 @@ _MAP = pa.array([[("x", 1)]], pa.map_(pa.string(), pa.int64()))
     under="nothing stops",
 )
 @pytest.mark.parametrize("configuration", [{}, FEED])
-def test_update_delete_merge_overwrite_restore(tmp_path: Path, configuration: dict[str, str]) -> None:
+def test_update_delete_merge_overwrite_restore(
+    opened: Opened, tmp_path: Path, configuration: dict[str, str]
+) -> None:
     table = make_table(tmp_path, [(1, "a"), (2, "b"), (3, None)], configuration=configuration)
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     origin = source.current_position(SITE)
     table.update(updates={"v": "'z'"}, predicate="k = 1")
     table.delete("k = 3")
@@ -64,10 +66,12 @@ def test_update_delete_merge_overwrite_restore(tmp_path: Path, configuration: di
     assert source.capture(SITE, log_position, 10).transactions == ()
 
 
-def test_what_changes_no_row_is_no_transaction_but_moves_the_log_position(tmp_path: Path) -> None:
+def test_what_changes_no_row_is_no_transaction_but_moves_the_log_position(
+    opened: Opened, tmp_path: Path
+) -> None:
     table = make_table(tmp_path, [(1, "a")])
     append(tmp_path, [(2, "b")])
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     origin = source.current_position(SITE)
     DeltaTable(tmp_path / "orders").optimize.compact()
     table = DeltaTable(tmp_path / "orders")
@@ -78,20 +82,22 @@ def test_what_changes_no_row_is_no_transaction_but_moves_the_log_position(tmp_pa
     assert log_position.partition(":")[0] == str(DeltaTable(tmp_path / "orders").version()) == "4"
 
 
-def test_from_before_the_first_version(tmp_path: Path) -> None:
+def test_from_before_the_first_version(opened: Opened, tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
     append(tmp_path, [(2, "b")])
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     batch = source.capture(SITE, "-1:", 1)
     assert [each.source_txid for each in batch.transactions] == [1]
     assert [each.source_txid for each in source.capture(SITE, batch.log_position, 1).transactions] == [2]
 
 
-def test_many_rows_stay_in_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_stay_in_their_files(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(capture, "FEW_ADDED_ROWS", 2)
     monkeypatch.setattr(capture, "FEW_REWRITTEN_ROWS", 3)
     table = make_table(tmp_path, [(1, "a"), (2, "b")])
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     origin = source.current_position(SITE)
     append(tmp_path, [(3, "c"), (4, "d"), (5, "e")])
     table = DeltaTable(tmp_path / "orders")
@@ -105,7 +111,7 @@ def test_many_rows_stay_in_their_files(tmp_path: Path, monkeypatch: pytest.Monke
     ]
 
 
-def test_the_commit_says_when_it_was_made(tmp_path: Path) -> None:
+def test_the_commit_says_when_it_was_made(opened: Opened, tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
     log = tmp_path / "orders" / "_delta_log" / f"{0:020d}.json"
     actions = [json.loads(line) for line in log.read_text().splitlines()]
@@ -113,7 +119,7 @@ def test_the_commit_says_when_it_was_made(tmp_path: Path) -> None:
         if "commitInfo" in action:
             action["commitInfo"] |= {"inCommitTimestamp": 1_500_000_000_250, "timestamp": 1}
     log.write_text("\n".join(map(json.dumps, actions)))
-    (transaction,) = DeltaSource("d", tmp_path).capture(SITE, "-1:", 1).transactions
+    (transaction,) = opened(tmp_path).capture(SITE, "-1:", 1).transactions
     assert transaction.commit_time == 1_500_000_000.25
 
 
@@ -125,9 +131,11 @@ def test_the_commit_says_when_it_was_made(tmp_path: Path) -> None:
     under="the table stops",
 )
 @pytest.mark.parametrize("configuration", [{}, FEED])
-def test_vacuumed_files_are_missed_in_words(tmp_path: Path, configuration: dict[str, str]) -> None:
+def test_vacuumed_files_are_missed_in_words(
+    opened: Opened, tmp_path: Path, configuration: dict[str, str]
+) -> None:
     table = make_table(tmp_path, [(1, "a"), (2, "b")], configuration=configuration)
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     origin = source.current_position(SITE)
     table.update(updates={"v": "'z'"}, predicate="k = 1")
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
@@ -137,9 +145,9 @@ def test_vacuumed_files_are_missed_in_words(tmp_path: Path, configuration: dict[
     assert "rollview setup" in caught.value.hint
 
 
-def test_a_change_data_feed_does_without_the_data_files(tmp_path: Path) -> None:
+def test_a_change_data_feed_does_without_the_data_files(opened: Opened, tmp_path: Path) -> None:
     table = make_table(tmp_path, [(1, "a"), (2, "b")], configuration=FEED)
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     origin = source.current_position(SITE)
     table.update(updates={"v": "'z'"}, predicate="k = 1")
     for file in (tmp_path / "orders").glob("*.parquet"):
@@ -154,34 +162,38 @@ def test_a_change_data_feed_does_without_the_data_files(tmp_path: Path) -> None:
     "a commit is missing",
     under="the table stops",
 )
-def test_a_log_cleaned_up_behind_a_checkpoint(tmp_path: Path) -> None:
+def test_a_log_cleaned_up_behind_a_checkpoint(opened: Opened, tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     origin = source.current_position(SITE)
     append(tmp_path, [(2, "b")])
     append(tmp_path, [(3, "c")])
     DeltaTable(tmp_path / "orders").create_checkpoint()
     (tmp_path / "orders" / "_delta_log" / f"{1:020d}.json").unlink()
-    for each in (source, DeltaSource("d", tmp_path)):
+    for each in (source, opened(tmp_path)):
         with pytest.raises(LogLost, match="the log of version 1 has been cleaned up"):
             each.capture(SITE, origin, 10)
 
 
-def test_a_log_entry_that_vanished(tmp_path: Path) -> None:
+def test_a_log_entry_that_vanished(place: str, opened: Opened, tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     origin = source.current_position(SITE)
     append(tmp_path, [(2, "b")])
     append(tmp_path, [(3, "c")])
     log_position = captured(source, origin)[1]
     (tmp_path / "orders" / "_delta_log" / f"{1:020d}.json").unlink()
-    with pytest.raises(LogLost, match="version 1"):
-        source.capture(SITE, origin, 10)
+    if place == "bucket":
+        # It has a copy of what it has read.
+        assert captured(source, origin)[0] == [{(2, "b"): 1}, {(3, "c"): 1}]
+    else:
+        with pytest.raises(LogLost, match="version 1"):
+            source.capture(SITE, origin, 10)
     with pytest.raises(CaptureRefused, match="cannot be opened"):
-        DeltaSource("d", tmp_path).capture(SITE, origin, 10)
+        opened(tmp_path).capture(SITE, origin, 10)
     # The newest entry: the table is back at an older version than was captured.
     (tmp_path / "orders" / "_delta_log" / f"{2:020d}.json").unlink()
-    for each in (source, DeltaSource("d", tmp_path)):
+    for each in (source, opened(tmp_path)):
         with pytest.raises(SourceChanged, match="not the table that was captured up to version 2"):
             each.capture(SITE, log_position, 10)
 
@@ -193,9 +205,9 @@ def test_a_log_entry_that_vanished(tmp_path: Path) -> None:
     "nothing",
     under="nothing stops",
 )
-def test_a_new_column_stops_nothing(tmp_path: Path) -> None:
+def test_a_new_column_stops_nothing(opened: Opened, tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     (table,) = source.tables()
     origin = source.current_position(SITE)
     append(tmp_path, [(2, "b")])
@@ -203,7 +215,7 @@ def test_a_new_column_stops_nothing(tmp_path: Path) -> None:
     rows = pa.table({"k": [3], "v": ["c"], "extra": ["x"], "place": _MAP})
     write_deltalake(str(tmp_path / "orders"), rows, mode="append", schema_mode="merge")
     DeltaTable(tmp_path / "orders").delete("k = 1")
-    for each in (source, DeltaSource("d", tmp_path)):
+    for each in (source, opened(tmp_path)):
         found, log_position = captured(each, origin)
         assert found == [{(2, "b"): 1}, {(3, "c"): 1}, {(1, "a"): -1}]
         assert captured(each, log_position) == ([], log_position)
@@ -215,9 +227,9 @@ def test_a_new_column_stops_nothing(tmp_path: Path) -> None:
     assert "place" not in source.current_position(SITE)
 
 
-def test_other_partitions_stop_nothing(tmp_path: Path) -> None:
+def test_other_partitions_stop_nothing(opened: Opened, tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     origin = source.current_position(SITE)
     rows = pa.table({"k": [1, 2], "v": ["a", "b"], "day": ["x", "y"]})
     write_deltalake(
@@ -243,9 +255,9 @@ def test_other_partitions_stop_nothing(tmp_path: Path) -> None:
     assert captured(source, log_position)[0] == [{(1, "a"): -1}, {(2, "b"): -1, (2, "c"): 1}]
 
 
-def test_a_column_of_another_type(tmp_path: Path) -> None:
+def test_a_column_of_another_type(opened: Opened, tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     (table,) = source.tables()
     origin = source.current_position(SITE)
     append(tmp_path, [(2, "b")])
@@ -253,7 +265,7 @@ def test_a_column_of_another_type(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "orders"), other, mode="overwrite", schema_mode="overwrite")
     found, log_position = captured(source, origin)
     assert found == [{(2, "b"): 1}]
-    for each in (source, DeltaSource("d", tmp_path)):
+    for each in (source, opened(tmp_path)):
         with pytest.raises(SourceChanged, match="at version 2: column k bigint has type string now"):
             each.capture(SITE, log_position, 10)
         with pytest.raises(SourceChanged, match=r"column k bigint of .* has type string now"):
@@ -267,9 +279,9 @@ def test_a_column_of_another_type(tmp_path: Path) -> None:
     "the commit says so",
     under="the table stops",
 )
-def test_a_column_that_is_gone(tmp_path: Path) -> None:
+def test_a_column_that_is_gone(opened: Opened, tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     (table,) = source.tables()
     origin = source.current_position(SITE)
     other = pa.table({"k": pa.array([1], pa.int64()), "w": ["a"]})
@@ -288,12 +300,12 @@ def test_a_column_that_is_gone(tmp_path: Path) -> None:
     under="the table stops",
 )
 @pytest.mark.parametrize("commits", [0, 1, 2])
-def test_a_folder_restored_from_an_older_copy(tmp_path: Path, commits: int) -> None:
+def test_a_folder_restored_from_an_older_copy(opened: Opened, tmp_path: Path, commits: int) -> None:
     """The same table, the same versions, but other commits under them."""
     make_table(tmp_path, [(1, "a")])
     shutil.copytree(tmp_path / "orders", tmp_path / "backup")
     append(tmp_path, [(2, "b")])
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     (table,) = (each for each in source.tables() if each.name == "orders")
     origin = source.current_position(SITE)
     read_point = source.read({table: ("k",)}, tmp_path).read_point
@@ -301,7 +313,7 @@ def test_a_folder_restored_from_an_older_copy(tmp_path: Path, commits: int) -> N
     (tmp_path / "backup").rename(tmp_path / "orders")
     for number in range(commits):
         append(tmp_path, [(number + 10, "other")])
-    for each in (source, DeltaSource("d", tmp_path)):
+    for each in (source, opened(tmp_path)):
         with pytest.raises(SourceChanged, match="not the table that was captured up to version 1"):
             each.capture(SITE, origin, 10)
         with pytest.raises(SourceChanged, match="not the table that was captured up to version 1"):
@@ -316,17 +328,17 @@ def test_a_folder_restored_from_an_older_copy(tmp_path: Path, commits: int) -> N
     under="the table stops",
 )
 @pytest.mark.parametrize("commits", [0, 1, 4])
-def test_a_table_made_again_under_the_old_name(tmp_path: Path, commits: int) -> None:
+def test_a_table_made_again_under_the_old_name(opened: Opened, tmp_path: Path, commits: int) -> None:
     make_table(tmp_path, [(1, "a")])
     append(tmp_path, [(2, "b")])
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     (table,) = source.tables()
     origin = source.current_position(SITE)
     shutil.rmtree(tmp_path / "orders")
     make_table(tmp_path, [(3, "c")])
     for number in range(commits):
         append(tmp_path, [(number, "d")])
-    for each in (source, DeltaSource("d", tmp_path)):
+    for each in (source, opened(tmp_path)):
         with pytest.raises(SourceChanged, match="not the table that was captured up to version 1"):
             each.capture(SITE, origin, 10)
     found = source.read({table: table.columns}, tmp_path)
@@ -356,9 +368,9 @@ class _Marks:
     "stops until it is back",
     under="the table stops",
 )
-def test_a_dropped_table(tmp_path: Path) -> None:
+def test_a_dropped_table(opened: Opened, tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     origin = source.current_position(SITE)
     shutil.rmtree(tmp_path / "orders")
     assert source.tables() == ()
@@ -382,11 +394,11 @@ def test_a_dropped_table(tmp_path: Path) -> None:
     ],
 )
 def test_features_that_change_how_files_are_read(
-    tmp_path: Path, features: list[str], configuration: dict[str, str], reason: str
+    opened: Opened, tmp_path: Path, features: list[str], configuration: dict[str, str], reason: str
 ) -> None:
     """The commit that brings the feature is refused, before anything is read from it."""
     make_table(tmp_path, [(1, "a")])
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     origin = source.current_position(SITE)
     first = (tmp_path / "orders" / "_delta_log" / f"{0:020d}.json").read_text()
     metadata = next(json.loads(line) for line in first.splitlines() if "metaData" in line)
@@ -410,35 +422,35 @@ def test_features_that_change_how_files_are_read(
     with pytest.raises(CaptureRefused, match=reason):
         source.capture(SITE, origin, 10)
     with pytest.raises(CaptureRefused):
-        DeltaSource("d", tmp_path).current_position(SITE)
+        opened(tmp_path).current_position(SITE)
 
 
-def test_a_type_that_is_not_supported_is_refused_at_setup_by_column(tmp_path: Path) -> None:
+def test_a_type_that_is_not_supported_is_refused_at_setup_by_column(opened: Opened, tmp_path: Path) -> None:
     rows = pa.table({"k": [1], "place": _MAP})
     write_deltalake(str(tmp_path / "orders"), rows)
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     (table,) = source.tables()
     with pytest.raises(CaptureRefused, match=r"column place of d\.orders has type map") as caught:
         source.setup([table])
     assert caught.value.subject == "d.orders.place"
 
 
-def test_options(tmp_path: Path) -> None:
+def test_options(opened: Opened, tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
-    assert DeltaSource("d", tmp_path, {"key.orders": "k"}).tables()[0].key == ("k",)
+    assert opened(tmp_path, {"key.orders": "k"}).tables()[0].key == ("k",)
     with pytest.raises(OptionError, match="names x"):
-        DeltaSource("d", tmp_path, {"key.orders": "x"}).tables()
+        opened(tmp_path, {"key.orders": "x"}).tables()
     with pytest.raises(OptionError, match="no option kez"):
-        DeltaSource("d", tmp_path, {"kez": "x"})
+        opened(tmp_path, {"kez": "x"})
     with pytest.raises(SourceMissing, match="there is no folder"):
         DeltaSource("d", tmp_path / "nowhere")
 
 
-def test_a_removed_file_without_partition_values_and_odd_names(tmp_path: Path) -> None:
+def test_a_removed_file_without_partition_values_and_odd_names(opened: Opened, tmp_path: Path) -> None:
     """A remove action may leave them out; the version before has them. Paths in the log are encoded."""
     rows = arrow([(1, "a b"), (2, "50%"), (3, "x=y/z"), (4, None), (5, "ü")])
     write_deltalake(str(tmp_path / "orders"), rows, partition_by=["v"])
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     (table,) = source.tables()
     expected = {(row["k"], row["v"]): 1 for row in rows.to_pylist()}
     assert counts(source.read({table: table.columns}, tmp_path).rows[0]) == expected
@@ -454,9 +466,9 @@ def test_a_removed_file_without_partition_values_and_odd_names(tmp_path: Path) -
     assert found == [{(1, "a b"): -1, (2, "50%"): -1, (3, "x=y/z"): -1}]
 
 
-def test_a_version_is_a_position(tmp_path: Path) -> None:
+def test_a_version_is_a_position(opened: Opened, tmp_path: Path) -> None:
     make_table(tmp_path, [(1, "a")])
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     origin = source.current_position(SITE)
     append(tmp_path, [(2, "b")])
     append(tmp_path, [(3, "c")])

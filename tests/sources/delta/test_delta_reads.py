@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from delta_tables import counts
+from delta_tables import Opened, counts
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +21,7 @@ from rollview.lab.memory.compiled import compile_expression
 from rollview.lab.memory.moments import in_utc
 from rollview.rows import FileScan
 from rollview.sources.delta import DeltaSource
+from rollview.sources.delta.place import FolderTable
 from rollview.sources.delta.snapshot import Bounds, FollowedTable, bounds_of, may_match
 from rollview.sources.files import state
 from rollview.sources.files.key_filter import MOST_RANGES, key_filters
@@ -174,7 +175,7 @@ def test_pruning_thousands_of_files_by_many_keys_is_quick() -> None:
 def test_what_is_kept_follows_the_table(tmp_path: Path) -> None:
     """The same object follows commits, and is not confused by compaction."""
     table_of(tmp_path, "bigint", [[1], [2]])
-    followed = FollowedTable("d.t", tmp_path / "t")
+    followed = FollowedTable("d.t", FolderTable(tmp_path / "t"))
     first = followed.snapshot()
     assert followed.snapshot() is first
     table_of(tmp_path, "bigint", [[3]])
@@ -185,12 +186,12 @@ def test_what_is_kept_follows_the_table(tmp_path: Path) -> None:
     assert len(first.files) == 2
 
 
-def test_partitions_prune_and_fill_in_their_values(tmp_path: Path) -> None:
+def test_partitions_prune_and_fill_in_their_values(opened: Opened, tmp_path: Path) -> None:
     rows = pa.table({"k": [1, 1, 2, None], "n": [1, 2, 3, 4]})
     write_deltalake(str(tmp_path / "t"), rows, partition_by=["k"])
     arrow, _ = MAKE["bigint"]
     write_deltalake(str(tmp_path / "known"), pa.table({"k": pa.array([], arrow)}))
-    source = DeltaSource("d", tmp_path)
+    source = opened(tmp_path)
     sql = "SELECT o.k, t.k AS other, t.n FROM d.known o JOIN d.t t ON o.k = t.k"
     found = source.lookup(first_plan(source, sql, source.tables(), {"k": pa.array([1, None])})).rows[0]
     assert counts(found) == {(1, 1): 1, (1, 2): 1}

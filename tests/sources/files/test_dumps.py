@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -14,31 +15,52 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from obstore.store import LocalStore, MemoryStore
 
 from pages.what_if import what_if
 from rollview.algebra.bag import COUNT
 from rollview.algebra.history import Seen
 from rollview.errors import DumpError, InputError, LogLost, OptionError, SourceChanged
 from rollview.rows import FileScan
+from rollview.sources.bucket import Bucket
 from rollview.sources.files import FileSource, folder
-from rollview.sources.files.dumps import complete_dumps, natural
+from rollview.sources.files.dumps import Dump, complete_dumps, natural
+from rollview.sources.files.place import dump_places
 from rollview.sources.files.state import differential
 
 SITE = "f.customer"
 
 
-@pytest.fixture
-def dumps(tmp_path: Path) -> Path:
+_buckets: dict[Path, Path] = {}
+"""Folders that are read as buckets are, each with the folder of the copies."""
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def dumps(request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (tmp_path / "customer").mkdir()
+    if request.param == "bucket":
+        _buckets[tmp_path] = tmp_path_factory.mktemp("copies")
     return tmp_path / "customer"
 
 
+def place_of(dumps: Path) -> Path | Bucket:
+    """The folder of the table's source."""
+    folder = dumps.parent
+    return Bucket(LocalStore(folder), "s3://b", _buckets[folder]) if folder in _buckets else folder
+
+
 def opened(dumps: Path, **options: Any) -> FileSource:
-    return FileSource("f", dumps.parent, {"settle_seconds": 0, **options})
+    return FileSource("f", place_of(dumps), {"settle_seconds": 0, **options})
+
+
+def listed(dumps: Path) -> list[Dump]:
+    """The complete dumps."""
+    return complete_dumps(dump_places("f", place_of(dumps))["customer"], 0)
 
 
 def csv(dumps: Path, name: str, *lines: str) -> Path:
     file = dumps / name
+    file.parent.mkdir(exist_ok=True)
     file.write_text("id,name\n" + "".join(f"{line}\n" for line in lines), encoding="utf-8")
     return file
 
@@ -71,16 +93,36 @@ def test_what_is_still_being_written_does_not_count(dumps: Path) -> None:
     for name in ("d2.csv.tmp", "d3.part", "_d4.csv", ".d5.csv", "notes.txt"):
         csv(dumps, name, "2,b")
     parquet(dumps, "d6/part-0.parquet", [(1, "a")])
-    (dumps / "d6" / "_temporary").mkdir()
+    csv(dumps, "d6/_temporary/0.csv", "1,a")
     csv(dumps, "d7.csv", "3,c")
-    assert [dump.name for dump in complete_dumps(dumps, 0)] == ["d1.csv"]
-    (dumps / "d6" / "_temporary").rmdir()
+    assert [dump.name for dump in listed(dumps)] == ["d1.csv"]
+    shutil.rmtree(dumps / "d6" / "_temporary")
     (dumps / "d6" / "_SUCCESS").touch()
-    assert [dump.name for dump in complete_dumps(dumps, 0)] == ["d1.csv", "d6", "d7.csv"]
+    assert [dump.name for dump in listed(dumps)] == ["d1.csv", "d6", "d7.csv"]
+
+
+def test_an_object_may_stand_for_a_folder(tmp_path: Path) -> None:
+    kept = MemoryStore()
+    for name, content in (
+        ("t/d1", b""),
+        ("t/d1/a.csv", b"id\n1\n"),
+        ("t/d2/b.csv", b"id\n2\n"),
+        ("t/d2", b""),
+    ):
+        kept.put(name, content)
+    source = FileSource("f", Bucket(kept, "s3://b", tmp_path / "copies"), {"settle_seconds": 0})
+    (table,) = source.tables()
+    assert source.read({table: table.columns}, tmp_path).rows[0].to_pylist() == [{"id": 2, COUNT: 1}]
+    kept.put("t/d3/c.csv", b"id\n3\n")
+    before = source.current_position("f.t")
+    # A dump that is rewritten at the same size in the same moment is another one all the same.
+    kept.put("t/d3/c.csv", b"id\n4\n")
+    assert source.current_position("f.t") != before
+    assert source.read({table: table.columns}, tmp_path).rows[0].to_pylist() == [{"id": 4, COUNT: 1}]
 
 
 def test_a_file_that_grows_waits_and_so_do_those_after_it(dumps: Path) -> None:
-    source = FileSource("f", dumps.parent, {"schema.customer": "id bigint, name string"})
+    source = FileSource("f", place_of(dumps), {"schema.customer": "id bigint, name string"})
     origin = source.current_position(SITE)
     old = time.time() - 60
     os.utime(csv(dumps, "d1.csv", "1,a"), (old, old))
@@ -277,9 +319,9 @@ def test_a_dump_that_vanishes_or_changes_while_it_is_read(
     (table,) = source.tables()
     origin = source.current_position(SITE)
     dump = write(dumps, f"d2.{kind}", "1,b")
-    (listed,) = (each for each in complete_dumps(dumps, 0) if each.name == dump.name)
+    (seen,) = (each for each in listed(dumps) if each.name == dump.name)
     monkeypatch.setattr(
-        folder, "complete_dumps", lambda path, seconds: [*complete_dumps(path, seconds)[:1], listed]
+        folder, "complete_dumps", lambda path, seconds: [*complete_dumps(path, seconds)[:1], seen]
     )
     dump.unlink()
     with pytest.raises(DumpError, match=rf"dump d2\.{kind} of f\.customer vanished while it was read"):
@@ -287,9 +329,11 @@ def test_a_dump_that_vanishes_or_changes_while_it_is_read(
     with pytest.raises(DumpError, match="vanished while it was read"):
         opened(dumps).read({table: table.columns}, dumps)
     write(dumps, f"d2.{kind}", "1,longer")
-    with pytest.raises(DumpError, match="changed while it was read"):
+    # Of an object the version that was listed is read, or none.
+    reason = "vanished" if isinstance(place_of(dumps), Bucket) else "changed"
+    with pytest.raises(DumpError, match=f"{reason} while it was read"):
         opened(dumps).capture(SITE, origin, 10)
-    with pytest.raises(DumpError, match="changed while it was read"):
+    with pytest.raises(DumpError, match=f"{reason} while it was read"):
         opened(dumps).read({table: table.columns}, dumps)
 
 
@@ -327,8 +371,8 @@ def test_large_parquet_dumps_are_left_to_spark(dumps: Path, monkeypatch: pytest.
     parquet(dumps, "d2.parquet", [(2, "b"), (3, "c")])
     rows = source.capture(SITE, origin, 1).transactions[0].rows[SITE]
     assert isinstance(rows, FileScan)
-    signs = {Path(file.path).name: file.constants[COUNT] for file in rows.files}
-    assert signs == {"d1.parquet": -1, "d2.parquet": 1}
+    signs = {pq.read_metadata(file.path).num_rows: file.constants[COUNT] for file in rows.files}
+    assert signs == {1: -1, 2: 1}
     parquet(dumps, "d2.parquet", [(2, "b"), (2, "c")])
     with pytest.raises(DumpError, match="id = 2 occurs 2 times"):
         source.capture(SITE, origin, 1)

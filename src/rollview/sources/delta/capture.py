@@ -45,15 +45,17 @@ def changes_of(commit: DeltaCommit, defined: Definition, table: FollowedTable) -
     """The changed rows of a commit and how many they are; None if it changed nothing."""
     schema = (*defined.columns, (COUNT, "bigint"))
     try:
+        given = commit.changes or (*commit.added, *commit.removed)
+        table.place.fetch({file.logged: file.size for file in given})
         if commit.changes:
             rows = _from_change_files(commit.changes, schema, defined)
             return (rows, rows.num_rows) if rows.num_rows else None
-        if not commit.added and not commit.removed:
+        if not given:
             return None
         files = tuple(
             ScanFile(file.path, {**_constants(file, defined, table, commit), COUNT: count})
-            for count, given in ((1, commit.added), (-1, commit.removed))
-            for file in given
+            for count, files_given in ((1, commit.added), (-1, commit.removed))
+            for file in files_given
         )
         return _from_data_files(commit, FileScan(files, schema))
     except FileNotFoundError as error:
@@ -162,7 +164,7 @@ def capture_commits(
     version, stamp, rows = after.version, after.stamp, 0
     transactions: list[CapturedTransaction] = []
     while version < last and (limit is None or not transactions or rows < limit):
-        commit = read_commit(table.folder, table.name, version + 1)
+        commit = read_commit(table.place, table.name, version + 1)
         if commit is None:
             raise _gone(table, version + 1)
         if commit.definition is not None:

@@ -10,13 +10,12 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from rollview.ascii_text import lines_of
 from rollview.errors import CaptureRefused, UnsupportedError
 from rollview.rows import arrow_type
+from rollview.sources.delta.place import TablePlace
 
 # The definition of a Delta table: columns and types, identity, and whether it can be captured at all.
 
@@ -126,9 +125,13 @@ def check_features(
 
 @dataclass(frozen=True)
 class DataFile:
-    """A data or change file: where it is, its partition values as text, its rows, if these are known."""
+    """A data or change file: where it is, how the log names it, its size, its partition values as text, its
+    rows; the numbers if they are known.
+    """
 
     path: str
+    logged: str
+    size: int | None
     partition: Mapping[str, str | None] | None
     rows: int | None
 
@@ -149,14 +152,9 @@ class DeltaCommit:
     definition: Definition | None
 
 
-def commit_file(folder: Path, version: int) -> Path:
-    """Where a version's commit is."""
-    return folder / "_delta_log" / f"{version:020d}.json"
-
-
-def read_commit(folder: Path, table: str, version: int) -> DeltaCommit | None:
+def read_commit(place: TablePlace, table: str, version: int) -> DeltaCommit | None:
     """A version's commit; None if its file is not there."""
-    file = commit_file(folder, version)
+    file = place.commit(version)
     try:
         raw = file.read_bytes()
         written = file.stat().st_mtime
@@ -174,9 +172,9 @@ def read_commit(folder: Path, table: str, version: int) -> DeltaCommit | None:
         version,
         stamp_of(raw),
         _time(by_kind.get("commitInfo", []), written),
-        tuple(_data_file(folder, table, each) for each in by_kind.get("add", []) if each["dataChange"]),
-        tuple(_data_file(folder, table, each) for each in by_kind.get("remove", []) if each["dataChange"]),
-        tuple(_data_file(folder, table, each) for each in by_kind.get("cdc", [])),
+        tuple(_data_file(place, table, each) for each in by_kind.get("add", []) if each["dataChange"]),
+        tuple(_data_file(place, table, each) for each in by_kind.get("remove", []) if each["dataChange"]),
+        tuple(_data_file(place, table, each) for each in by_kind.get("cdc", [])),
         _definition(metadata[0]) if metadata else None,
     )
 
@@ -186,27 +184,13 @@ def stamp_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
-def local_path(folder: Path, path: str) -> str:
-    """A path as it stands in the log: relative to the table, or a URI, and percent-encoded either way."""
-    parts = urlsplit(path)
-    if parts.scheme == "file":
-        return unquote(parts.path)
-    if parts.scheme and "://" in path:
-        raise CaptureRefused(
-            f"data file {path} is not on a local file system",
-            subject=path,
-            hint="mount it, or copy the table",
-        )
-    return str(folder / unquote(path))
-
-
-def _data_file(folder: Path, table: str, action: Mapping[str, Any]) -> DataFile:
+def _data_file(place: TablePlace, table: str, action: Mapping[str, Any]) -> DataFile:
     if action.get("deletionVector"):
         check_features(table, ["deletionVectors"], {})
     stats = json.loads(action["stats"]) if action.get("stats") else {}
-    return DataFile(
-        local_path(folder, action["path"]), action.get("partitionValues"), stats.get("numRecords")
-    )
+    path = action["path"]
+    rows = stats.get("numRecords")
+    return DataFile(place.located(path), path, action.get("size"), action.get("partitionValues"), rows)
 
 
 def _definition(metadata: Mapping[str, Any]) -> Definition:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,14 +21,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from rollview.errors import CaptureRefused, SourceMissing
 from rollview.rows import ScanFile
-from rollview.sources.delta.log import (
-    Definition,
-    check_features,
-    commit_file,
-    definition,
-    local_path,
-    stamp_of,
-)
+from rollview.sources.delta.log import Definition, check_features, definition, stamp_of
+from rollview.sources.delta.place import TablePlace
 from rollview.sources.files.key_filter import KeyFilter
 from rollview.sources.files.state import FileState
 
@@ -106,7 +99,7 @@ class TableSnapshot:
     `has_feed` says that commits have their changes in a change data feed.
     """
 
-    folder: Path
+    place: TablePlace
     version: int
     definition: Definition
     actions: pa.Table
@@ -115,15 +108,25 @@ class TableSnapshot:
     @cached_property
     def files(self) -> tuple[ScanFile, ...]:
         """All files with their partition values."""
-        paths = self.actions["path"].to_pylist()
         names = self.definition.partitions
         values = [self.actions[f"partition.{name}"].to_pylist() for name in names]
         return tuple(
-            ScanFile(local_path(self.folder, path), dict(zip(names, row, strict=True)))
+            ScanFile(self.place.located(path), dict(zip(names, row, strict=True)))
             for path, row in zip(
-                paths, zip(*values, strict=True) if names else [()] * len(paths), strict=True
+                self.logged, zip(*values, strict=True) if names else [()] * len(self.logged), strict=True
             )
         )
+
+    @cached_property
+    def logged(self) -> list[str]:
+        """All files, as the log names them."""
+        paths: list[str] = self.actions["path"].to_pylist()
+        return paths
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        sizes: list[int] = self.actions["size_bytes"].to_pylist()
+        return sizes
 
     @cached_property
     def rows(self) -> list[int | None]:
@@ -141,7 +144,10 @@ class TableSnapshot:
         return {}
 
     def _prune(self, filters: Sequence[KeyFilter]) -> tuple[tuple[ScanFile, ...], int | None]:
-        """The files whose statistics do not exclude the wanted values, and their rows, if all are known."""
+        """The files whose statistics do not exclude the wanted values, and their rows, if all are known.
+
+        They are there to be read.
+        """
         kept: Sequence[int] = range(len(self.files))
         for each in filters:
             if each.column not in self._bounds:
@@ -150,6 +156,7 @@ class TableSnapshot:
             bounds = self._bounds[each.column]
             if bounds is not None:
                 kept = may_match(each, bounds, kept)
+        self.place.fetch({self.logged[position]: self._sizes[position] for position in kept})
         counts = [self.rows[position] for position in kept]
         known = [count for count in counts if count is not None]
         total = sum(known) if len(known) == len(counts) else None
@@ -159,42 +166,49 @@ class TableSnapshot:
 class FollowedTable:
     """One Delta table, kept open and up to date; may be used from several threads."""
 
-    def __init__(self, name: str, folder: Path) -> None:
+    def __init__(self, name: str, place: TablePlace) -> None:
         """`name` is `source.table`, for messages."""
         self.name = name
-        self.folder = folder
+        self.place = place
         self._lock = threading.Lock()
         self._table: DeltaTable | None = None
-        self._mark: tuple[int, int] | None = None
+        self._mark: tuple[int, ...] | None = None
         self._snapshot: TableSnapshot | None = None
-        self._stamp: tuple[tuple[int, int, int, int], str] | None = None
+        self._stamp: tuple[tuple[int, ...], str] | None = None
+
+    def definition(self) -> Definition:
+        """The definition as it is now, whether or not the table can be captured."""
+        with self._lock:
+            self.place.refresh()
+            return defined_by(open_table(self.name, self.place))
 
     def snapshot(self) -> TableSnapshot:
         with self._lock:
             table = self._follow()
             if self._snapshot is None or self._snapshot.version != table.version():
-                self._snapshot = take_snapshot(self.name, self.folder, table)
+                self._snapshot = take_snapshot(self.name, self.place, table)
             return self._snapshot
 
     def at(self, version: int) -> TableSnapshot:
         """The table as it was; for the rare cases in which the log says too little."""
-        return take_snapshot(self.name, self.folder, open_table(self.name, self.folder, version))
+        with self._lock:
+            self.place.reach(version)
+            return take_snapshot(self.name, self.place, open_table(self.name, self.place, version))
 
     def stamp(self, version: int) -> str:
         """The stamp of a version's commit (`log.stamp_of`); empty if its file is not there."""
-        file = commit_file(self.folder, version)
+        mark = self.place.mark(version)
         try:
-            status = file.stat()
-            looks = (version, status.st_ino, status.st_mtime_ns, status.st_size)
             with self._lock:
-                if self._stamp is None or self._stamp[0] != looks:
-                    self._stamp = looks, stamp_of(file.read_bytes())
-                return self._stamp[1]
+                if mark is not None and (self._stamp is None or self._stamp[0] != mark):
+                    self._stamp = mark, stamp_of(self.place.commit(version).read_bytes())
+                return self._stamp[1] if mark is not None and self._stamp is not None else ""
         except FileNotFoundError:
             return ""
 
     def _follow(self) -> DeltaTable:
-        if self._table is not None and self._mark == self._commit_mark(self._table):
+        self.place.refresh()
+        if self._table is not None and self._mark == self.place.mark(self._table.version()):
             try:
                 self._table.update_incremental()
             except DeltaError:
@@ -203,26 +217,18 @@ class FollowedTable:
             self._table = None
         if self._table is None:
             self._snapshot = None
-            self._table = open_table(self.name, self.folder)
-        self._mark = self._commit_mark(self._table)
+            self._table = open_table(self.name, self.place)
+        self._mark = self.place.mark(self._table.version())
         return self._table
 
-    def _commit_mark(self, table: DeltaTable) -> tuple[int, int] | None:
-        """The stat of the present version's commit file."""
-        try:
-            status = commit_file(self.folder, table.version()).stat()
-        except FileNotFoundError:
-            return None
-        return status.st_mtime_ns, status.st_ino
 
-
-def open_table(name: str, folder: Path, version: int | None = None) -> DeltaTable:
+def open_table(name: str, place: TablePlace, version: int | None = None) -> DeltaTable:
     """The table from its log, or a refusal that says what is wrong."""
     try:
-        return DeltaTable(str(folder), version=version)
+        return DeltaTable(str(place.folder), version=version)
     except TableNotFoundError:
         raise SourceMissing(
-            f"there is no Delta table {name}: {folder.name} holds no _delta_log",
+            f"there is no Delta table {name}: {name.partition('.')[2]} holds no _delta_log",
             subject=name,
             hint="was it dropped or moved? Put it back, or take it out of the views",
         ) from None
@@ -230,13 +236,13 @@ def open_table(name: str, folder: Path, version: int | None = None) -> DeltaTabl
         raise CaptureRefused(f"Delta table {name} cannot be opened: {error}", subject=name) from error
 
 
-def take_snapshot(name: str, folder: Path, table: DeltaTable) -> TableSnapshot:
+def take_snapshot(name: str, place: TablePlace, table: DeltaTable) -> TableSnapshot:
     """The table as `deltalake` has it loaded."""
     protocol, configuration = table.protocol(), table.metadata().configuration
     check_features(name, protocol.reader_features, configuration)
     feed = configuration.get("delta.enableChangeDataFeed") == "true"
     actions = pa.table(table.get_add_actions(flatten=True))
-    return TableSnapshot(folder, table.version(), defined_by(table), actions, feed)
+    return TableSnapshot(place, table.version(), defined_by(table), actions, feed)
 
 
 def defined_by(table: DeltaTable) -> Definition:

@@ -1,4 +1,4 @@
-"""A folder of Delta tables as a source.
+"""A folder of Delta tables as a source, or a prefix of a bucket with such tables.
 
 Every table has its own log and is its own site. A version is a transaction if it changed rows; its source
 txid is the version plus one, so that source txids begin at one. Compaction and changes of properties are no
@@ -19,9 +19,11 @@ from typing import Any
 
 from rollview.ascii_text import whole_number
 from rollview.errors import PointError, SourceChanged, SourceMissing
+from rollview.sources.bucket import Bucket, dataset_at
 from rollview.sources.delta.capture import LogPosition, capture_commits, check_history, check_same_table
 from rollview.sources.delta.log import check_columns
-from rollview.sources.delta.snapshot import FollowedTable, TableSnapshot, defined_by, open_table
+from rollview.sources.delta.place import table_names, table_place
+from rollview.sources.delta.snapshot import FollowedTable, TableSnapshot
 from rollview.sources.files.key_filter import comparable, look_up_all
 from rollview.sources.settings import check_options, declared_key
 from rollview.sources.source import (
@@ -40,39 +42,37 @@ from rollview.sources.source import (
 
 
 class DeltaSource:
-    """Delta tables, each a sub-folder of one folder."""
+    """Delta tables, each a sub-folder of one folder or prefix."""
 
     kind = "delta"
 
-    def __init__(self, name: str, path: Path, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, name: str, place: Path | Bucket, options: Mapping[str, Any] | None = None) -> None:
         """Option `key.TABLE` declares the key of a table, which Delta itself does not know."""
         self.name = name
-        self._folder = Path(path).absolute()
+        self._place = place.absolute() if isinstance(place, Path) else place
         self._options = dict(options or {})
         check_options(name, self._options, ["key."])
-        if not self._folder.is_dir():
+        if isinstance(self._place, Path) and not self._place.is_dir():
             raise SourceMissing(
-                f"source {name}: there is no folder {path}", subject=name, hint="correct its path"
+                f"source {name}: there is no folder {place}", subject=name, hint="correct its path"
             )
         self._lock = threading.Lock()
         self._followed: dict[str, FollowedTable] = {}
 
     @classmethod
     def open(cls, settings: SourceSettings) -> DeltaSource:
-        return cls(settings.name, settings.path(), settings.without("path"))
+        return cls(settings.name, settings.place(), settings.without_place())
 
     def tables(self) -> tuple[Table, ...]:
         """Every sub-folder with a Delta log. Whether it can be captured is for `setup` to say."""
-        folders = sorted(self._folder.glob("*/_delta_log"))
-        return tuple(self._table(log.parent) for log in folders if not log.parent.name.startswith((".", "_")))
+        return tuple(self._table(name) for name in table_names(self._place))
 
-    def _table(self, folder: Path) -> Table:
-        qualified = f"{self.name}.{folder.name}"
-        columns = defined_by(open_table(qualified, folder)).columns
+    def _table(self, table: str) -> Table:
+        columns = self._follow(f"{self.name}.{table}").definition().columns
         names = tuple(name for name, _ in columns)
-        key = declared_key(self.name, folder.name, self._options, names)
+        key = declared_key(self.name, table, self._options, names)
         types = tuple(kind for _, kind in columns)
-        return Table(self.name, folder.name, names, key, types=types, own_log=True)
+        return Table(self.name, table, names, key, types=types, own_log=True)
 
     def setup(self, tables: Sequence[Table]) -> SetupResult:
         """Nothing is installed."""
@@ -100,8 +100,8 @@ class DeltaSource:
         return {"transactions": "Delta versions", "reads": "exact, by time travel"}
 
     def dataset(self, table: str) -> tuple[str, str]:
-        """The table's folder."""
-        return "file", str(self._folder / table)
+        """The table's folder, as OpenLineage names those of file systems and buckets."""
+        return dataset_at(self._place, table)
 
     def current_position(self, site: str) -> str:
         """The newest version."""
@@ -137,8 +137,10 @@ class DeltaSource:
             )
         return Batch(batch.transactions, upto)
 
-    def acknowledge(self, site: str, upto: str) -> None:
-        """Delta tables keep and clean up their history themselves."""
+    def acknowledge(self, site: str, upto: str) -> None:  # noqa: ARG002
+        """Delta tables clean up their history themselves; copies of old data files can go."""
+        table = self._follow(site)
+        table.place.tidy(lambda: table.snapshot().logged)
 
     def can_compare(self, key_type: str, column_type: str) -> bool:
         """Where Spark would convert one side first, only Spark can decide."""
@@ -187,11 +189,11 @@ class DeltaSource:
 
     def _follow(self, site: str) -> FollowedTable:
         source, _, table = site.partition(".")
-        if source != self.name or not table or Path(table).name != table:
+        if source != self.name or table == ".." or Path(table).name != table:
             raise SourceMissing(f"source {self.name} has no table {site}", subject=site)
         with self._lock:
             if table not in self._followed:
-                self._followed[table] = FollowedTable(site, self._folder / table)
+                self._followed[table] = FollowedTable(site, table_place(self._place, table))
             return self._followed[table]
 
 

@@ -24,6 +24,7 @@ from pyarrow import csv
 from rollview.ascii_text import whole_number
 from rollview.errors import CaptureRefused, DumpError, OptionError, SourceChanged, UnsupportedError
 from rollview.rows import FileScan, ScanFile, arrow_schema, arrow_type, spark_type
+from rollview.sources.files.place import DumpPlace, Entry
 from rollview.sources.files.state import read_files
 from rollview.sources.source import reload_hint
 
@@ -36,13 +37,20 @@ class Dump:
     """A complete dump: its name, its files, and what they looked like from outside when they were listed."""
 
     name: str
-    files: tuple[Path, ...]
+    place: DumpPlace
+    parts: tuple[Entry, ...]
     signature: str
 
     @property
     def format(self) -> str:
         """`csv` or `parquet`."""
-        return self.files[0].suffix[1:].lower()
+        return Path(self.parts[0].name).suffix[1:].lower()
+
+    @cached_property
+    def files(self) -> tuple[Path, ...]:
+        """Its files, to be read."""
+        self.place.fetch(self.parts)
+        return tuple(part.here() for part in self.parts)
 
     @cached_property
     def source_txid(self) -> int:
@@ -50,7 +58,7 @@ class Dump:
         return int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8]) >> 1
 
     def is_unchanged(self) -> bool:
-        return _signature(self.files) == self.signature
+        return _signature(self.parts) == self.signature
 
 
 def natural(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
@@ -60,55 +68,54 @@ def natural(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
     return tuple((1, 0, part) if number is None else (0, number, "") for part, number in parts), name
 
 
-def complete_dumps(folder: Path, settle_seconds: float) -> list[Dump]:
+def complete_dumps(place: DumpPlace, settle_seconds: float) -> list[Dump]:
     """The dumps of a table in their order, up to the first one that is not complete."""
     found: list[Dump] = []
-    for entry in sorted(folder.iterdir(), key=lambda entry: natural(entry.name)):
+    for entry in sorted(place.entries(), key=lambda entry: natural(entry.name)):
         if not _counts(entry):
             continue
         try:
-            files = _parts(entry) if entry.is_dir() else (entry,)
-            if not files and entry.is_dir() and not _is_unfinished(entry):
+            parts = _parts(entry) if entry.is_folder else (entry,)
+            if not parts and entry.is_folder and not _is_unfinished(entry):
                 continue
-            signature = _signature(files)
-            if signature is None or _is_unfinished(entry) or not _has_settled(entry, files, settle_seconds):
+            signature = _signature(parts)
+            if signature is None or _is_unfinished(entry) or not _has_settled(entry, parts, settle_seconds):
                 break
         except FileNotFoundError:
             # Somebody is at work here; the next poll will show the result.
             break
-        found.append(Dump(entry.name, files, signature))
+        found.append(Dump(entry.name, place, parts, signature))
     return found
 
 
-def _counts(entry: Path) -> bool:
+def _counts(entry: Entry) -> bool:
     if entry.name.startswith(("_", ".")) or entry.name.lower().endswith(_UNFINISHED):
         return False
-    return entry.is_dir() or entry.suffix[1:].lower() in _FORMATS
+    return entry.is_folder or Path(entry.name).suffix[1:].lower() in _FORMATS
 
 
-def _parts(folder: Path) -> tuple[Path, ...]:
-    return tuple(sorted(part for part in folder.iterdir() if part.is_file() and _counts(part)))
+def _parts(folder: Entry) -> tuple[Entry, ...]:
+    parts = [part for part in folder.below() if part.is_file and _counts(part)]
+    return tuple(sorted(parts, key=lambda part: part.name))
 
 
-def _is_unfinished(entry: Path) -> bool:
+def _is_unfinished(entry: Entry) -> bool:
     """A sub-folder in which some writer still keeps its temporary files."""
-    return entry.is_dir() and any(
-        part.name.lower().endswith(_UNFINISHED) or part.name == "_temporary" for part in entry.iterdir()
+    return entry.is_folder and any(
+        part.name.lower().endswith(_UNFINISHED) or part.name == "_temporary" for part in entry.below()
     )
 
 
-def _has_settled(entry: Path, files: tuple[Path, ...], seconds: float) -> bool:
+def _has_settled(entry: Entry, parts: tuple[Entry, ...], seconds: float) -> bool:
     # A time in the future by more than that is a clock that was set back, and not worth waiting for.
     now = time.time()
-    return all(abs(now - path.stat().st_mtime) >= seconds for path in (entry, *files))
+    return all(abs(now - each.modified()) >= seconds for each in (entry, *parts))
 
 
-def _signature(files: tuple[Path, ...]) -> str | None:
+def _signature(parts: tuple[Entry, ...]) -> str | None:
     """Names, sizes and times of the files; None if one is gone."""
     try:
-        states = [
-            (path.name, status.st_size, status.st_mtime_ns) for path in files if (status := path.stat())
-        ]
+        states = [part.looks() for part in parts]
     except FileNotFoundError:
         return None
     return hashlib.sha256(repr(states).encode()).hexdigest()[:16]

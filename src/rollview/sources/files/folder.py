@@ -12,6 +12,7 @@ import pyarrow as pa
 from rollview.ascii_text import number_of
 from rollview.errors import OptionError, SourceMissing
 from rollview.rows import FileScan, Rows, ScanFile
+from rollview.sources.bucket import Bucket
 from rollview.sources.files.dumps import (
     Columns,
     CsvFormat,
@@ -25,6 +26,7 @@ from rollview.sources.files.dumps import (
     readable,
 )
 from rollview.sources.files.key_filter import State
+from rollview.sources.files.place import DumpPlace, dump_places
 from rollview.sources.files.state import (
     FileState,
     MemoryState,
@@ -46,10 +48,10 @@ _KEPT_DUMPS = 2
 class TableFolder:
     """The dumps of one table; may be used from several threads."""
 
-    def __init__(self, source: str, folder: Path, options: Mapping[str, Any]) -> None:
-        self.site = f"{source}.{folder.name}"
+    def __init__(self, source: str, place: DumpPlace, options: Mapping[str, Any]) -> None:
+        self.site = f"{source}.{place.name}"
+        self.place = place
         self._source = source
-        self._folder = folder
         self._options = options
         self._settle_seconds = _settle_seconds(source, options)
         self._csv = CsvFormat(
@@ -62,17 +64,18 @@ class TableFolder:
 
     def dumps(self) -> list[Dump]:
         """The complete dumps, oldest first."""
-        if not self._folder.is_dir():
+        try:
+            return complete_dumps(self.place, self._settle_seconds)
+        except (FileNotFoundError, NotADirectoryError):
             raise SourceMissing(
                 f"the folder of {self.site} is gone", subject=self.site, hint="put it back with its dumps"
-            )
-        return complete_dumps(self._folder, self._settle_seconds)
+            ) from None
 
     def columns(self) -> Columns:
         """The declared columns, or those of the first dump there is; none without a dump."""
-        declared = self._options.get(f"schema.{self._folder.name}")
+        declared = self._options.get(f"schema.{self.place.name}")
         if declared is not None:
-            return declared_columns(self._folder.name, str(declared))
+            return declared_columns(self.place.name, str(declared))
         dumps = self.dumps()
         return columns_of_dump(self.site, dumps[0], self._csv) if dumps else ()
 
@@ -83,8 +86,8 @@ class TableFolder:
             return None
         names = tuple(name for name, _ in columns)
         kinds = tuple(kind for _, kind in columns)
-        key = declared_key(self._source, self._folder.name, self._options, names)
-        return Table(self._source, self._folder.name, names, key, types=kinds, own_log=True)
+        key = declared_key(self._source, self.place.name, self._options, names)
+        return Table(self._source, self.place.name, names, key, types=kinds, own_log=True)
 
     def check(self, dump: Dump, columns: Columns) -> None:
         """Reads a dump and checks its key."""
@@ -140,7 +143,7 @@ class TableFolder:
 
     def _key(self, columns: Columns) -> tuple[str, ...]:
         names = [name for name, _ in columns]
-        return declared_key(self._source, self._folder.name, self._options, names)
+        return declared_key(self._source, self.place.name, self._options, names)
 
     def _is_plain(self, dump: Dump, columns: Columns) -> bool:
         """Whether Spark can read the files as they are."""
@@ -148,17 +151,9 @@ class TableFolder:
             return dump.format == "parquet" and has_types((str(path) for path in dump.files), columns)
 
 
-def table_folders(source: str, path: Path, options: Mapping[str, Any]) -> dict[str, TableFolder]:
-    """The tables of a file source, by name; hidden folders are none."""
-    if not path.is_dir():
-        raise SourceMissing(
-            f"source {source}: there is no folder {path}", subject=source, hint="correct its path"
-        )
-    return {
-        folder.name: TableFolder(source, folder, options)
-        for folder in sorted(path.iterdir())
-        if folder.is_dir() and not folder.name.startswith(("_", "."))
-    }
+def table_folders(source: str, place: Path | Bucket, options: Mapping[str, Any]) -> dict[str, TableFolder]:
+    """The tables of a file source, by name."""
+    return {name: TableFolder(source, each, options) for name, each in dump_places(source, place).items()}
 
 
 def _settle_seconds(source: str, options: Mapping[str, Any]) -> float:

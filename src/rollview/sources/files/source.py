@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rollview.errors import CaptureRefused, LogLost, SourceChanged, SourceMissing
+from rollview.sources.bucket import Bucket, dataset_at
 from rollview.sources.files.dumps import Columns, Dump, check_unchanged, natural, readable
 from rollview.sources.files.folder import TableFolder, table_folders
 from rollview.sources.files.key_filter import comparable, look_up_all
@@ -70,9 +71,9 @@ class FileSource:
 
     kind = "files"
 
-    def __init__(self, name: str, path: Path, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, name: str, place: Path | Bucket, options: Mapping[str, Any] | None = None) -> None:
         self.name = name
-        self._path = Path(path).absolute()
+        self._path = place.absolute() if isinstance(place, Path) else place
         self._options = dict(options or {})
         check_options(name, self._options, ["key.", "schema.", "settle_seconds", "delimiter", "encoding"])
         self._lock = threading.Lock()
@@ -80,7 +81,7 @@ class FileSource:
 
     @classmethod
     def open(cls, settings: SourceSettings) -> FileSource:
-        return cls(settings.name, settings.path(), settings.without("path"))
+        return cls(settings.name, settings.place(), settings.without_place())
 
     def tables(self) -> tuple[Table, ...]:
         """Every sub-folder with a dump or a declared schema."""
@@ -115,7 +116,7 @@ class FileSource:
 
     def dataset(self, table: str) -> tuple[str, str]:
         """The folder of the table's dumps."""
-        return "file", str(self._path / table)
+        return dataset_at(self._path, table)
 
     def current_position(self, site: str) -> str:
         """The newest dump."""
@@ -165,8 +166,9 @@ class FileSource:
         moved = replace(reached, name=dump.name, signature=dump.signature)
         return Batch((transaction,), str(moved))
 
-    def acknowledge(self, site: str, upto: str) -> None:
-        """The dumps are not ours to delete."""
+    def acknowledge(self, site: str, upto: str) -> None:  # noqa: ARG002
+        """The dumps are not ours to delete; copies of them are."""
+        self._folder(site).place.tidy()
 
     def can_compare(self, key_type: str, column_type: str) -> bool:
         """Where Spark would convert one side first, only Spark can decide."""
