@@ -159,6 +159,16 @@ def test_a_command_beside_it_prints_the_same_and_loads_little(
     assert beside.stderr == "[]\n"
 
 
+def test_a_command_with_a_log_answers_itself(running: Project, tmp_path: Path) -> None:
+    """Somebody else's work would leave the log empty, without a word."""
+    own = ["status", "--json", "--project", str(running._warehouse.project.path)]
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", _COMMAND, *own, "--log-file", str(log)]
+    alone = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "sqlalchemy" in alone.stderr
+    assert log.exists()
+
+
 @pytest.mark.parametrize("request_", [StatusRequest(), ExplainRequest("sales_by_state")])
 def test_a_report_is_the_one_that_the_process_itself_would_give(running: Project, request_: Request) -> None:
     assert decoded(encoded(request_)) == request_

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rollview.answer.requests import values_of
+from rollview.cli.logs import logs_somewhere
 from rollview.cli.project_context import opened
 from rollview.cli.terminal import plain, working
 
@@ -38,7 +39,8 @@ def asked_elsewhere(project_file: Path, request: Request, what: str) -> RemoteRe
     root = click.get_current_context().find_root()
     from rollview.answer.local_socket import RemoteReply, ask_running
 
-    if root.obj is not None or root.meta.get("rollview.debug"):
+    # A log says what this process does.
+    if root.obj is not None or root.meta.get("rollview.debug") or logs_somewhere(root):
         return RemoteReply()
     with working(what) as progress:
         return ask_running(project_file, request, progress, as_values=True)
