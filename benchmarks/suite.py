@@ -50,8 +50,8 @@ from rollview import Project
 from rollview.errors import InputError, RollviewError, SeveralMistakes
 from rollview.maintain import load
 from rollview.observe.status import Status
-from rollview.project import project as project_module
 from rollview.spark.session import open_session
+from rollview.views import equivalence_check
 from rollview.views.content import view_sql
 from servers.jvm import start_quickly
 
@@ -712,7 +712,7 @@ def main() -> int:
     arguments = parsed(sys.argv[1:])
     start_quickly()
     if arguments.untried:
-        patch.object(project_module, "check_all_by_invention").start()
+        patch.object(equivalence_check, "check_all_by_invention").start()
         patch.object(load, "check_meaning").start()
     spark = open_session("suite", {"master": "local[2]", "spark.driver.memory": "4g"})
     campaign = Campaign(arguments, spark)

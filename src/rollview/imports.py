@@ -14,7 +14,9 @@ A module that may need it says so in two branches, one for the type checker and 
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from typing import Any
 
@@ -34,6 +36,33 @@ class _Deferred:
 def deferred(name: str) -> Any:
     """The module of this name, loaded when an attribute is first used."""
     return _Deferred(name)
+
+
+class _NoPandas:
+    """Says that there is no pandas."""
+
+    @staticmethod
+    def find_spec(fullname: str, *_: object) -> ModuleSpec | None:
+        """Finds nothing, and refuses this one."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("Arrow is to do without pandas", name=fullname)
+        return None
+
+
+def keep_pandas_out() -> None:
+    """Has Arrow look for pandas where there is none: with it, loading Arrow takes longer than most answers.
+
+    Arrow looks when it makes its first array, which might be of a Series. It looks again when it is asked
+    for a DataFrame, as by PySpark. Only for processes of our own: those of others may give Series to Arrow.
+    """
+    if "pandas" in sys.modules:
+        return
+    nobody = _NoPandas()
+    sys.meta_path.insert(0, nobody)
+    try:
+        import_module("pyarrow").array([0])
+    finally:
+        sys.meta_path.remove(nobody)
 
 
 EXTRAS: dict[str, tuple[str, ...]] = {

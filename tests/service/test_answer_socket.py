@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
@@ -18,6 +19,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from shop import Shop, transact
 
@@ -26,13 +28,17 @@ from rollview.answer.local_socket import ask_running, connections, fingerprint, 
 from rollview.answer.pool import AnswerPool
 from rollview.answer.requests import (
     DeltasRequest,
+    ExplainRequest,
     QueryPlanRequest,
     QueryRequest,
     ReadRequest,
     Request,
+    StatusRequest,
     decoded,
     encoded,
 )
+from rollview.cli import main
+from rollview.cli.terminal import plain
 from rollview.config.project_file import ProjectFile, read_project_file
 from rollview.errors import (
     AnswerRefused,
@@ -44,6 +50,7 @@ from rollview.errors import (
     ViewError,
 )
 from rollview.project.project import Project
+from rollview.sources.sqlite import SQLiteSource
 from servers.processes import descendants, java_of
 
 pytestmark = pytest.mark.slow
@@ -117,6 +124,86 @@ def test_errors_are_of_the_same_class(
     with pytest.raises(kind) as here:
         running.answer(request_)
     assert vars(there.value) == vars(here.value)
+
+
+BESIDE = (
+    ["status"],
+    ["status", "--json"],
+    ["read", "sold", "--limit", "3"],
+    ["read", "sales_by_state", "--as-of", "csn:1", "--json"],
+    ["deltas", "sales_by_state"],
+    ["explain", "sold"],
+    ["explain", "sold", "--json"],
+)
+_COMMAND = """
+import sys
+from rollview.cli import main
+main(sys.argv[1:], standalone_mode=False)
+heavy = ("deltalake", "numpy", "pandas", "pyarrow", "pyspark", "sqlalchemy", "sqlglot")
+print([each for each in heavy if each in sys.modules], file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("words", BESIDE, ids=" ".join)
+def test_a_command_beside_it_prints_the_same_and_loads_little(
+    running: Project, spark: SparkSession, words: list[str]
+) -> None:
+    """What it would print by itself, without what that takes."""
+    own = [*words, "--project", str(running._warehouse.project.path)]
+    alone = CliRunner().invoke(main, own, obj=spark)
+    assert alone.exit_code == 0, alone.output
+    beside = subprocess.run(
+        [sys.executable, "-c", _COMMAND, *own], capture_output=True, text=True, check=False
+    )
+    assert beside.stdout == alone.stdout
+    assert beside.stderr == "[]\n"
+
+
+def test_a_command_with_a_log_answers_itself(running: Project, tmp_path: Path) -> None:
+    """Somebody else's work would leave the log empty, without a word."""
+    own = ["status", "--json", "--project", str(running._warehouse.project.path)]
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", _COMMAND, *own, "--log-file", str(log)]
+    alone = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "sqlalchemy" in alone.stderr
+    assert log.exists()
+
+
+@pytest.mark.parametrize("request_", [StatusRequest(), ExplainRequest("sales_by_state")])
+def test_a_report_is_the_one_that_the_process_itself_would_give(running: Project, request_: Request) -> None:
+    assert decoded(encoded(request_)) == request_
+    here, there = running.answer(request_), _ask(running, request_)
+    assert there.page is None
+    assert plain(there.record) == plain(here.record)
+
+
+def test_a_view_that_is_not_set_up_is_explained_by_who_asks(running: Project) -> None:
+    """To define it may take Spark, which is not this process's matter."""
+    found = ask_running(running._warehouse.project.path, ExplainRequest("nope"))
+    assert found.reply is None
+    assert found.reason.startswith("only a view that is set up is explained")
+
+
+def test_a_source_that_is_slow_to_describe_itself_holds_up_no_rows(
+    running: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, slow = threading.Event(), threading.Event()
+
+    def describe(_: SQLiteSource) -> dict[str, str]:
+        begun.set()
+        slow.wait(30)
+        return {"path": "found at last"}
+
+    monkeypatch.setattr(SQLiteSource, "describe", describe)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            status = pool.submit(_ask, running, StatusRequest())
+            assert begun.wait(30)
+            assert _ask(running, ReadRequest("sold")).page is not None
+            assert not status.done()
+        finally:
+            slow.set()
+        assert status.result().record.sources[0].how == {"path": "found at last"}
 
 
 HOSTILE = [

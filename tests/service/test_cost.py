@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from shop import Shop, shown
+from sqlalchemy import event
 
 from rollview.bags import arrow_ops
 from rollview.project.project import Project
@@ -31,7 +34,9 @@ def test_a_small_step_is_one_job_per_view(shop: Shop, spark: SparkSession) -> No
             for view in project.views:
                 delta = project._warehouse.tables.of_view(view, 1).deltas
                 before = len(tracker.getJobIdsForGroup(None)), delta.version()
-                project.propagate(view)
+                with _statements(project) as statements:
+                    project.propagate(view)
+                _check_that_definitions_are_compared_once(statements)
                 jobs = len(tracker.getJobIdsForGroup(None)) - before[0]
                 assert jobs <= 1, view
                 assert delta.version() - before[1] <= 1, view
@@ -44,6 +49,30 @@ def test_a_small_step_is_one_job_per_view(shop: Shop, spark: SparkSession) -> No
             for view, version in versions.items():
                 assert project._warehouse.tables.of_view(view, 1).rows.version() - version <= 1
                 assert project._warehouse.views.record(view).materialized_csn == csn
+
+
+@contextmanager
+def _statements(project: Project) -> Iterator[list[str]]:
+    """The statements by which the catalog is read and written."""
+    said: list[str] = []
+
+    def note(*call: Any) -> None:
+        said.append(call[2])
+
+    engine = project._warehouse.catalog._database.engine
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield said
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+
+
+def _check_that_definitions_are_compared_once(statements: list[str]) -> None:
+    """For each state of the catalog: one more than it was written."""
+    written = sum(each.startswith("BEGIN IMMEDIATE") for each in statements)
+    digests = [each for each in statements if "digest" in each and "sql_text" not in each]
+    assert written
+    assert 0 < sum(each.startswith("SELECT") for each in digests) <= written + 1
 
 
 def _check_that_jobs_are_counted(spark: SparkSession) -> None:

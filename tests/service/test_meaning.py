@@ -343,7 +343,7 @@ def test_the_rows_of_the_sources_are_tried_as_well(
     folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here the random rows show nothing; of large tables a sample must be enough."""
-    monkeypatch.setattr("rollview.project.project.check_all_by_invention", lambda *_: None)
+    monkeypatch.setattr("rollview.views.equivalence_check.check_all_by_invention", lambda *_: None)
     monkeypatch.setattr(meaning, "SAMPLED_ROWS", 200)
     many = pa.table({"id": pa.array(range(4000), pa.int64()), "v": pa.array([1, None] * 2000, pa.int64())})
     for name in ("m", "n"):

@@ -241,3 +241,36 @@ print([name for name in sys.modules if name.partition(".")[0] in ("pyspark", "py
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("[]", ""), done.stderr
+
+
+UNUSED = (
+    *(
+        "pandas",
+        "py4j",
+        "pyspark",
+        "prometheus_client",
+        "psycopg",
+        "pymysql",
+        "starlette",
+        "jinja2",
+        "obstore",
+    ),
+    *("rollview.lab", "rollview.monitoring", "rollview.run", "rollview.setup", "rollview.web"),
+    *("rollview.maintain.capture", "rollview.maintain.propagate", "rollview.upkeep.verify"),
+)
+
+
+@pytest.mark.parametrize(
+    "words", [["status"], ["read", "sold", "--as-of", "csn:1"], ["explain", "sold"]], ids=" ".join
+)
+def test_a_command_alone_loads_what_it_uses(small_shop: Project, words: list[str]) -> None:
+    """Nothing of what maintains views, of the page, or of drivers that the project's sources do not need."""
+    code = f"""
+import sys
+from rollview.cli import main
+main(sys.argv[1:], standalone_mode=False)
+print([each for each in {UNUSED} if each in sys.modules], file=sys.stderr)
+"""
+    own = [*words, "--project", str(small_shop._warehouse.project.path)]
+    done = subprocess.run([sys.executable, "-c", code, *own], capture_output=True, text=True, check=False)
+    assert done.stderr == "[]\n"

@@ -14,19 +14,9 @@ from functools import cached_property
 
 from rollview.algebra.node import Block, Node
 from rollview.algebra.relation import Table
+from rollview.algebra.stage_names import STAGE_MARK, is_stage, owner
 
-STAGE_MARK = "$"
-"""Between a view's name and a stage's number; no user may give such a name."""
-
-
-def is_stage(name: str) -> bool:
-    """Whether a view is a part of another one."""
-    return STAGE_MARK in name
-
-
-def owner(name: str) -> str:
-    """The view that a user named: this one, or the one that a stage is a part of."""
-    return name.partition(STAGE_MARK)[0]
+__all__ = ["STAGE_MARK", "View", "is_stage", "owner"]
 
 
 @dataclass(frozen=True)

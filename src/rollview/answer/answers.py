@@ -1,4 +1,4 @@
-"""Requests of `read`, `deltas` and `query`, answered: without Spark where the rows are at the driver.
+"""Requests of commands, answered: without Spark where the rows are at the driver.
 
 This process reads stored rows unless they are very large, and rolls them along the view delta by the same
 operations at the driver that `run` uses. Only the rest needs a Spark session.
@@ -18,12 +18,14 @@ from rollview.algebra.bag import COUNT
 from rollview.algebra.history import CSN
 from rollview.answer.requests import (
     DeltasRequest,
+    ExplainRequest,
     Page,
     QueryPlanRequest,
     QueryRequest,
     ReadRequest,
     Reply,
     Request,
+    StatusRequest,
 )
 from rollview.errors import InputError
 from rollview.views.uncomputable import reading
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
     from rollview.answer.query import Answered, AnswerPlan
     from rollview.config.results import ViewRows
+    from rollview.observe.explain import Explanation
+    from rollview.observe.status import Status
 
 
 class Readable(Protocol):
@@ -61,6 +65,12 @@ class Readable(Protocol):
 
     def explain_query(self, sql: str, *, as_of: str | int | None = None, rewrite: bool = True) -> AnswerPlan:
         """How a query would be answered now."""
+
+    def status(self) -> Status:
+        """The state of sources and views."""
+
+    def explain(self, view: str) -> Explanation:
+        """How a view is maintained, and why."""
 
 
 class Openable(Protocol):
@@ -240,4 +250,6 @@ _ANSWERS: dict[type[Any], Callable[[Readable, Any], Reply]] = {
     DeltasRequest: _deltas,
     QueryRequest: _query,
     QueryPlanRequest: _query_plan,
+    StatusRequest: lambda project, _: Reply(record=project.status()),
+    ExplainRequest: lambda project, asked: Reply(record=project.explain(asked.view)),
 }

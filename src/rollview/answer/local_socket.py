@@ -5,8 +5,9 @@ Every process has a socket of its own, whose name is never reused. A killed proc
 the next client that gets no answer there removes it. Where the path would be too long for a socket, the
 folder is in the user's runtime directory.
 
-A message is a length and JSON. Rows follow as a stream of Arrow. Both sides limit the size of what they
-accept and the time that they wait.
+A message is a length and JSON. Rows follow as a stream of Arrow. If they are few, and the client would rather
+have values, they are in the message: a command prints them before it could have loaded Arrow. Both sides
+limit the size of what they accept and the time that they wait.
 """
 
 from __future__ import annotations
@@ -24,15 +25,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import pyarrow as pa
-
-from rollview.answer.requests import Page, Reply, Request, encoded
+from rollview.answer.requests import Page, Reply, Request, Values, encoded, values_of
+from rollview.answer.values import packed, unpacked
 from rollview.config.project_file import ProjectFile, read_project_file
 from rollview.errors import RollviewError
+from rollview.imports import deferred
 from rollview.secrets import Secrets
 from rollview.version import __version__
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = deferred("pyarrow")
 
 FOLDER = ".answers"
 LONGEST_MESSAGE = 16 * 1024 * 1024
@@ -183,13 +189,18 @@ def _is_private(folder: Path) -> bool:
 # Imports little, so that a command which is answered by another process starts quickly.
 
 _BATCH_ROWS = 10_000
+_FEW_ROWS, _FEW_BYTES = 1_000, 256 * 1024
+"""Rows up to this many are sent as values to clients that want these."""
 
 
-def send_reply(connection: socket.socket, reply: Reply) -> None:
-    """Facts first, then the rows."""
+def send_reply(connection: socket.socket, reply: Reply, as_values: bool = False) -> None:
+    """Facts first, then the rows; few rows as values, if the client asks for these."""
     facts, page = dict(reply.facts), reply.page
     if page is None:
-        send(connection, {"facts": facts, "rows": None})
+        send(connection, {"facts": facts, "rows": None, "record": packed(reply.record)})
+        return
+    if as_values and (few := _few_values(page)) is not None:
+        send(connection, {"facts": facts, **few})
         return
     send(connection, {"facts": facts, "rows": page.rows.num_rows, "total": page.total})
     with (
@@ -199,14 +210,35 @@ def send_reply(connection: socket.socket, reply: Reply) -> None:
         writer.write_table(page.rows, max_chunksize=_BATCH_ROWS)
 
 
+def _few_values(page: Page) -> dict[str, Any] | None:
+    """The rows of a page as a part of a message; None if they are many, or cannot be packed."""
+    if page.rows.num_rows > _FEW_ROWS or page.rows.nbytes > _FEW_BYTES:
+        return None
+    found = values_of(page)
+    try:
+        values = packed(list(found.values))
+    except ValueError:
+        return None
+    return {"rows": found.rows, "total": found.total, "columns": list(found.columns), "values": values}
+
+
 def received_reply(connection: socket.socket, message: Mapping[str, Any]) -> Reply:
     """The reply that begins with a message; raises the error if it is one."""
     if "error" in message:
         raise _error_of(message["error"])
-    if message["rows"] is None:
-        return Reply(message["facts"])
-    with connection.makefile("rb") as stream, pa.ipc.open_stream(stream) as reader:
-        page = Page(reader.read_all(), int(message["total"]))
+    try:
+        if message["rows"] is None:
+            return Reply(message["facts"], record=unpacked(message["record"]))
+        if "values" in message:
+            columns, values = tuple(message["columns"]), tuple(unpacked(message["values"]))
+            return Reply(message["facts"], values=Values(columns, values, message["rows"], message["total"]))
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+        raise ConnectionError(f"not a reply: {error}") from error
+    try:
+        with connection.makefile("rb") as stream, pa.ipc.open_stream(stream) as reader:
+            page = Page(reader.read_all(), int(message["total"]))
+    except pa.ArrowException as error:
+        raise ConnectionError(f"not rows: {error}") from error
     # A stream may end early without an error.
     if page.rows.num_rows != message["rows"]:
         raise ConnectionError("not all rows have come")
@@ -244,6 +276,8 @@ def _error_of(sent: Mapping[str, Any]) -> Exception:
 ACCEPT_SECONDS = 3.0
 """A process that does not acknowledge the request within this time is too busy to wait for."""
 SILENT_SECONDS = 30.0
+AS_VALUES = "as_values"
+"""Whether the client would rather have few rows as values."""
 """While an answer is computed, there is a sign of life every second."""
 
 
@@ -256,10 +290,14 @@ class RemoteReply:
 
 
 def ask_running(
-    path: Path, request: Request, progress: Callable[[str], None] = lambda _: None
+    path: Path,
+    request: Request,
+    progress: Callable[[str], None] = lambda _: None,
+    as_values: bool = False,
 ) -> RemoteReply:
     """The answer of a process that runs the project of a file; `progress` shows what that one is doing.
 
+    With `as_values`, few rows come as values, for which this process need not load Arrow.
     An error of the request itself is raised as it was there. A process that is gone meanwhile, or that does
     not run the same project any more, counts as none.
     """
@@ -268,8 +306,8 @@ def ask_running(
     for connection in connections(project):
         with connection:
             try:
-                found = _asked(connection, project, request, progress)
-            except (OSError, pa.ArrowException, KeyError):
+                found = _asked(connection, project, request, progress, as_values)
+            except (OSError, KeyError):
                 reason = reason or "a process that runs the project did not answer"
                 continue
         if found.reply is not None:
@@ -279,10 +317,14 @@ def ask_running(
 
 
 def _asked(
-    connection: socket.socket, project: ProjectFile, request: Request, progress: Callable[[str], None]
+    connection: socket.socket,
+    project: ProjectFile,
+    request: Request,
+    progress: Callable[[str], None],
+    as_values: bool,
 ) -> RemoteReply:
     connection.settimeout(ACCEPT_SECONDS)
-    send(connection, {**fingerprint(project), **encoded(request)})
+    send(connection, {**fingerprint(project), **encoded(request), AS_VALUES: as_values})
     heard = receive(connection)
     if "declined" in heard:
         return RemoteReply(None, str(heard["declined"]))

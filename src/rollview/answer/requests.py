@@ -54,13 +54,27 @@ class QueryPlanRequest:
     rewrite: bool = True
 
 
-Request = ReadRequest | DeltasRequest | QueryRequest | QueryPlanRequest
+@dataclass(frozen=True)
+class StatusRequest:
+    """The state of sources and views."""
+
+
+@dataclass(frozen=True)
+class ExplainRequest:
+    """How a view is maintained, and why."""
+
+    view: str
+
+
+Request = ReadRequest | DeltasRequest | QueryRequest | QueryPlanRequest | StatusRequest | ExplainRequest
 
 _KINDS: Mapping[str, type[Request]] = {
     "read": ReadRequest,
     "deltas": DeltasRequest,
     "query": QueryRequest,
     "query_plan": QueryPlanRequest,
+    "status": StatusRequest,
+    "explain": ExplainRequest,
 }
 
 
@@ -73,11 +87,33 @@ class Page:
 
 
 @dataclass(frozen=True)
+class Values:
+    """The same as Python's values, each column as a list."""
+
+    columns: tuple[str, ...]
+    values: tuple[list[Any], ...]
+    rows: int
+    total: int
+
+
+@dataclass(frozen=True)
 class Reply:
-    """The facts of an answer, ready for JSON, and its first rows if it has any."""
+    """The facts of an answer, ready for JSON, and its first rows if it has any; or a record.
+
+    Rows may come as values. The record is the report of a method of `Project`; from another process, it says
+    the same and is of no class of ours.
+    """
 
     facts: Mapping[str, Any] = field(default_factory=dict)
     page: Page | None = None
+    values: Values | None = None
+    record: Any = None
+
+
+def values_of(page: Page) -> Values:
+    """The rows of a page as values."""
+    columns = tuple(column.to_pylist() for column in page.rows.columns)
+    return Values(tuple(page.rows.column_names), columns, page.rows.num_rows, page.total)
 
 
 Asking = Callable[[Request], Reply]

@@ -1,7 +1,8 @@
 """Answers requests of other processes beside the work of this one, through the project's private socket.
 
-One thread answers requests that need no Spark, one at a time; the others go to the pool of answers, which
-this socket shares with the page. A client that disconnects cancels its answer.
+One thread answers requests for rows that need no Spark, one at a time. Another one reports status and
+explains views, and waits for sources if these are slow. The others go to the pool of answers, which this
+socket shares with the page. A client that disconnects cancels its answer.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, TypeVar
 
 from rollview.answer.answers import Answering, Reopened
 from rollview.answer.local_socket import (
+    AS_VALUES,
     connections,
     error_message,
     fingerprint,
@@ -30,7 +32,15 @@ from rollview.answer.local_socket import (
 )
 from rollview.answer.open_connections import OpenConnections, most_connections
 from rollview.answer.pool import AnswerPool
-from rollview.answer.requests import DeltasRequest, ReadRequest, Reply, Request, decoded
+from rollview.answer.requests import (
+    DeltasRequest,
+    ExplainRequest,
+    ReadRequest,
+    Reply,
+    Request,
+    StatusRequest,
+    decoded,
+)
 from rollview.config.project_file import ProjectFile
 from rollview.errors import AnswersBusy
 
@@ -46,14 +56,35 @@ _OWN = ("version", "settings", "zone")
 T = TypeVar("T")
 
 
+class _NotHere(Exception):
+    """The client has to find the answer itself."""
+
+    message = "only a view that is set up is explained by the process that runs the project"
+
+
+class _Reader:
+    """A thread with a project of its own, which answers what needs no Spark, one request after the other."""
+
+    def __init__(self, opened: Callable[[], Answering], name: str) -> None:
+        self._project = Reopened(opened)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+
+    def begin(self, request: Request) -> Future[Reply | None]:
+        return self._thread.submit(lambda: self._project.current().answer_without_spark(request))
+
+    def close(self) -> None:
+        self._thread.shutdown(cancel_futures=True)
+        self._project.close()
+
+
 class AnswerServer:
     """A socket, a thread that waits at it, and one for each client."""
 
     def __init__(self, project: ProjectFile, opened: Callable[[], Answering], pool: AnswerPool) -> None:
         """`opened` opens the project a second time, with parts of its own; `pool` has a Spark for answers."""
         self._project, self._pool = project, pool
-        self._reading = Reopened(opened)
-        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rollview-answers-read")
+        self._rows = _Reader(opened, "rollview-answers-read")
+        self._reports = _Reader(opened, "rollview-answers-report")
         self._clients = OpenConnections[socket.socket](most_connections(MOST_CLIENTS), _end, REQUEST_SECONDS)
         self._listener, self.path = listen(project)
         self._is_closing = False
@@ -77,8 +108,8 @@ class AnswerServer:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._pool.close()
-        self._reader.shutdown(cancel_futures=True)
-        self._reading.close()
+        self._rows.close()
+        self._reports.close()
 
     def _accept(self) -> None:
         self._listener.settimeout(SIGN_OF_LIFE_SECONDS)
@@ -130,6 +161,7 @@ class AnswerServer:
             send(connection, {"declined": "the process that runs the project has other settings"})
             return
         try:
+            as_values = message.pop(AS_VALUES, False) is True
             request = decoded({name: each for name, each in message.items() if name not in _OWN})
         except ValueError as error:
             send(connection, {"declined": str(error)})
@@ -139,14 +171,14 @@ class AnswerServer:
             reply = self._without_spark(connection, request) or self._by_spark(connection, request)
         except OSError:
             raise
-        except AnswersBusy as busy:
-            send(connection, {"declined": busy.message})
+        except (AnswersBusy, _NotHere) as reason:
+            send(connection, {"declined": reason.message})
         except Exception as error:
             send(connection, self._message_of(error))
         else:
             # A client that does not take its rows is not waited for.
             connection.settimeout(REPLY_SECONDS)
-            send_reply(connection, reply)
+            send_reply(connection, reply, as_values)
 
     def _message_of(self, error: Exception) -> dict[str, Any]:
         """An error of the request as a message; after any other the client tries itself."""
@@ -156,10 +188,16 @@ class AnswerServer:
         return found or {"declined": "the process that runs the project failed to answer"}
 
     def _without_spark(self, connection: socket.socket, request: Request) -> Reply | None:
-        """Rows that can be read here; SQL texts of others are parsed only by another process."""
+        """What can be read here; SQL texts of others are parsed only by another process."""
+        if isinstance(request, StatusRequest | ExplainRequest):
+            report = self._reports.begin(request)
+            found = self._awaited(connection, report, report.cancel, "looking")
+            if found is None:
+                raise _NotHere
+            return found
         if not isinstance(request, ReadRequest | DeltasRequest):
             return None
-        answer = self._reader.submit(lambda: self._reading.current().answer_without_spark(request))
+        answer = self._rows.begin(request)
         return self._awaited(connection, answer, answer.cancel, "reading")
 
     def _by_spark(self, connection: socket.socket, request: Request) -> Reply:

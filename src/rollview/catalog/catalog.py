@@ -115,6 +115,10 @@ class Catalog:
     def works(self) -> Works:
         return Works(self._database)
 
+    def commits(self) -> int | None:
+        """A number that changes with every commit, whoever makes it; None where it takes a query to know."""
+        return self._database.commits()
+
     def close(self) -> None:
         self._database.close()
 

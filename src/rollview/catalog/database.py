@@ -8,10 +8,12 @@ writing transaction locks the lease it works under, and a reading one sees one s
 from __future__ import annotations
 
 import re
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from sqlalchemy import URL, Connection, create_engine, event, make_url, text
@@ -96,6 +98,7 @@ class Database:
                     hint="name a file, such as sqlite:///./lake/catalog.db",
                 )
             self._folder = Path(str(address.database)).parent
+            self._commits = _Commits(str(address.database))
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
 
@@ -167,7 +170,13 @@ class Database:
             with self.reading() as connection:
                 connection.execute(text(_END_SILENT))
 
+    def commits(self) -> int | None:
+        """A number that changes with every commit, whoever makes it; None where it takes a query to know."""
+        return self._commits.number() if self._sqlite else None
+
     def close(self) -> None:
+        if self._sqlite:
+            self._commits.close()
         self.engine.dispose()
 
     @contextmanager
@@ -195,6 +204,36 @@ class Database:
                 subject=self.place,
                 hint=_FILE_HINT if self._sqlite else _SERVER_HINT,
             ) from error
+
+
+class _Commits:
+    """Counts the commits to a file of SQLite, by a connection that makes none: its own would not count."""
+
+    def __init__(self, path: str) -> None:
+        """Opens nothing yet."""
+        self._path = Path(path)
+        self._connection: sqlite3.Connection | None = None
+        self._lock = Lock()
+
+    def number(self) -> int | None:
+        """None if the file cannot be read right now; whoever queries it next gets to know why."""
+        with self._lock:
+            try:
+                if self._connection is None:
+                    address = f"{self._path.absolute().as_uri()}?mode=rw"
+                    self._connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+                # All of it is fetched, so that no statement stays open.
+                ((number,),) = self._connection.execute("PRAGMA data_version").fetchall()
+            except sqlite3.Error:
+                return None
+            return int(number)
+
+    def close(self) -> None:
+        """Closes the connection; a number after that is of a new one."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
 
 
 def _prepare_sqlite(connection: Any, _record: Any) -> None:

@@ -1,4 +1,4 @@
-"""Answers of `read`, `deltas` and `query`, by the fastest way available.
+"""Answers of commands that change nothing, by the fastest way available.
 
 A process that runs the project is asked first, because its Spark is already warm. Without one, this process
 answers: without Spark where possible; otherwise it says that it starts Spark, and starts it.
@@ -16,39 +16,47 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from rollview.answer.requests import values_of
+from rollview.cli.logs import logs_somewhere
 from rollview.cli.project_context import opened
 from rollview.cli.terminal import plain, working
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from rollview.answer.local_socket import RemoteReply
     from rollview.answer.requests import Page as FirstRows
-    from rollview.answer.requests import Reply, Request
+    from rollview.answer.requests import Reply, Request, Values
 
 
 SLOW = "this needs Spark, which takes a while to start; a running `rollview run` would answer at once"
 
 
+def asked_elsewhere(project_file: Path, request: Request, what: str) -> RemoteReply:
+    """The reply of a process that runs the project, if there is one; `what` is shown meanwhile."""
+    root = click.get_current_context().find_root()
+    from rollview.answer.local_socket import RemoteReply, ask_running
+
+    # A log says what this process does.
+    if root.obj is not None or root.meta.get("rollview.debug") or logs_somewhere(root):
+        return RemoteReply()
+    with working(what) as progress:
+        return ask_running(project_file, request, progress, as_values=True)
+
+
 def reply_to(project_file: Path, request: Request, what: str) -> Reply:
     """The reply to a request about a project; `what` is shown meanwhile."""
     root = click.get_current_context().find_root()
-    reason = ""
-    if root.obj is None and not root.meta.get("rollview.debug"):
-        # Not at the top: help and wrong arguments should not wait for it.
-        from rollview.answer.local_socket import ask_running  # noqa: PLC0415
-
-        with working(what) as progress:
-            elsewhere = ask_running(project_file, request, progress)
-        if elsewhere.reply is not None:
-            return elsewhere.reply
-        reason = elsewhere.reason
+    elsewhere = asked_elsewhere(project_file, request, what)
+    if elsewhere.reply is not None:
+        return elsewhere.reply
     with opened(project_file, what) as at:
         found = at.project.answer_without_spark(request)
         if found is None:
             if sys.stderr.isatty() and not root.meta.get("rollview.json") and root.obj is None:
+                reason = elsewhere.reason
                 with at.progress.aside():
                     click.secho(f"{reason}; {SLOW}" if reason else SLOW, dim=True, err=True)
             found = at.project.answer(request)
@@ -88,15 +96,28 @@ def rows_shown(limit: int | None, as_json: bool) -> int | None:
     return limit if limit is not None or as_json else DEFAULT_LIMIT
 
 
+def shown_rows(reply: Reply) -> Page:
+    """The first rows of a reply, which has some."""
+    if reply.values is not None:
+        return _shown(reply.values)
+    assert reply.page is not None
+    return shown_page(reply.page)
+
+
 def shown_page(found: FirstRows) -> Page:
-    """The first rows of an Arrow table as Python's values; instants as local times, as everywhere here."""
+    """The first rows of an Arrow table as Python's values."""
+    return _shown(values_of(found))
+
+
+def _shown(found: Values) -> Page:
+    """Instants are shown as local times, as everywhere here."""
     columns = [
-        [_local(value) if isinstance(value, datetime) else value for value in column.to_pylist()]
-        for column in found.rows.columns
+        [_local(value) if isinstance(value, datetime) else value for value in column]
+        for column in found.values
     ]
     # A table without columns still has rows.
-    rows = tuple(zip(*columns, strict=True)) if columns else ((),) * found.rows.num_rows
-    return Page(tuple(found.rows.column_names), rows, found.total)
+    rows = tuple(zip(*columns, strict=True)) if columns else ((),) * found.rows
+    return Page(found.columns, rows, found.total)
 
 
 def _local(value: datetime) -> datetime:
@@ -105,6 +126,10 @@ def _local(value: datetime) -> datetime:
 
 def print_page(console: Console, shown: Page) -> None:
     """The rows as a table: numbers to the right, NULL dimmed, long text folded."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for position, name in enumerate(shown.columns):
         values = [row[position] for row in shown.rows if row[position] is not None]
@@ -127,6 +152,8 @@ def is_number(value: Any) -> bool:
 
 def cell(value: Any) -> Text:
     """One value as text; control characters are shown, not obeyed."""
+    from rich.text import Text
+
     if value is None:
         return Text("NULL", style="dim")
     if isinstance(value, bool):

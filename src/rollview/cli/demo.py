@@ -53,9 +53,9 @@ def demo(keep: bool, anomaly: bool, runs: int, as_json: bool) -> None:
         return
     require("demo", "`rollview demo`", "`rollview init DIR --sqlite` needs no server")
     # Not at the top: --anomaly needs no Spark and no server.
-    from rollview.cli.status import print_status  # noqa: PLC0415
-    from rollview.cli.verify import print_verification  # noqa: PLC0415
-    from rollview.demo.demo_script import CommandLine, run_demo  # noqa: PLC0415
+    from rollview.cli.status import print_status
+    from rollview.cli.verify import print_verification
+    from rollview.demo.demo_script import CommandLine, run_demo
 
     command_line = CommandLine(console, _open_project, print_status, print_verification)
     with ending_on_signals(), _temporary_folder(keep) as folder:
@@ -77,8 +77,8 @@ def _open_project(folder: Path) -> AbstractContextManager[Opened]:
 @contextmanager
 def _temporary_folder(keep: bool) -> Iterator[Path]:
     """A folder whose server is stopped at the end; both are removed unless the user keeps them."""
-    from rollview.demo.starter_project import CRM  # noqa: PLC0415
-    from rollview.sources.postgres import EmbeddedPostgres  # noqa: PLC0415
+    from rollview.demo.starter_project import CRM
+    from rollview.sources.postgres import EmbeddedPostgres
 
     folder = Path(tempfile.mkdtemp(prefix="rollview-demo-"))
     try:

@@ -51,7 +51,7 @@ def _drive(
         report(sentence, record)
         return
     # Not at the top: help and wrong arguments should not wait for Spark.
-    from rollview.maintain.retry import stopping_on_signals  # noqa: PLC0415
+    from rollview.maintain.retry import stopping_on_signals
 
     with (
         own_stream(sys.stdout) as stream,

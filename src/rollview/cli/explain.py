@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
-from rich.console import Console
-from rich.text import Text
 
+from rollview.answer.requests import ExplainRequest
+from rollview.cli.answers import asked_elsewhere
 from rollview.cli.project_context import opened, project_options
 from rollview.cli.status import cost_lines, worked
 from rollview.cli.terminal import plain, plural, print_json, results
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     from rollview.observe.copies import CopyAdvice, Saving
     from rollview.observe.explain import Explanation, Path
     from rollview.observe.explain_parts import Part
@@ -45,8 +48,7 @@ def explain(view: str | None, file: FilePath | None, project_file: FilePath, as_
     """
     if (view is None) == (file is None):
         raise click.UsageError("name a view, or a file with --sql")
-    with opened(project_file, may_be_new=True) as at:
-        found = at.project.explain(view) if view is not None else at.project.explain_sql(file or "")
+    found = _explained(project_file, view, file)
     if as_json:
         paths = [{**plain(path), "sub_queries": path.sub_queries} for path in found.paths]
         print_json({**plain(found), "paths": paths})
@@ -54,7 +56,19 @@ def explain(view: str | None, file: FilePath | None, project_file: FilePath, as_
         _print(results(), found)
 
 
+def _explained(project_file: FilePath, view: str | None, file: FilePath | None) -> Explanation:
+    """The explanation, as a process that runs the project gives it; or else as this one does."""
+    if view is not None:
+        reply = asked_elsewhere(project_file, ExplainRequest(view), "").reply
+        if reply is not None:
+            return cast("Explanation", reply.record)
+    with opened(project_file, may_be_new=True) as at:
+        return at.project.explain(view) if view is not None else at.project.explain_sql(file or "")
+
+
 def _print_part(console: Console, part: Part, is_stage: bool) -> None:
+    from rich.text import Text
+
     def line(text: Text | str) -> None:
         console.print(Text.assemble("    ", text), soft_wrap=True)
 
@@ -123,6 +137,8 @@ def _algorithm(found: Explanation) -> Iterator[str]:
 
 
 def _print(console: Console, found: Explanation) -> None:
+    from rich.text import Text
+
     def section(title: str, lines: Iterable[str]) -> None:
         console.print(Text(f"\n{title}", style="bold"))
         for text in lines:

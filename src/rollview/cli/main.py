@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -88,6 +90,17 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
 """By section: the command's name, its module, and its line in `rollview --help`."""
 
 
+QUICK = frozenset({"status", "read", "deltas", "consumers", "explain"})
+"""Commands that are over before it pays to look for garbage: nearly all that they make is modules."""
+_OBJECTS_MADE = 100_000
+
+
+def _collect_seldom(context: click.Context) -> None:
+    """Has Python look for garbage after many objects, while the command lasts."""
+    context.call_on_close(partial(gc.set_threshold, *gc.get_threshold()))
+    gc.set_threshold(_OBJECTS_MADE)
+
+
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, bool], None]:
     def callback(context: click.Context, _: click.Parameter, value: bool) -> None:
         context.find_root().meta[f"rollview.{name}"] = value
@@ -111,10 +124,12 @@ class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         return [name for section in COMMANDS.values() for name in section]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         places = {name: place for section in COMMANDS.values() for name, (place, _) in section.items()}
         if cmd_name not in places:
             return None
+        if cmd_name in QUICK:
+            _collect_seldom(ctx)
         module, _, attribute = places[cmd_name].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         if DEBUG not in command.params:

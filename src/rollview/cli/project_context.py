@@ -18,10 +18,10 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rollview.cli.event_lines import Activity
 from rollview.cli.logs import Silence, log_options, logging_as_asked
 from rollview.cli.terminal import Working, json_option, working
 from rollview.errors import JavaMissing, SparkFailed
+from rollview.imports import keep_pandas_out
 
 if TYPE_CHECKING:
     from rollview.monitoring.lineage import LineageCounts
@@ -62,8 +62,9 @@ def opened(path: Path, what: str = "", may_be_new: bool = False, spinning: bool 
     """
     root = click.get_current_context().find_root()
     with working(what) if spinning else nullcontext(Working()) as progress:
-        # Not at the top: help and wrong arguments should not wait for it.
-        from rollview.project.project import Project  # noqa: PLC0415
+        keep_pandas_out()
+        from rollview.cli.event_lines import Activity
+        from rollview.project.project import Project
 
         with (
             logging_as_asked(root) as silence,
@@ -84,7 +85,7 @@ def _lineage(project: Project) -> AbstractContextManager[LineageCounts | None]:
     """Sends lineage while a command works, if the project file names a target."""
     if project.openlineage is None:
         return nullcontext()
-    from rollview.monitoring import following_lineage  # noqa: PLC0415
+    from rollview.monitoring import following_lineage
 
     return following_lineage(project)
 
@@ -102,7 +103,7 @@ def _starting_spark(
 
 def _query_loggers() -> list[logging.Logger]:
     # Only PySpark can make them, and loading it takes a second.
-    from rollview.runtime.session import query_loggers  # noqa: PLC0415
+    from rollview.runtime.session import query_loggers
 
     return query_loggers()
 

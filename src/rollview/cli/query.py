@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.text import Text
 
 from rollview.answer.requests import QueryPlanRequest, QueryRequest
-from rollview.cli.answers import limit_option, print_page, reply_to, rows_shown, shown_page
+from rollview.cli.answers import limit_option, print_page, reply_to, rows_shown, shown_rows
 from rollview.cli.project_context import project_options
 from rollview.cli.terminal import print_json, results
 from rollview.config.durations import EXAMPLES, seconds_of
 from rollview.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Duration(click.ParamType[float]):
@@ -82,8 +83,7 @@ def query(
         return
     request = QueryRequest(sql, as_of, max_staleness, rewrite, rows_shown(limit, as_json))
     reply = reply_to(project_file, request, "querying")
-    assert reply.page is not None
-    shown, answer = shown_page(reply.page), reply.facts
+    shown, answer = shown_rows(reply), reply.facts
     if as_json:
         valid = {
             "csn": answer["csn"],
@@ -93,6 +93,8 @@ def query(
         }
         print_json({**valid, "columns": shown.columns, "rows": shown.records(), "total": shown.total})
         return
+    from rich.text import Text
+
     console = results()
     print_page(console, shown)
     console.print(Text(f"\n{_valid(answer)}", style="dim"))
@@ -110,6 +112,8 @@ def _print_plan(console: Console, plan: Mapping[str, Any], as_json: bool) -> Non
     if as_json:
         print_json({**plan, "valid_until": plan["valid_until"] or None})
         return
+    from rich.text import Text
+
     named = [*plan["inputs"], *({"name": each["view"]} for each in plan["candidates"])]
     width = max((len(each["name"]) for each in named), default=0)
     for each in plan["inputs"]:

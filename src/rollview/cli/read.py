@@ -9,21 +9,15 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
-from rollview.algebra.bag import COUNT
-from rollview.algebra.history import CSN
 from rollview.answer.requests import DeltasRequest, ReadRequest
-from rollview.cli.answers import limit_option, print_page, reply_to, rows_shown, shown_page
+from rollview.cli.answers import limit_option, print_page, reply_to, rows_shown, shown_page, shown_rows
 from rollview.cli.project_context import opened, project_options
-from rollview.cli.run import print_event
 from rollview.cli.terminal import own_stream, plural, print_json, results
 from rollview.errors import InputError, OptionError
-from rollview.events import Event, Retry
 
 if TYPE_CHECKING:
+    from rollview.events import Event
     from rollview.upkeep.consumers import Changes
 
 
@@ -49,12 +43,13 @@ def read(view: str, as_of: str | None, limit: int | None, project_file: Path, as
     rollview read sale_lines --limit 5 --json
     """
     reply = reply_to(project_file, ReadRequest(view, as_of, rows_shown(limit, as_json)), "reading")
-    assert reply.page is not None
-    shown, csn, commit_time = shown_page(reply.page), reply.facts["csn"], reply.facts["commit_time"]
+    shown, csn, commit_time = shown_rows(reply), reply.facts["csn"], reply.facts["commit_time"]
     if as_json:
         head = {"view": view, "csn": csn, "commit_time": commit_time, "columns": shown.columns}
         print_json({**head, "rows": shown.records(), "total": shown.total})
         return
+    from rich.text import Text
+
     console = results()
     rows = plural(shown.total, "row")
     at_time = f" ({commit_time})" if commit_time else ""
@@ -114,12 +109,13 @@ def deltas(
     if follow:
         raise OptionError("--follow needs --consumer", hint="for example --consumer billing")
     reply = reply_to(project_file, DeltasRequest(view, start, to, rows_shown(limit, as_json)), "reading")
-    assert reply.page is not None
-    shown = shown_page(reply.page)
+    shown = shown_rows(reply)
     if as_json:
         head = {"view": view, "from": start, "to": to, "columns": shown.columns}
         print_json({**head, "rows": shown.records(), "total": shown.total})
         return
+    from rich.text import Text
+
     console = results()
     changes = plural(shown.total, "change")
     console.print(Text.assemble((view, "bold"), f": {changes}\n"))
@@ -129,8 +125,9 @@ def deltas(
 def _consume(
     view: str, consumer: str, start: str | None, follow: bool, project_file: Path, as_json: bool
 ) -> None:
-    # Not at the top: help and wrong arguments should not wait for Spark.
-    from rollview.maintain.retry import stopping_on_signals  # noqa: PLC0415
+    from rollview.cli.run import print_event
+    from rollview.events import Retry
+    from rollview.maintain.retry import stopping_on_signals
 
     with (
         own_stream(sys.stdout) as stream,
@@ -163,8 +160,11 @@ def _consume(
 
 
 def _print(changes: Changes, consumer: str, as_json: bool) -> None:
-    # Not at the top: help and wrong arguments should not wait for it.
-    from rollview.answer.answers import page_of  # noqa: PLC0415
+    from rich.text import Text
+
+    from rollview.algebra.bag import COUNT
+    from rollview.algebra.history import CSN
+    from rollview.answer.answers import page_of
 
     shown = shown_page(page_of(changes.rows, None, first=(CSN, COUNT)))
     if as_json:
@@ -211,6 +211,10 @@ def consumers(view: str | None, drop: str | None, project_file: Path, as_json: b
     if as_json:
         print_json(found)
         return
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
     console = results()
     if not found:
         console.print("no consumers", style="dim")

@@ -95,7 +95,7 @@ def run(
     """
     address = None if metrics is None else parse_address(metrics, "--metrics")
     # Not at the top: help and wrong arguments should not wait for Spark.
-    from rollview.maintain.retry import stopping_on_signals  # noqa: PLC0415
+    from rollview.maintain.retry import stopping_on_signals
 
     if once and standby:
         raise OptionError("--once ends, and --standby waits", hint="leave one of them out")
@@ -110,7 +110,7 @@ def run(
     ):
         if listen is not None or address is not None:
             # Not at the top, either: most runs need none of it.
-            from rollview.monitoring import Monitor, serving  # noqa: PLC0415
+            from rollview.monitoring import Monitor, serving
 
             monitor = stack.enter_context(Monitor(at.project, stop, at.lineage).watching())
             if address is not None:

@@ -13,22 +13,22 @@ from io import StringIO
 from math import inf
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
-from rich import box
-from rich.console import Console, Group
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
-from rollview.algebra.view import is_stage
+from rollview.algebra.stage_names import is_stage
+from rollview.answer.requests import StatusRequest
+from rollview.cli.answers import asked_elsewhere
 from rollview.cli.project_context import opened, project_options
 from rollview.cli.terminal import plural, print_json, results
 from rollview.errors import RollviewError
 from rollview.retryable import is_retryable
 
 if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.table import Table
+
     from rollview.catalog import AlgorithmCost, Work
     from rollview.observe.explain_parts import MeasuredPart
     from rollview.observe.status import HaltStatus, Status, ViewStatus
@@ -65,17 +65,23 @@ def status(seconds: float | None, project_file: Path, as_json: bool) -> None:
     rollview status --watch
     rollview status --watch 10 --json
     """
-    with opened(project_file, spinning=seconds is None) as at:
-        if seconds is not None:
-            # Not at the top: help and wrong arguments should not wait for it.
-
+    if seconds is not None:
+        with opened(project_file, spinning=False) as at:
             watch(results(), at.project.status, seconds, as_json)
-            return
-        found = at.project.status()
+        return
+    found = _status(project_file)
     if as_json:
         print_json(found)
     else:
         print_status(results(), found)
+
+
+def _status(project_file: Path) -> Status:
+    """The status, as a process that runs the project sees it; or else as this one does."""
+    if (reply := asked_elsewhere(project_file, StatusRequest(), "").reply) is not None:
+        return cast("Status", reply.record)
+    with opened(project_file) as at:
+        return at.project.status()
 
 
 # How the state of sources and views looks in a terminal.
@@ -85,6 +91,8 @@ _STYLES = {"running": "green", "stopped": "red"}
 
 def print_status(console: Console, found: Status) -> None:
     """The whole status as a few tables."""
+    from rich.text import Text
+
     when = f" ({found.last_commit_time})" if found.last_commit_time else ""
     console.print(Text.assemble((found.name, "bold"), f" at csn {found.last_csn}{when}\n"))
     _print_sources(console, found)
@@ -126,6 +134,8 @@ def print_status(console: Console, found: Status) -> None:
 
 
 def _print_halted(console: Console, name: str, halted: HaltStatus) -> None:
+    from rich.text import Text
+
     since = f" since {halted.since}" if halted.since else ""
     place = f", from csn {halted.csn} on" if halted.csn else ""
     text = f"{name}{since}{place}: {halted.reason}"
@@ -135,6 +145,9 @@ def _print_halted(console: Console, name: str, halted: HaltStatus) -> None:
 
 
 def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    from rich import box
+    from rich.table import Table
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
@@ -142,6 +155,8 @@ def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
 
 
 def _print_sources(console: Console, found: Status) -> None:
+    from rich.text import Text
+
     table = _table("source", "type", "transactions", "captured", right=("transactions",))
     for site in found.sources:
         name = Text(site.site, style="bold")
@@ -156,6 +171,8 @@ def _print_sources(console: Console, found: Status) -> None:
 
 
 def _print_views(console: Console, views: tuple[ViewStatus, ...]) -> None:
+    from rich.text import Text
+
     numbers = ("shows csn", "high-water mark", "behind", "lag")
     table = _table("view", "state", *numbers, "readable", right=numbers)
     for view in views:
@@ -216,6 +233,8 @@ def _cost(cost: AlgorithmCost) -> str:
 
 def _print_times(console: Console, views: tuple[ViewStatus, ...]) -> None:
     """The valid time of each view, and what its last refresh did."""
+    from rich.text import Text
+
     for view in views:
         valid = f"valid from {view.valid_from or 'its first load'} until {view.valid_until or 'now'}"
         console.print(Text.assemble((view.name, "bold"), f": {view.policy}, {valid}"))
@@ -246,6 +265,8 @@ def _print_times(console: Console, views: tuple[ViewStatus, ...]) -> None:
 
 def watch(console: Console, status: Callable[[], Status], seconds: float, as_json: bool) -> None:
     """Shows the status every so many seconds, until Ctrl-C or q."""
+    from rich.live import Live
+
     try:
         if as_json:
             _repeat(status, seconds, lambda found, _: print_json(found))
@@ -280,6 +301,8 @@ def _repeat(status: Callable[[], Status], seconds: float, show: Callable[[Status
 
 
 def _print_block(console: Console, found: Status, error: str) -> None:
+    from rich.text import Text
+
     console.print(Text(_now()))
     print_status(console, found)
     if error:
@@ -289,6 +312,9 @@ def _print_block(console: Console, found: Status, error: str) -> None:
 
 def _drawn(console: Console, found: Status, error: str, seconds: float) -> Group:
     # Not on the console itself, which is busy with what it shows now.
+    from rich.console import Console, Group
+    from rich.text import Text
+
     page = StringIO()
     print_status(Console(file=page, force_terminal=True, width=console.width, highlight=False), found)
     # Lines that do not fit would push the header off the screen.
@@ -312,8 +338,8 @@ Wait = Callable[[float], str]
 def single_keys() -> Iterator[Wait]:
     """Reads keys without echo; without a terminal, only waits."""
     try:
-        import termios  # noqa: PLC0415 - not every system has it
-        import tty  # noqa: PLC0415
+        import termios
+        import tty
 
         keyboard = sys.stdin.fileno()
         before = termios.tcgetattr(keyboard) if sys.stdin.isatty() else None

@@ -12,12 +12,16 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from math import isfinite
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
-from rich.live import Live
-from rich.spinner import Spinner
+
+from rollview.answer.values import Record
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,6 +45,8 @@ def json_option(function: F) -> F:
 
 def results() -> Console:
     """Where results go. Output that is not a terminal gets no colours and no broken words."""
+    from rich.console import Console
+
     return Console(highlight=False)
 
 
@@ -53,6 +59,8 @@ def plain(value: Any) -> Any:
     """A value as JSON has it: decimals and times as text, so that nothing is rounded on the way."""
     if is_dataclass(value) and not isinstance(value, type):
         return plain(asdict(value))
+    if isinstance(value, Record):
+        return plain(value.as_dict())
     if isinstance(value, dict):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -103,6 +111,10 @@ def working(what: str = "") -> Iterator[Working]:
     if not sys.stderr.isatty():
         yield Working()
         return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+
     spinner = Spinner("dots", text=what or "working")
     with own_stream(sys.stderr) as stream:
         # Results must stay on stdout, so nothing is redirected.

@@ -87,8 +87,8 @@ def ui(listen: str, token_file: Path | None, allow_actions: bool, project_file: 
     rollview ui --listen 0.0.0.0:8642 --token-file page.token
     """
     # Not at the top: help and wrong arguments should not wait for Spark.
-    from rollview.maintain.retry import stopping_on_signals  # noqa: PLC0415
-    from rollview.monitoring import Monitor  # noqa: PLC0415
+    from rollview.maintain.retry import stopping_on_signals
+    from rollview.monitoring import Monitor
 
     require("ui", "the web page")
     with (
@@ -114,9 +114,9 @@ def page(
     """Serves the page while the context lasts; yields its URL. `beside`: `run` is in this process."""
     require("ui", "the web page")
     # Not at the top: a bare installation has no web server.
-    from rollview.web.address import Address, access  # noqa: PLC0415
-    from rollview.web.server import serving  # noqa: PLC0415
-    from rollview.web.watch import Watch  # noqa: PLC0415
+    from rollview.web.address import Address, access
+    from rollview.web.server import serving
+    from rollview.web.watch import Watch
 
     where = parse_address(listen, "--ui" if beside else "--listen")
     allowed = access(Address(*where), token_file, allow_actions)

@@ -71,7 +71,7 @@ def print_verification(console: Console, verdict: Verification) -> None:
 def print_way_out(console: Console, verdicts: Sequence[Verification], asked: Sequence[str]) -> None:
     """The other views that were verified, and the command that reloads every view that is or may be wrong."""
     # Not at the top: help and wrong arguments should not wait for it.
-    from rollview.upkeep.verify import doubtful  # noqa: PLC0415
+    from rollview.upkeep.verify import doubtful
 
     found = doubtful(verdicts)
     if not found.wrong:

@@ -65,7 +65,7 @@ def why(
     with opened(project_file, "reading") as at:
         found = at.project.why(view, where, as_of=as_of, since=since, limit=shown)
     # Not at the top: help and wrong arguments should not wait for it.
-    from rollview.answer.answers import page_of  # noqa: PLC0415
+    from rollview.answer.answers import page_of
 
     rows = page_of(found.table, shown)
     inputs = page_of(found.source_rows.table, shown) if found.source_rows else None

@@ -16,13 +16,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rollview.algebra.view import View, is_stage, owner
 from rollview.catalog import Catalog, CostLine
 from rollview.config.schedules import schedule_of, staleness_of
 from rollview.maintain.retry import POLL_SECONDS
 from rollview.views.properties import is_full
-from rollview.views.views import Views
+
+if TYPE_CHECKING:
+    from rollview.views.views import Views
 
 BATCH = "batch"
 """The kind of work that is measured: propagating and applying what a view waited for."""

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rollview.algebra.join_graph import access_path
-from rollview.algebra.relation import Table
-from rollview.algebra.view import View
 from rollview.algorithms.effects import ForwardQuery, Interval
 from rollview.catalog import Catalog, CostLine, Lookups
 from rollview.config.schedules import staleness_of
 from rollview.maintain.control_records import ControlRecords, is_rolling
-from rollview.maintain.relations import Relations
-from rollview.storage.lake_tables import LakeTables
 from rollview.views.properties import algorithm_of
-from rollview.views.views import Views
+
+if TYPE_CHECKING:
+    from rollview.algebra.relation import Table
+    from rollview.algebra.view import View
+    from rollview.maintain.relations import Relations
+    from rollview.storage.lake_tables import LakeTables
+    from rollview.views.views import Views
 
 FIRST = 1000
 _LEAST, _MOST = 1, 1_000_000

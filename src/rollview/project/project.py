@@ -11,59 +11,43 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rollview.algebra.view import View, is_stage, owner
-from rollview.answer.pool import AnswerPool
-from rollview.answer.server import serving
-from rollview.catalog import Consumer
+from rollview.answer.requests import ExplainRequest, QueryRequest, Reply, Request
 from rollview.config.project_file import OpenLineageEntry, read_project_file, typed_address
-from rollview.config.results import (
-    ApplyResult,
-    CaptureResult,
-    CondenseResult,
-    MoveReport,
-    PropagateResult,
-    RecoverReport,
-    RefreshResult,
-    SetupReport,
-)
 from rollview.errors import InputError, LeaseHeld, Overtaken, RollviewError, ViewError
-from rollview.events import Subscriber
-from rollview.maintain.batches import batch_plan, staleness_bounds
-from rollview.maintain.retry import Stop, follow
-from rollview.observe.copies import copy_advice
-from rollview.observe.explain import Explanation, explain
-from rollview.observe.explain_parts import Size
-from rollview.observe.lag_chart import lag_chart
-from rollview.observe.notebook import project_html
-from rollview.observe.observer import Observer
-from rollview.observe.rolling_chart import rolling_chart
-from rollview.observe.status import Status, measured_parts, status, work_of
-from rollview.observe.svg import Charts
 from rollview.project.drivers import Drivers
 from rollview.project.project_reading import ProjectReading
 from rollview.project.warehouse import Warehouse
-from rollview.run.run import RUN, stand_by
 from rollview.runtime.event_log import log_event
-from rollview.runtime.session import Starting
-from rollview.setup.plan import PrepareSource, SetupPlan
-from rollview.setup.planner import plan_setup
-from rollview.setup.prepare_sources import remove_from_sources
-from rollview.setup.recover import last_known, set_aside, why_recover
-from rollview.setup.setup import keeping_columns, to_reload
-from rollview.sources.source import GrantsSchemas
-from rollview.spark.session import check_session
-from rollview.storage.lake_fit import check_home, check_new_catalog, check_own_capture
-from rollview.storage.points_in_time import Covered, check_covered
-from rollview.upkeep.backup import back_up, move, move_catalog, restore
-from rollview.upkeep.consumers import Subscription
-from rollview.upkeep.register import Registration, plan_registrations, register
-from rollview.upkeep.verify import Verification
-from rollview.views.define import Defined, define, define_correct, define_one
-from rollview.views.equivalence_check import check_all_by_invention
-from rollview.views.mistakes import Mistakes, not_set_up
-from rollview.views.views import unknown_view
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from rollview.answer.pool import AnswerPool
+    from rollview.catalog import Consumer
+    from rollview.config.results import (
+        ApplyResult,
+        CaptureResult,
+        CondenseResult,
+        MoveReport,
+        PropagateResult,
+        RecoverReport,
+        RefreshResult,
+        SetupReport,
+    )
+    from rollview.events import Subscriber
+    from rollview.maintain.retry import Stop
+    from rollview.observe.explain import Explanation
+    from rollview.observe.explain_parts import Size
+    from rollview.observe.observer import Observer
+    from rollview.observe.status import Status
+    from rollview.observe.svg import Charts
+    from rollview.runtime.session import Starting
+    from rollview.setup.plan import SetupPlan
+    from rollview.upkeep.consumers import Subscription
+    from rollview.upkeep.register import Registration
+    from rollview.upkeep.verify import Verification
+    from rollview.views.define import Defined
+    from rollview.views.mistakes import Mistakes
 
 
 class Project(ProjectReading):
@@ -88,6 +72,8 @@ class Project(ProjectReading):
         Spark is started when it is first needed, unless a session is given; a given one is left running.
         `starting` makes a context in which the start happens, from the project's Spark settings.
         """
+        from rollview.spark.session import check_session
+
         if spark is not None:
             check_session(spark)
         return cls(Warehouse(read_project_file(Path(path)), spark, starting))
@@ -119,17 +105,25 @@ class Project(ProjectReading):
         return self._drivers.observer
 
     def _repr_html_(self) -> str:
+        from rollview.observe.notebook import project_html
+
         if self.is_new:
             return "<p>This project is not set up yet: <code>rollview setup</code></p>"
         return project_html(self.name, self.observe.state())
 
     def plot_lag(self, *views: str) -> Charts:
         """How far views (all, if none is named) were behind in the last hour, a chart for each."""
+        from rollview.observe.lag_chart import lag_chart
+        from rollview.observe.svg import Charts
+
         series = self.observe.lags(self._chosen(views))
         return Charts(tuple((each.view, lag_chart(each)) for each in series))
 
     def plot_rolling(self, view: str) -> Charts:
         """The intervals of each relation that have been propagated to a view (salem2000 Figure 9)."""
+        from rollview.observe.rolling_chart import rolling_chart
+        from rollview.observe.svg import Charts
+
         picture = self.observe.rolling(view)
         return Charts(((picture.view, rolling_chart(picture, 0, {}, by_time=False)),))
 
@@ -178,6 +172,9 @@ class Project(ProjectReading):
         or understands differently, does not stop the others: at the end `SetupIncomplete` names these views,
         and has the report of all others.
         """
+        from rollview.storage.lake_fit import check_home
+        from rollview.views.mistakes import not_set_up
+
         if not self.is_new:
             check_home(self._warehouse.catalog, self._warehouse.project)
         plan, defined = self._plan_setup(reload)
@@ -190,6 +187,9 @@ class Project(ProjectReading):
 
         The sources of a copy need capture of their own, such as another replication slot.
         """
+        from rollview.setup.plan import PrepareSource
+        from rollview.storage.lake_fit import check_own_capture
+
         parts = self._warehouse
         if is_copy:
             plan = self.plan_setup([])
@@ -202,6 +202,8 @@ class Project(ProjectReading):
 
     def schema_statements(self, *schemas: str) -> list[str]:
         """The script that administrators run once so that all tables of `source.schema` can be captured."""
+        from rollview.sources.source import GrantsSchemas
+
         sources = self._warehouse.sites.sources
         found: list[str] = []
         for each in schemas:
@@ -223,6 +225,12 @@ class Project(ProjectReading):
         return plan
 
     def _plan_setup(self, reload: Iterable[str] | None) -> tuple[SetupPlan, dict[str, Defined]]:
+        from rollview.setup.planner import plan_setup
+        from rollview.setup.setup import keeping_columns, to_reload
+        from rollview.views.define import define_correct
+        from rollview.views.equivalence_check import check_all_by_invention
+        from rollview.views.mistakes import Mistakes
+
         parts = self._warehouse
         mistakes = Mistakes(parts.project.folder)
         recorded, reload = parts.recorded(), None if reload is None else list(reload)
@@ -246,6 +254,8 @@ class Project(ProjectReading):
         self, defined: Mapping[str, Defined], stopped: Container[str], recorded: Mapping[str, View]
     ) -> dict[str, Defined]:
         """The views as defined, with those that stopped as they were set up before; or without them."""
+        from rollview.views.define import Defined
+
         found: dict[str, Defined] = {}
         for name, each in defined.items():
             if name not in stopped:
@@ -258,6 +268,10 @@ class Project(ProjectReading):
 
     def recover(self) -> RecoverReport:
         """If lake and catalog do not match: moves them aside and reloads every view."""
+        from rollview.config.results import RecoverReport
+        from rollview.setup.recover import last_known, set_aside, why_recover
+        from rollview.views.define import define
+
         parts = self._warehouse
         reason = why_recover(parts.project)
         # Bad input changes nothing.
@@ -269,11 +283,15 @@ class Project(ProjectReading):
 
     def backup(self, folder: str | Path) -> int:
         """Copies lake and catalog, of one moment, to an empty folder; returns the bytes copied."""
+        from rollview.upkeep.backup import back_up
+
         parts = self._warehouse
         return back_up(parts.project, parts.catalog, parts.lake, Path(folder))
 
     def restore(self, folder: str | Path) -> str:
         """Puts a backup in the place of lake and catalog; returns where these were set aside, if anywhere."""
+        from rollview.upkeep.backup import restore
+
         self._let_go()
         aside = restore(self._warehouse.project, self._warehouse.lake, Path(folder))
         return str(aside or "")
@@ -283,6 +301,8 @@ class Project(ProjectReading):
 
         It continues there once `lake` in the project file names the new place; the old one is no longer used.
         """
+        from rollview.upkeep.backup import move
+
         parts = self._warehouse
         moved = move(parts.project, parts.catalog, parts.lake, parts.other_lake(to))
         self._let_go()
@@ -293,6 +313,8 @@ class Project(ProjectReading):
 
         `old` may have `${NAME}` for variables of the environment; without it, the catalog was in the lake.
         """
+        from rollview.upkeep.backup import move_catalog
+
         project = self._warehouse.project
         place = typed_address(old, project.folder) if old else f"sqlite:///{project.lake / 'catalog.db'}"
         self._let_go()
@@ -303,6 +325,8 @@ class Project(ProjectReading):
 
         `dry_run` only says which tables and statements that would be, and needs no Spark.
         """
+        from rollview.upkeep.register import plan_registrations, register
+
         tables = self._warehouse.tables
         rows = [(view, tables.of_view(view, 1).rows.address) for view in self._chosen(views)]
         planned = plan_registrations(schema, rows)
@@ -315,7 +339,27 @@ class Project(ProjectReading):
 
     def remove(self) -> dict[str, list[str]]:
         """Removes everything that setup installed at the sources. The lake stays."""
+        from rollview.setup.prepare_sources import remove_from_sources
+
         return remove_from_sources(self._warehouse.sites)
+
+    def answer(self, request: Request) -> Reply:
+        """The output of a command as data; no Spark is started unless needed."""
+        from rollview.answer.answers import answer
+
+        return answer(self, request)
+
+    def answer_without_spark(self, request: Request) -> Reply | None:
+        """The same without Spark; None if it needs Spark, as queries do."""
+        from rollview.answer.answers import answer
+
+        if isinstance(request, QueryRequest):
+            # A refresh would be in vain if Spark is needed.
+            return None
+        if isinstance(request, ExplainRequest) and request.view not in self.views:
+            # It may take Spark to define it.
+            return None
+        return self._drivers.stored.session.without_spark(lambda: answer(self, request))
 
     @contextmanager
     def answering(self, warm: bool = True) -> Iterator[Path | None]:
@@ -323,6 +367,8 @@ class Project(ProjectReading):
 
         `warm` starts Spark at once, so that the first answer need not wait for it. Yields the socket's path.
         """
+        from rollview.answer.server import serving
+
         parts = self._warehouse
         with serving(parts.project, self.clone, self.answers, warm) as path:
             yield path
@@ -330,6 +376,8 @@ class Project(ProjectReading):
     @cached_property
     def answers(self) -> AnswerPool:
         """Computes answers by a Spark of their own, within the limits that the project sets."""
+        from rollview.answer.pool import AnswerPool
+
         return AnswerPool(self._warehouse.project)
 
     def interrupt(self) -> None:
@@ -347,6 +395,9 @@ class Project(ProjectReading):
         With `standby` it waits, Spark ready, while another process runs, on this host or another one, and
         takes over when that one ends or fails; if it is overtaken itself, it stands by again.
         """
+        from rollview.maintain.retry import Stop
+        from rollview.run.run import RUN, stand_by
+
         stop, parts = stop or Stop(), self._warehouse
         while True:
             if standby:
@@ -369,10 +420,14 @@ class Project(ProjectReading):
 
         The action returns whether it found anything to do; if not, there is a pause.
         """
+        from rollview.maintain.retry import follow
+
         follow(stop, what, action, self._warehouse.events)
 
     def capture(self) -> CaptureResult:
         """Captures what is new at the sources."""
+        from rollview.config.results import CaptureResult
+
         catalog = self._warehouse.catalog
         before = catalog.history.last_csn()
         self._drivers.capture.run(5.0)
@@ -381,6 +436,8 @@ class Project(ProjectReading):
 
     def propagate(self, view: str, to: str | int = "latest") -> PropagateResult:
         """Makes the view's delta as far as its relations have been captured."""
+        from rollview.config.results import PropagateResult
+
         catalog = self._warehouse.catalog
         name = self._warehouse.views.named(view).name
         before = catalog.views.high_water(name)
@@ -393,6 +450,9 @@ class Project(ProjectReading):
 
     def apply(self, view: str, to: str | int = "latest") -> ApplyResult:
         """Rolls the stored view along its delta, by default to the high-water mark."""
+        from rollview.config.results import ApplyResult
+        from rollview.storage.points_in_time import Covered, check_covered
+
         catalog = self._warehouse.catalog
         parts = self._warehouse.views.named(view).stored_parts
         name = parts[-1].name
@@ -406,12 +466,16 @@ class Project(ProjectReading):
 
     def refresh(self, *views: str, to: str | int = "latest") -> RefreshResult:
         """Refreshes the views (all, if none is named) to the same point in time."""
+        from rollview.config.results import RefreshResult
+
         names = self._chosen(views)
         csn = self._drivers.refresh.run(names, to)
         return RefreshResult(names, csn, self._commit_time(csn))
 
     def status(self) -> Status:
         """The state of sources and views."""
+        from rollview.observe.status import status
+
         parts = self._warehouse
         return status(parts.project, self._drivers.valid, parts.sites)
 
@@ -420,6 +484,8 @@ class Project(ProjectReading):
 
         A new one begins at `start`, by default at the oldest point in time that is kept.
         """
+        from rollview.upkeep.consumers import Subscription
+
         return Subscription(self._drivers.consumers, self._warehouse.views.named(view).name, name, start)
 
     def consumers(self) -> tuple[Consumer, ...]:
@@ -432,6 +498,13 @@ class Project(ProjectReading):
 
     def explain(self, view: str) -> Explanation:
         """Normal form, join graph, algorithm and why, sub-queries per update, what would be full."""
+        from rollview.maintain.batches import batch_plan, staleness_bounds
+        from rollview.observe.copies import copy_advice
+        from rollview.observe.explain import explain
+        from rollview.observe.status import measured_parts, work_of
+        from rollview.views.define import define
+        from rollview.views.views import unknown_view
+
         parts = self._warehouse
         if not self.is_new and view in self.views:
             known = parts.views.named(view)
@@ -447,11 +520,16 @@ class Project(ProjectReading):
 
     def explain_sql(self, path: str | Path) -> Explanation:
         """The same for a file with a view that is not part of the project, or not yet."""
+        from rollview.observe.explain import explain
+        from rollview.views.define import define_one
+
         parts = self._warehouse
         return explain(define_one(parts.project, parts.sites, parts.session, Path(path)).view)
 
     def _sizes(self, view: View) -> dict[str, Size]:
         """The stored sizes of a view's parts."""
+        from rollview.observe.explain_parts import Size
+
         found = {}
         for name in [part.name for part in view.stored_parts]:
             tables = self._warehouse.tables.of_view(name, self._warehouse.catalog.views.get(name).generation)
@@ -469,6 +547,8 @@ class Project(ProjectReading):
 
     def condense(self, view: str, start: str | int, to: str | int) -> CondenseResult:
         """Replaces a range of the view delta by its net effect; the result is how many rows that saved."""
+        from rollview.storage.points_in_time import check_covered
+
         catalog, covered = self._warehouse.catalog, self._drivers.stored.open(view).covered
         first, last = (self._drivers.points.resolve(point, covered.newest) for point in (start, to))
         check_covered(catalog, view, first, covered, "condensed from")
@@ -485,6 +565,8 @@ class Project(ProjectReading):
 
     def check_set_up(self) -> None:
         """Refuses a project without views, and leaves no empty catalog behind."""
+        from rollview.storage.lake_fit import check_new_catalog
+
         if self.is_new:
             check_new_catalog(self._warehouse.lake)
         if self.is_new or not self.views:

@@ -23,13 +23,14 @@ from rollview.lake.store import Store
 from rollview.object_storage import LOCAL_PART, is_s3
 from rollview.runtime.session import Session, Starting
 from rollview.runtime.sites import Sites
-from rollview.setup.plan import Recorded
 from rollview.storage.lake_fit import check_fit, check_new_catalog
 from rollview.storage.lake_tables import LakeTables
 from rollview.views.views import Views
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from rollview.setup.plan import Recorded
 
 
 class Warehouse:
@@ -96,6 +97,8 @@ class Warehouse:
 
     def recorded(self) -> Recorded:
         """The current setup; a new project is left as it is."""
+        from rollview.setup.plan import Recorded
+
         if not self._has_catalog:
             check_new_catalog(self.lake)
             return Recorded()

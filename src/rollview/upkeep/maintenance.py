@@ -24,6 +24,7 @@ from rollview.maintain.faults import concerns_all
 from rollview.maintain.propagate import PropagateDriver
 from rollview.storage.lake_tables import LakeTables
 from rollview.storage.stored_view import StoredViews
+from rollview.upkeep.valid_times import needed_by_views, passed_by
 from rollview.views.views import Views
 
 # Exclusive access to logs, after unfinished steps in them were finished.
@@ -131,7 +132,7 @@ class MaintainDriver:
                 catalog.steps.abandon(lease, interrupted)
             record = catalog.views.get(name)
             kept_since = catalog.history.csn_at(now - self.retention.deltas)
-            passed = [_passed(catalog, each) for each in (name, *self._readers(name))]
+            passed = [passed_by(catalog, each) for each in (name, *self._readers(name))]
             for each in catalog.consumers.of(name):
                 is_here = each.generation == record.generation
                 passed.append(each.csn if is_here else record.oldest_csn)
@@ -181,16 +182,6 @@ class MaintainDriver:
             for other, view in self.views.all().items()
             if any(table.qualified == name for table in view.tables)
         ]
-
-
-def needed_by_views(catalog: Catalog, views: Views) -> int:
-    """The csn up to which change logs may be pruned: no view needs their changes up to it."""
-    return min((_passed(catalog, name) for name in views.all()), default=0)
-
-
-def _passed(catalog: Catalog, name: str) -> int:
-    """The csn that a view has passed: neither its propagation nor a recomputation needs changes up to it."""
-    return min([*catalog.views.positions(name).values(), catalog.views.get(name).materialized_csn])
 
 
 # condense: a range of the view delta, replaced by its net effect (beyer2000 §5: condensing).

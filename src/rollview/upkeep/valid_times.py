@@ -10,18 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rollview.algebra.net_effect import Range
-from rollview.algebra.relation import Table
+from rollview.algebra.history import CSN
 from rollview.algebra.valid_time import Readable, ValidTime
-from rollview.catalog import Catalog
-from rollview.lake import CSN
 from rollview.storage.points_in_time import Covered
-from rollview.storage.stored_view import StoredViews
-from rollview.upkeep.maintenance import needed_by_views
 from rollview.views.properties import is_full
 from rollview.views.resumable import histories_of
-from rollview.views.views import Views
+
+if TYPE_CHECKING:
+    from rollview.algebra.net_effect import Range
+    from rollview.algebra.relation import Table
+    from rollview.catalog import Catalog
+    from rollview.storage.stored_view import StoredViews
+    from rollview.views.views import Views
 
 
 @dataclass(frozen=True)
@@ -136,3 +138,13 @@ def _stretches(covered: Covered, condensed: Sequence[Range]) -> list[Covered]:
             found.append(Covered(oldest, each.after))
         oldest = each.upto
     return [*found, Covered(oldest, covered.newest)] if oldest <= covered.newest else found
+
+
+def needed_by_views(catalog: Catalog, views: Views) -> int:
+    """The csn up to which change logs may be pruned: no view needs their changes up to it."""
+    return min((passed_by(catalog, name) for name in views.all()), default=0)
+
+
+def passed_by(catalog: Catalog, name: str) -> int:
+    """The csn that a view has passed: neither its propagation nor a recomputation needs changes up to it."""
+    return min([*catalog.views.positions(name).values(), catalog.views.get(name).materialized_csn])

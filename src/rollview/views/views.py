@@ -22,6 +22,7 @@ class Views:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._parsed: tuple[dict[str, ViewRecord], dict[str, View]] | None = None
+        self._compared_at: int | None = None
         self._parser = _Parser()
 
     def all(self) -> dict[str, View]:
@@ -71,10 +72,14 @@ class Views:
         return parse_definition(record.sql, known | base, record.name, types)
 
     def _definitions(self) -> tuple[dict[str, ViewRecord], dict[str, View]]:
-        parsed = self._parsed
+        # Read first: a commit after it is looked for the next time.
+        parsed, commits = self._parsed, self._catalog.commits()
+        if parsed is not None and commits is not None and commits == self._compared_at:
+            return parsed
         if parsed is None or {n: r.digest for n, r in parsed[0].items()} != self._catalog.views.digests():
             records = self._catalog.views.all()
             parsed = self._parsed = (records, self._parser.parse(records, self._catalog.captured.tables()))
+        self._compared_at = commits
         return parsed
 
 
