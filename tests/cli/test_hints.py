@@ -35,6 +35,7 @@ VALUES = {
     "quote(at.name)": "billing",
     "quote(at.view)": VIEW,
     "quote(view)": VIEW,
+    "quote(point)": "latest",
     "source": SOURCE,
     "self.source": SOURCE,
     "verdict.view": VIEW,

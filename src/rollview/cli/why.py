@@ -170,6 +170,7 @@ def _change_cell(change: RowChange, name: str) -> Text:
 
 
 def _print_source_rows(console: Console, found: Why, source: SourceRows, inputs: Page) -> None:
+    view, point = found.view, f"csn:{found.csn}"
     named = ", ".join(
         f"{alias} = {table}" if table else f"{alias}, a subquery" for alias, table in source.relations.items()
     )
@@ -184,8 +185,7 @@ def _print_source_rows(console: Console, found: Why, source: SourceRows, inputs:
             f"recomputed from these rows, {plural(len(source.differences), 'row')} of the view would differ"
         )
         console.print(Text.assemble(("✗ ", "bold red"), text))
-        console.print(Text(f"hint: `rollview verify {quote(found.view)}` compares the view with its sources"))
-    point = f"csn:{found.csn}"
+        console.print(Text(f"hint: `rollview verify {quote(view)}` compares the view with its sources"))
     for view in dict.fromkeys(each.table for each in source.columns if each.table and not each.is_of_source):
         console.print(
             Text(f"hint: `rollview why {quote(view)} --as-of {quote(point)}` explains rows of {view}")
