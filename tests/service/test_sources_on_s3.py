@@ -166,7 +166,7 @@ class World:
 
 @pytest.fixture(params=["folder", "s3"])
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """In folders that `obstore` shows as buckets, read by Spark more often; or in a real server's."""
+    """In folders that `obstore` shows as buckets, where Spark reads added rows; or in a real server's."""
     settings: Mapping[str, str] = {}
     if request.param == "s3":
         made, server = s3_world(tmp_path, monkeypatch)
@@ -178,7 +178,6 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(bucket, "connected", opened)
         made = World(tmp_path / "project", str(tmp_path / "c=1"), None, LocalStore(tmp_path / "dumps"))
         monkeypatch.setattr(capture, "FEW_ADDED_ROWS", 1)
-        monkeypatch.setattr(capture, "FEW_REWRITTEN_ROWS", 8)
     made.write_project(**settings)
     yield made
     made.crm.close()
@@ -238,7 +237,7 @@ def test_a_bucket_that_is_away_for_a_while(
         world.write("orders", [(30, 1, 1, 7)])
         server.faults = 1.0
         try:
-            with pytest.raises(SourceUnavailable, match=r"s3://tables/a-b/c=1.* failed") as caught:
+            with pytest.raises(SourceUnavailable, match=r"s3://tables/(a-b/c=1|dumps): .* failed") as caught:
                 project.capture()
             assert caught.value.retryable and SECRET not in str(caught.value)
         finally:

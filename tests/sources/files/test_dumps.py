@@ -115,6 +115,7 @@ def test_an_object_may_stand_for_a_folder(tmp_path: Path) -> None:
     assert source.read({table: table.columns}, tmp_path).rows[0].to_pylist() == [{"id": 2, COUNT: 1}]
     kept.put("t/d3/c.csv", b"id\n3\n")
     before = source.current_position("f.t")
+    assert source.read({table: table.columns}, tmp_path).rows[0].to_pylist() == [{"id": 3, COUNT: 1}]
     # A dump that is rewritten at the same size in the same moment is another one all the same.
     kept.put("t/d3/c.csv", b"id\n4\n")
     assert source.current_position("f.t") != before
