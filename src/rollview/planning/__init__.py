@@ -17,14 +17,17 @@ from rollview.planning.references import (
     view_name,
 )
 from rollview.planning.render import render
+from rollview.planning.table_properties import TableDescription, description_of
 
 __all__ = [
     "UNTYPED",
     "ColumnLineage",
     "Origin",
+    "TableDescription",
     "Types",
     "Use",
     "column_lineage",
+    "description_of",
     "has_idle_order",
     "named_columns",
     "names_given",

@@ -16,14 +16,17 @@ from rollview.algebra.relation import Table
 from rollview.algebra.view import View, is_stage
 from rollview.catalog import Catalog, ViewRecord
 from rollview.config.project_file import ProjectFile
-from rollview.errors import JavaMissing, RollviewError, UnsupportedError
+from rollview.errors import JavaMissing, RollviewError, UnsupportedError, ViewError
 from rollview.imports import deferred
 from rollview.planning import UNTYPED, starred_names
 from rollview.runtime.session import Session, check_declared
 from rollview.runtime.sites import Sites
 from rollview.sources.source import Source
 from rollview.spark.gate import type_of
-from rollview.views.layout import Layout, columns_of, layout_of
+from rollview.sql.statement import declared
+from rollview.sql.text.declaration import ListedColumn, at
+from rollview.views.content import view_sql
+from rollview.views.layout import Layout, columns_of, empty_frames, layout_of
 from rollview.views.lookup import as_set_up, used_tables
 from rollview.views.mistakes import Mistakes
 from rollview.views.properties import as_table, is_full, parse_text
@@ -31,6 +34,7 @@ from rollview.views.view_files import ViewText, in_file, in_order, read_view_fil
 
 if TYPE_CHECKING:
     from pyspark import errors as spark_errors
+    from pyspark.sql import SparkSession
 else:
     spark_errors = deferred("pyspark.errors")
 
@@ -144,12 +148,42 @@ def _define_view(
     analysis = SparkTypes(session)
     view = parse_text(text, {**tables, **used}, analysis)
     as_read = as_table(view, analysis.of_stage(view))
+    _check_listed(session.spark, view, as_read.types)
     parts: dict[str, Defined] = {}
     for part in view.stored_parts:
         inputs = [table.name for table in part.tables if not table.source]
         _check_inputs(part, {name: (parts.get(name) or views[name]).view for name in inputs})
         parts[part.name] = Defined(part, analysis.layouts[part.name], text.path)
     return parts, as_read
+
+
+def _check_listed(spark: SparkSession, view: View, types: tuple[str, ...]) -> None:
+    """Refuses a column list with types unless it says what the query gives."""
+    declaration = declared(view.sql)
+    if declaration is None or not declaration.has_types:
+        return
+    with view_sql(spark, view.exact_sql, empty_frames(spark, view.named_tables)) as shown:
+        given = shown.columns
+    listed = declaration.columns
+    if [each.name.lower() for each in listed] != [each.lower() for each in given]:
+        message = f"the columns are {', '.join(each.name for each in listed)} in the list, and in the query"
+        hint = "list the columns of the query in its order; a list without types gives them other names"
+        raise at(view.sql, listed[0].start, ViewError(f"{message} {', '.join(given)}", hint=hint))
+    for column, kind in zip(listed, types, strict=True):
+        wanted = _type_of(spark, view.sql, column)
+        if wanted != kind:
+            message = f"the column `{column.name}` is {wanted} in the list, and {kind} in the query"
+            hint = f"list it as {kind.upper()}, or cast it in the query"
+            raise at(view.sql, column.start, ViewError(message, subject=column.name, hint=hint))
+
+
+def _type_of(spark: SparkSession, sql: str, column: ListedColumn) -> str:
+    """The type of a column of the list, as Spark names it."""
+    try:
+        return type_of(spark, f"CAST(NULL AS {column.kind})", {})
+    except (spark_errors.ParseException, spark_errors.AnalysisException):
+        message = f"the column `{column.name}` has the type {column.kind}, which Spark does not know"
+        raise at(sql, column.start, ViewError(message, subject=column.name)) from None
 
 
 class SparkTypes:

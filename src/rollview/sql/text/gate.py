@@ -78,10 +78,11 @@ _COMMENT_ENDS = re.compile(r"/\*(?!\+)|\*/")
 
 def tokens(sql: str) -> tuple[Token, ...]:
     """The tokens of a text; comments are none, hints are."""
-    return tuple(_tokens(sql))
+    return tuple(each_token(sql))
 
 
-def _tokens(sql: str) -> Iterator[Token]:
+def each_token(sql: str) -> Iterator[Token]:
+    """The same, one by one: what cannot be read is refused when it is met."""
     place = 0
     while place < len(sql):
         match = _PIECES.match(sql, place)
