@@ -18,6 +18,7 @@ from rollview.planning.references import (
 )
 from rollview.planning.render import render
 from rollview.planning.table_properties import TableDescription, description_of
+from rollview.planning.temporary_views import is_temporary, with_temporary_views
 
 __all__ = [
     "UNTYPED",
@@ -29,6 +30,7 @@ __all__ = [
     "column_lineage",
     "description_of",
     "has_idle_order",
+    "is_temporary",
     "named_columns",
     "names_given",
     "occurrences",
@@ -38,4 +40,5 @@ __all__ = [
     "starred_names",
     "unknown_functions",
     "view_name",
+    "with_temporary_views",
 ]

@@ -16,7 +16,7 @@ from rollview.algebra.relation import Table
 from rollview.algebra.view import View, is_stage
 from rollview.catalog import Catalog, ViewRecord
 from rollview.config.project_file import ProjectFile
-from rollview.errors import JavaMissing, RollviewError, UnsupportedError, ViewError
+from rollview.errors import InputError, JavaMissing, RollviewError, UnsupportedError, ViewError
 from rollview.imports import deferred
 from rollview.planning import UNTYPED, starred_names
 from rollview.runtime.session import Session, check_declared
@@ -30,7 +30,7 @@ from rollview.views.layout import Layout, columns_of, empty_frames, layout_of
 from rollview.views.lookup import as_set_up, used_tables
 from rollview.views.mistakes import Mistakes
 from rollview.views.properties import as_table, is_full, parse_text
-from rollview.views.view_files import ViewText, in_file, in_order, read_view_files
+from rollview.views.view_files import ViewText, in_file, in_order, read_view_files, temporary_views
 
 if TYPE_CHECKING:
     from pyspark import errors as spark_errors
@@ -64,8 +64,13 @@ def define(
 def define_one(project: ProjectFile, sites: Sites, session: Session, path: Path) -> Defined:
     """The view of one file that need not be the project's; others that it reads are the project's own."""
     mistakes = Mistakes(project.folder)
-    found = read_view_files([path], mistakes)
+    others = [each for each in project.view_files() if each.resolve() != path.resolve()]
+    found = read_view_files([path], mistakes, temporary_views(others))
     mistakes.check()
+    if len(found) != 1:
+        names = ", ".join(found) or "none"
+        message = f"{path.name} has to create one view that is stored, and these are: {names}"
+        raise InputError(message, subject=path.name, hint="give each a file of its own")
     (only,) = found.values()
     texts = read_view_files(project.view_files(), Mistakes(project.folder))
     needed, waiting = {only.name: only}, list(only.reads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from re import IGNORECASE
@@ -14,20 +14,26 @@ from rollview.algebra.view import STAGE_MARK, is_stage
 from rollview.catalog import Catalog, ViewRecord
 from rollview.config.files import read_text
 from rollview.config.project_file import ProjectFile
-from rollview.errors import InputError, ProjectError, RollviewError, ViewError
+from rollview.errors import InputError, RollviewError, ViewError
 from rollview.events import Events, FileNoted
-from rollview.planning import referenced_names, view_name
+from rollview.planning import is_temporary, referenced_names, view_name, with_temporary_views
+from rollview.sql.text.statements import statements_of
 from rollview.views.mistakes import Mistakes
 
 _LONGEST_NAME = 100
 
 
-_NAME = pattern(r"\bMATERIALIZED\s+VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?(?:`([^`]+)`|(\w+))", IGNORECASE)
+_NAME = pattern(
+    r"\b(?:MATERIALIZED|TEMP|TEMPORARY)\s+VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?(?:`([^`]+)`|(\w+))", IGNORECASE
+)
 
 
 @dataclass(frozen=True)
 class ViewText:
-    """A view file: its path, the view's name, the text, and the names it reads."""
+    """A view of a file: the file's path, the view's name, the text, and the names it reads.
+
+    Before the text are as many lines as in the file, so that it says where a mistake is.
+    """
 
     path: Path
     name: str
@@ -35,19 +41,20 @@ class ViewText:
     reads: tuple[str, ...]
 
 
-def read_view_files(paths: Iterable[Path], mistakes: Mistakes) -> dict[str, ViewText]:
-    """The view texts by name, dependencies first; without those that are wrong in themselves."""
+def read_view_files(
+    paths: Iterable[Path], mistakes: Mistakes, temporary: Mapping[str, str] | None = None
+) -> dict[str, ViewText]:
+    """The view texts by name, dependencies first; without those that are wrong in themselves.
+
+    The queries of temporary views are in the texts that read them: of those in the files, and of `temporary`.
+    """
+    stored, own = _views_in(paths, mistakes)
+    known = dict(temporary or {}) | {name.lower(): text.sql for name, text in own.items()}
     texts: dict[str, ViewText] = {}
-    for path in paths:
-        with mistakes.noted(*_supposed_names(path)), in_file(path):
-            sql = read_text(path)
-            name, reads = view_name(sql) or path.stem, referenced_names(sql)
-            _check_name(name)
-            # Spark's names are case-insensitive.
-            if other := next((each for each in texts.values() if each.name.lower() == name.lower()), None):
-                message = f"view `{name}` is already defined in {other.path.name}"
-                raise ViewError(message, subject=name, hint="names that differ only in case are the same")
-            texts[name] = ViewText(path, name, sql, reads)
+    for name, text in stored.items():
+        with mistakes.noted(name), in_file(text.path):
+            sql = with_temporary_views(text.sql, known)
+            texts[name] = text if sql is text.sql else ViewText(text.path, name, sql, referenced_names(sql))
     while cycle := _cycle(texts):
         with mistakes.noted(*cycle), in_file(texts[cycle[0]].path):
             raise _cycle_error(cycle)
@@ -55,12 +62,42 @@ def read_view_files(paths: Iterable[Path], mistakes: Mistakes) -> dict[str, View
     return in_order(texts)
 
 
-def _supposed_names(path: Path) -> tuple[str, ...]:
-    """How other views may call the view of a file, whatever is wrong with it."""
-    with suppress(ProjectError):
-        if named := _NAME.search(read_text(path)):
-            return path.stem, named[1] or named[2]
-    return (path.stem,)
+def temporary_views(paths: Iterable[Path]) -> dict[str, str]:
+    """The texts of temporary views, by name in lower case."""
+    return {name.lower(): text.sql for name, text in _views_in(paths, Mistakes())[1].items()}
+
+
+def _views_in(paths: Iterable[Path], mistakes: Mistakes) -> tuple[dict[str, ViewText], dict[str, ViewText]]:
+    """The views as the files have them, those that are stored and those that are not."""
+    stored: dict[str, ViewText] = {}
+    temporary: dict[str, ViewText] = {}
+    for path in paths:
+        statements: tuple[str, ...] = ()
+        with mistakes.noted(path.stem), in_file(path):
+            statements = statements_of(read_text(path))
+        for sql in statements:
+            names = [each[1] or each[2] for each in _NAME.finditer(sql)][:1]
+            names += [path.stem] if len(statements) == 1 else []
+            with mistakes.noted(*names), in_file(path):
+                text = _text_of(path, sql, len(statements) == 1)
+                _check_name(text.name)
+                # Spark's names are case-insensitive.
+                others = [*stored.values(), *temporary.values()]
+                if other := next((each for each in others if each.name.lower() == text.name.lower()), None):
+                    message = f"view `{text.name}` is already defined in {other.path.name}"
+                    hint = "names that differ only in case are the same"
+                    raise ViewError(message, subject=text.name, hint=hint)
+                (temporary if is_temporary(sql) else stored)[text.name] = text
+    return stored, temporary
+
+
+def _text_of(path: Path, sql: str, is_alone: bool) -> ViewText:
+    """A statement of a file; a query that is all of it is called like the file."""
+    name, reads = view_name(sql), referenced_names(sql)
+    if name is None and not is_alone:
+        hint = "write CREATE MATERIALIZED VIEW name AS in front of it"
+        raise ViewError("a query in a file with several statements has no name", subject=path.name, hint=hint)
+    return ViewText(path, name or path.stem, sql, reads)
 
 
 def _check_name(name: str) -> None:

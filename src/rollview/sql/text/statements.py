@@ -24,7 +24,7 @@ def statements_of(sql: str) -> tuple[str, ...]:
     """
     found: list[tuple[int, int]] = []
     start, is_empty = 0, True
-    for token in each_token(sql):
+    for token in _readable(sql):
         if not token.is_symbol(";"):
             is_empty = False
             continue
