@@ -30,7 +30,13 @@ from rollview.views.layout import Layout, columns_of, empty_frames, layout_of
 from rollview.views.lookup import as_set_up, used_tables
 from rollview.views.mistakes import Mistakes
 from rollview.views.properties import as_table, is_full, parse_text
-from rollview.views.view_files import ViewText, in_file, in_order, read_view_files, temporary_views
+from rollview.views.view_files import (
+    ViewText,
+    in_file,
+    in_order,
+    read_one_file,
+    read_project_views,
+)
 
 if TYPE_CHECKING:
     from pyspark import errors as spark_errors
@@ -64,15 +70,14 @@ def define(
 def define_one(project: ProjectFile, sites: Sites, session: Session, path: Path) -> Defined:
     """The view of one file that need not be the project's; others that it reads are the project's own."""
     mistakes = Mistakes(project.folder)
-    others = [each for each in project.view_files() if each.resolve() != path.resolve()]
-    found = read_view_files([path], mistakes, temporary_views(others))
+    found = read_one_file(project, path, mistakes)
     mistakes.check()
     if len(found) != 1:
         names = ", ".join(found) or "none"
         message = f"{path.name} has to create one view that is stored, and these are: {names}"
         raise InputError(message, subject=path.name, hint="give each a file of its own")
     (only,) = found.values()
-    texts = read_view_files(project.view_files(), Mistakes(project.folder))
+    texts = read_project_views(project, Mistakes(project.folder))
     needed, waiting = {only.name: only}, list(only.reads)
     while waiting:
         name = waiting.pop()
@@ -92,7 +97,7 @@ def define_correct(
     mistakes: Mistakes,
 ) -> dict[str, Defined]:
     """The views in which there is no mistake, and which read none that has one; mistakes are noted."""
-    return _define_texts(read_view_files(project.view_files(), mistakes), sites, session, records, mistakes)
+    return _define_texts(read_project_views(project, mistakes), sites, session, records, mistakes)
 
 
 def _define_texts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from re import IGNORECASE
 from re import compile as pattern
@@ -16,11 +16,20 @@ from rollview.config.files import read_text
 from rollview.config.project_file import ProjectFile
 from rollview.errors import InputError, RollviewError, ViewError
 from rollview.events import Events, FileNoted
-from rollview.planning import is_temporary, referenced_names, view_name, with_temporary_views
+from rollview.planning import (
+    Namespace,
+    in_namespace,
+    is_temporary,
+    referenced_names,
+    view_name,
+    with_temporary_views,
+    without_own_qualifier,
+)
 from rollview.sql.text.statements import statements_of
 from rollview.views.mistakes import Mistakes
 
 _LONGEST_NAME = 100
+NO_NAMESPACE = Namespace()
 
 
 _NAME = pattern(
@@ -42,53 +51,90 @@ class ViewText:
 
 
 def read_view_files(
-    paths: Iterable[Path], mistakes: Mistakes, temporary: Mapping[str, str] | None = None
+    paths: Iterable[Path], mistakes: Mistakes, namespace: Namespace = NO_NAMESPACE
 ) -> dict[str, ViewText]:
     """The view texts by name, dependencies first; without those that are wrong in themselves.
 
-    The queries of temporary views are in the texts that read them: of those in the files, and of `temporary`.
+    The queries of temporary views are in the texts that read them.
     """
-    stored, own = _views_in(paths, mistakes)
-    known = dict(temporary or {}) | {name.lower(): text.sql for name, text in own.items()}
-    texts: dict[str, ViewText] = {}
-    for name, text in stored.items():
-        with mistakes.noted(name), in_file(text.path):
-            sql = with_temporary_views(text.sql, known)
-            texts[name] = text if sql is text.sql else ViewText(text.path, name, sql, referenced_names(sql))
-    while cycle := _cycle(texts):
-        with mistakes.noted(*cycle), in_file(texts[cycle[0]].path):
-            raise _cycle_error(cycle)
-        texts = {name: text for name, text in texts.items() if name not in cycle}
-    return in_order(texts)
+    written = _written_views(paths, mistakes, namespace)
+    return _complete(written.stored, written, namespace, mistakes)
 
 
-def temporary_views(paths: Iterable[Path]) -> dict[str, str]:
-    """The texts of temporary views, by name in lower case."""
-    return {name.lower(): text.sql for name, text in _views_in(paths, Mistakes())[1].items()}
+def read_project_views(project: ProjectFile, mistakes: Mistakes) -> dict[str, ViewText]:
+    """The view texts of a project."""
+    return read_view_files(project.view_files(), mistakes, _namespace_of(project))
 
 
-def _views_in(paths: Iterable[Path], mistakes: Mistakes) -> tuple[dict[str, ViewText], dict[str, ViewText]]:
+def read_one_file(project: ProjectFile, path: Path, mistakes: Mistakes) -> dict[str, ViewText]:
+    """The view texts of a file that need not be the project's, but may read its views."""
+    namespace = _namespace_of(project)
+    others = [each for each in project.view_files() if each.resolve() != path.resolve()]
+    own, known = _written_views([path], mistakes, namespace), _written_views(others, Mistakes(), namespace)
+    both = _Written(known.stored | own.stored, known.temporary | own.temporary)
+    return _complete(own.stored, both, namespace, mistakes)
+
+
+@dataclass(frozen=True)
+class _Written:
     """The views as the files have them, those that are stored and those that are not."""
-    stored: dict[str, ViewText] = {}
-    temporary: dict[str, ViewText] = {}
+
+    stored: dict[str, ViewText] = field(default_factory=dict)
+    temporary: dict[str, ViewText] = field(default_factory=dict)
+
+    def all(self) -> tuple[ViewText, ...]:
+        return (*self.stored.values(), *self.temporary.values())
+
+
+def _namespace_of(project: ProjectFile) -> Namespace:
+    """What the names in a project's files mean."""
+    if project.pipeline is None:
+        return NO_NAMESPACE
+    sources = frozenset(entry.name for entry in project.sources)
+    return Namespace(project.pipeline.catalog, project.pipeline.database, sources)
+
+
+def _complete(
+    texts: Mapping[str, ViewText], written: _Written, namespace: Namespace, mistakes: Mistakes
+) -> dict[str, ViewText]:
+    """These texts with names as the project has them, and with the temporary views that they need."""
+    names = {text.name.lower() for text in written.all()}
+    temporary = {
+        name.lower(): in_namespace(text.sql, namespace, names) for name, text in written.temporary.items()
+    }
+    found: dict[str, ViewText] = {}
+    for name, text in texts.items():
+        with mistakes.noted(name), in_file(text.path):
+            sql = with_temporary_views(in_namespace(text.sql, namespace, names), temporary)
+            found[name] = text if sql == text.sql else replace(text, sql=sql, reads=referenced_names(sql))
+    while cycle := _cycle(found):
+        with mistakes.noted(*cycle), in_file(found[cycle[0]].path):
+            raise _cycle_error(cycle)
+        found = {name: text for name, text in found.items() if name not in cycle}
+    return in_order(found)
+
+
+def _written_views(paths: Iterable[Path], mistakes: Mistakes, namespace: Namespace) -> _Written:
+    found = _Written()
     for path in paths:
         statements: tuple[str, ...] = ()
         with mistakes.noted(path.stem), in_file(path):
             statements = statements_of(read_text(path))
         for sql in statements:
-            names = [each[1] or each[2] for each in _NAME.finditer(sql)][:1]
-            names += [path.stem] if len(statements) == 1 else []
-            with mistakes.noted(*names), in_file(path):
-                text = _text_of(path, sql, len(statements) == 1)
+            supposed = [each[1] or each[2] for each in _NAME.finditer(sql)][:1]
+            supposed += [path.stem] if len(statements) == 1 else []
+            with mistakes.noted(*supposed), in_file(path):
+                text = _text_of(path, without_own_qualifier(sql, namespace), len(statements) == 1)
                 _check_name(text.name)
                 # Spark's names are case-insensitive.
-                others = [*stored.values(), *temporary.values()]
-                if other := next((each for each in others if each.name.lower() == text.name.lower()), None):
+                if other := next(
+                    (each for each in found.all() if each.name.lower() == text.name.lower()), None
+                ):
                     message = f"view `{text.name}` is already defined in {other.path.name}"
                     hint = "names that differ only in case are the same"
                     raise ViewError(message, subject=text.name, hint=hint)
-                (temporary if is_temporary(sql) else stored)[text.name] = text
-    return stored, temporary
+                (found.temporary if is_temporary(text.sql) else found.stored)[text.name] = text
+    return found
 
 
 def _text_of(path: Path, sql: str, is_alone: bool) -> ViewText:
@@ -193,7 +239,7 @@ def file_notes(project: ProjectFile, records: Mapping[str, ViewRecord]) -> FileN
     """Reads the view files; one that is broken keeps nobody from reading the others."""
     mistakes = Mistakes(project.folder)
     try:
-        texts = read_view_files(project.view_files(), mistakes)
+        texts = read_project_views(project, mistakes)
     except Exception as error:  # Whatever is in a file, views continue, and mistakes in others are reported.
         return FileNotes({}, broken={"view files": (str(error).splitlines() or [type(error).__name__])[0]})
     notes = {}

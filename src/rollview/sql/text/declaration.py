@@ -78,6 +78,8 @@ class Declaration:
     qualifier: tuple[str, ...]
     start: int
     name_at: int = 0
+    own_name_at: int = 0
+    """Where the name begins without its qualifier."""
     is_temporary: bool = False
     columns: tuple[ListedColumn, ...] = ()
     comment: str | None = None
@@ -120,8 +122,12 @@ class _Reading:
             return None
         self._take()
         self._read_kind(first)
-        name_at = self._place()
-        *qualifier, name = self._name()
+        name_at = own_name_at = self._place()
+        qualifier, name = list[str](), self._identifier()
+        while self._accept_symbol("."):
+            own_name_at = self._place()
+            qualifier.append(name)
+            name = self._identifier()
         if self._is_temporary and qualifier:
             raise self._wrong("a temporary view has no qualifier", name_at, name, "name it by one word")
         columns = self._columns() if self._is_symbol("(") else ()
@@ -129,7 +135,7 @@ class _Reading:
         start = self._place() + len("AS")
         comment = self._found.pop("comment", None)
         return Declaration(
-            *(name, tuple(qualifier), start, name_at, self._is_temporary, columns, comment),
+            *(name, tuple(qualifier), start, name_at, own_name_at, self._is_temporary, columns, comment),
             properties=self._found,
             places=self._places,
         )
