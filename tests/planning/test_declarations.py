@@ -69,3 +69,11 @@ def test_schedules_of_quartz(quartz: str, cron: str) -> None:
 def test_schedules_that_five_fields_cannot_say(quartz: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         cron_of(quartz)
+
+
+def test_a_list_that_repeats_the_names_of_the_query_costs_no_stage() -> None:
+    query = "SELECT day, count(*) AS n FROM crm.visit GROUP BY day"
+    repeated = parse_view(f"CREATE MATERIALIZED VIEW v (day DATE, n BIGINT) AS {query}", TABLES)
+    assert repeated.root == parse_view(query, TABLES).root and not repeated.stages
+    renamed = parse_view(f"CREATE MATERIALIZED VIEW v (Day DATE, n BIGINT) AS {query}", TABLES)
+    assert renamed.root.output_columns == ("Day", "n")

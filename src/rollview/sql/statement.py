@@ -38,9 +38,10 @@ def query_of(sql: str) -> exp.Expr:
         if isinstance(query, exp.Set | exp.Use):
             hint = "write settings under `spark` in the project file, and tables as source.table"
         raise Text(sql).located(mistake(query, "this is not a view definition", hint=hint))
-    if declaration is not None and declaration.columns:
-        return _called(query, [column.name for column in declaration.columns])
-    return query
+    names = [] if declaration is None else [column.name for column in declaration.columns]
+    # A list with types mostly repeats the names; a query around the query would be stored as a stage.
+    is_repeated = declaration is not None and declaration.has_types and query.named_selects == names
+    return _called(query, names) if names and not is_repeated else query
 
 
 def declared(sql: str) -> Declaration | None:
