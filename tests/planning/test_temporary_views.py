@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rollview.algebra.relation import Table
-from rollview.errors import InputError, ViewError
+from rollview.errors import InputError, UnsupportedError, ViewError
 from rollview.planning import parse_view, referenced_names, render, with_temporary_views
-from rollview.sql.text.statements import statements_of
+from rollview.sql.text.statements import check_no_streams, statements_of
 from rollview.views.mistakes import Mistakes
 from rollview.views.view_files import read_view_files
 
@@ -97,6 +97,35 @@ def test_statements_keep_their_places() -> None:
     assert first == "-- one;\nSELECT ';' AS a"
     assert second.strip() == "SELECT\n\tb /* ; */"
     assert second.index("b") == sql.index("b /*") and second.count("\n") == 4
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT a, stream b FROM s.t",
+        "SELECT a FROM s.t ORDER BY a, stream DESC",
+        "SELECT a IS DISTINCT FROM stream AND b FROM s.t",
+        "SELECT substring(a FROM stream FOR 2), b FROM s.t JOIN stream ON stream.a = t.a",
+        "SELECT 1 AS x FROM stream, s.t WHERE stream IS NULL",
+        "SELECT 1 AS x FROM `stream` t, stream AS u",
+    ],
+)
+def test_other_things_may_be_called_stream(sql: str) -> None:
+    check_no_streams(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT a FROM s.t, stream s.u",
+        "SELECT a FROM s.t WHERE a IN (SELECT b FROM STREAM `u`)",
+        "SELECT * FROM s.t LEFT JOIN STREAM(u) ON a = b",
+        "FROM stream t SELECT *",
+    ],
+)
+def test_streams_are_found_wherever_they_are(sql: str) -> None:
+    with pytest.raises(UnsupportedError, match="STREAM is not supported yet"):
+        check_no_streams(sql)
 
 
 def read(folder: Path, files: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

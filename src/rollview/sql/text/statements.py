@@ -13,6 +13,7 @@ _TEMPLATE = ("{", "%", "#")
 _NO_STREAM = ("as", "where", "join", "group", "order", "on", "limit", "union", "having", "inner", "left")
 
 
+_CLAUSES = ("select", "from", "join", "on", "where", "group", "having", "order", "window", "qualify")
 _STREAM = "STREAM is not supported yet"
 _NO_STREAM_HINT = "leave STREAM out: a view follows every change of its tables"
 
@@ -48,11 +49,28 @@ def check_no_template(sql: str) -> None:
 def check_no_streams(sql: str) -> None:
     """Refuses `FROM STREAM t`, which the parser takes for a table STREAM that is called t."""
     found = [*_readable(sql), None]
-    for clause, word, token in zip(found, found[1:], found[2:], strict=False):
-        assert clause is not None and word is not None
-        is_read = clause.is_word("from", "join") or clause.is_symbol(",")
-        if is_read and word.is_word("stream") and _is_streamed(token):
-            raise at(sql, word.start, UnsupportedError(_STREAM, subject="STREAM", hint=_NO_STREAM_HINT))
+    clauses = [""]
+    for place, token in enumerate(found[:-1]):
+        assert token is not None
+        if token.is_symbol("("):
+            clauses.append("call")
+        elif token.is_symbol(")"):
+            clauses[1:] = clauses[1:-1]
+        elif token.is_word(*_CLAUSES) and not (clauses[-1] == "call" and token.is_word("from")):
+            is_comparison = token.is_word("from") and place and _is_word(found[place - 1], "distinct")
+            clauses[-1] = clauses[-1] if is_comparison else token.text.lower()
+        elif token.is_word("stream") and clauses[-1] in ("from", "join") and _is_streamed(found[place + 1]):
+            begins = place and (_is_word(found[place - 1], "from", "join") or _is_comma(found[place - 1]))
+            if begins:
+                raise at(sql, token.start, UnsupportedError(_STREAM, subject="STREAM", hint=_NO_STREAM_HINT))
+
+
+def _is_word(token: Token | None, *words: str) -> bool:
+    return token is not None and token.is_word(*words)
+
+
+def _is_comma(token: Token | None) -> bool:
+    return token is not None and token.is_symbol(",")
 
 
 def _is_streamed(token: Token | None) -> bool:
