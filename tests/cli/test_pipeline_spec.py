@@ -120,7 +120,7 @@ def test_other_files_of_a_pipeline_are_refused_by_name(tmp_path: Path) -> None:
 
 def test_project_and_pipeline_agree(tmp_path: Path) -> None:
     write(tmp_path, project=f"{PROJECT}spark: {{spark.sql.shuffle.partitions: 4}}\n")
-    with pytest.raises(ProjectError, match=r"`spark.sql.shuffle.partitions` is `4` in `spark`, and `3` in"):
+    with pytest.raises(ProjectError, match=r"`spark.sql.shuffle.partitions` has one value in `spark`, and"):
         read_project_file(tmp_path)
     write(tmp_path, project=PROJECT.replace("spark-pipeline", "none"))
     with pytest.raises(ProjectError, match=r"rollview.yml \(line 1\): `pipeline`: none.yml is not a file"):
@@ -128,3 +128,10 @@ def test_project_and_pipeline_agree(tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="this is the specification of a pipeline") as refused:
         read_project_file(tmp_path / "spark-pipeline.yml")
     assert "pipeline: spark-pipeline.yml" in refused.value.hint
+
+
+def test_secrets_in_a_pipeline_are_known_as_such(tmp_path: Path) -> None:
+    text = SPEC.replace("spark.sql.shuffle.partitions", "spark.hadoop.fs.s3a.secret.key")
+    project = read_project_file(write(tmp_path, text.replace('"3"', '"sesame-1"')))
+    assert project.secrets.hide("open sesame-1") == "open ***"
+    assert "sesame-1" not in repr(project)

@@ -26,6 +26,7 @@ ACCEPTED = [
     "COMMENT 'c' 'd'",
     "COMMENT 'it''s \\'so\\' \\n \\u0041 \\101 \\x \\% \\_ \\\\ \"\"'",
     "COMMENT \"a 'b' '' \"\" c\"",
+    "COMMENT '\\uD83D\\uDE00 \\U0001F600'",
     "COMMENT r'a\\n'",
     "COMMENT R\"a\\n\" 'b'",
     "COMMENT ''",

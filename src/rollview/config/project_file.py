@@ -369,8 +369,10 @@ class _Reading(YamlFile):
             raise self.fail("`spark` must be a mapping", "spark", 'for example {master: "local[*]"}')
         settings = {str(key): self.expand(str(each), str(key)) for key, each in value.items()}
         for key, said in ({} if pipeline is None else pipeline.configuration).items():
+            # Nothing in it is a variable, but it may be a secret all the same.
+            self.secrets.update([said] if is_secret(key) else passwords_in(said))
             if settings.setdefault(key, said) != said:
-                message = f"`{key}` is `{settings[key]}` in `spark`, and `{said}` in the pipeline"
+                message = f"`{key}` has one value in `spark`, and another one in the pipeline"
                 raise self.fail(message, key, "keep one of them")
         if "master" in settings and "remote" in settings:
             raise self.fail("`spark` has both `master` and `remote`", "spark", "keep one of them")

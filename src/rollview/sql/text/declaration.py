@@ -422,7 +422,12 @@ class _Reading:
         while (token := self._peek()) is not None and token.kind is Kind.STRING:
             is_raw = self._sql[token.start] in "rR"
             quote = self._sql[token.start + is_raw]
-            parts.append(token.text if is_raw else unescaped(token.text, quote))
+            try:
+                parts.append(token.text if is_raw else unescaped(token.text, quote))
+            except ValueError:
+                raise self._wrong(
+                    "the text has an escape that is no character", token.start, token.text
+                ) from None
             self._take()
         if not parts:
             raise self._unexpected(f"{what} in quotes")
@@ -493,7 +498,10 @@ _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", 
 
 
 def unescaped(text: str, quote: str) -> str:
-    """The value of a string that is written so between quotes, as Spark reads it."""
+    """The value of a string that is written so between quotes, as Spark reads it.
+
+    ValueError for a code that is no character, or half of one.
+    """
 
     def value(match: re.Match[str]) -> str:
         escape, doubled = match[1], match[2]
@@ -505,4 +513,5 @@ def unescaped(text: str, quote: str) -> str:
             return chr(int(escape, 8))
         return _ESCAPED.get(escape, escape)
 
-    return _ESCAPES.sub(value, text)
+    # Two codes of UTF-16 may be one character.
+    return _ESCAPES.sub(value, text).encode("utf-16", "surrogatepass").decode("utf-16")
