@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from lake_rows import CHANGES, bag, changes, commit, content
 from obstore.store import MemoryStore
 
 from rollview.errors import ConflictError, LakeDamaged, LakeError, StoreUnavailable
-from rollview.lake import LakeTable, object_store
+from rollview.lake import Commit, LakeTable, object_store
+from rollview.lake.description import OPERATION as DESCRIBE
 from rollview.lake.disk import Disk
 from rollview.lake.identity import LakeIdentity, newest_commit, read_identity, tables_in, write_identity
 from rollview.lake.object_store import LOG, ObjectStore
@@ -98,6 +100,34 @@ def test_whose_lake_it_is(opened: Opened) -> None:
     assert read_identity(store) is None
     write_identity(store, LakeIdentity("a", "b", "c"))
     assert read_identity(opened()) == LakeIdentity("a", "b", "c")
+
+
+def test_a_description_is_a_commit_that_changes_no_rows(opened: Opened) -> None:
+    """It replaces the one before, is put back by nobody, and is made once."""
+    table = table_of(opened(), 3)
+    name = CHANGES[0][0]
+    table.describe("one", {"k": "v"}, {name: "c"}, _described(4))
+    assert table.is_described("one", {"k": "v"}, {name: "c"})
+    table.describe("two", {"l": "w"}, {}, _described(5))
+    other = LakeTable(opened().table(*PLACE))
+    assert other.is_described("two", {"l": "w"}, {}) and not other.is_described("two", {}, {})
+    assert other.columns == CHANGES and content(other) == content(table)
+    assert other.check_no_external_writes(0) == other.version() == 5
+    assert (made := other.commit_at(5)) is not None and made.operation == DESCRIBE
+    assert other.same_rows(3) == 5
+    other.describe("two", {"l": "w"}, {}, _described(6))
+    assert other.version() == 5
+    # Whoever takes back what came later keeps the description that came before it.
+    other.append(changes(7, 10), commit(7))
+    assert other.same_rows(3) == 5
+    other.restore(other.same_rows(3), commit(8))
+    assert other.is_described("two", {"l": "w"}, {}) and content(other) == content(table)
+    other.describe("", {}, {}, _described(9))
+    assert other.is_described("", {}, {}) and table.is_described("", {}, {})
+
+
+def _described(step: int) -> Commit:
+    return replace(commit(step), writer="describe", operation=DESCRIBE)
 
 
 def test_a_table_from_two_machines(opened: Opened) -> None:

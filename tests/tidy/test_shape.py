@@ -45,7 +45,7 @@ FOR_PEOPLE = {
     "views/view_files.py",
     "runtime/session.py",
     "observe/observer.py",
-    "config/project_file.py",
+    "config/yaml_file.py",
     "observe/status.py",
     "views/content.py",
     "secrets.py",

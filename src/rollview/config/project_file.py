@@ -10,16 +10,15 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import yaml
-
 from rollview.ascii_text import url_scheme
 from rollview.config.durations import EXAMPLES, seconds_of
 from rollview.config.files import read_text
+from rollview.config.pipeline_spec import PipelineSpec, read_pipeline_spec
+from rollview.config.yaml_file import YamlFile
 from rollview.errors import OptionError, ProjectError
 from rollview.object_storage import LOCAL_PART, SETTINGS, is_s3
 from rollview.secrets import Secrets, passwords_in
@@ -77,7 +76,7 @@ DEFAULT_NAME = "rollview.yml"
 
 _KEYS = (
     *("name", "lake", "catalog", "spark", "sources", "views", "functions", "retention", "step_seconds"),
-    *("lookup_seconds", "storage", "openlineage", "global_transactions", "answers"),
+    *("lookup_seconds", "storage", "openlineage", "global_transactions", "answers", "pipeline"),
 )
 _FUNCTION_KEYS = ("deterministic", "file", "returns")
 _RETENTION_KEYS = ("changes", "deltas", "files")
@@ -86,9 +85,6 @@ _ANSWERS_KEYS = ("at_once", "wait", "time", "rows", "megabytes", "memory", "disk
 _MOST_AT_ONCE = 8
 _LEAST_MEMORY = 512
 _OPENLINEAGE_KEYS = ("file", "url", "endpoint", "api_key", "namespace", "timeout")
-_MOST_NESTED = 50
-_MERGE = "tag:yaml.org,2002:merge"
-
 _KINDS_AT_URLS = ("delta", "files")
 """The types of sources whose `path` may be a prefix of a bucket."""
 
@@ -209,6 +205,8 @@ class ProjectFile:
     openlineage: OpenLineageEntry | None = None
     answers: AnswerLimits = field(default_factory=AnswerLimits)
     lake_url: str = ""
+    pipeline: PipelineSpec | None = None
+    """The specification of a pipeline whose files are views, too."""
     # Not shown: it has the keys of the lake.
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: Secrets = field(default_factory=lambda: Secrets(()), repr=False, compare=False)
@@ -225,6 +223,8 @@ class ProjectFile:
             if not matches and not any(sign in pattern for sign in "*?["):
                 raise ProjectError(f"views: {pattern} does not exist", subject=pattern)
             found.update(dict.fromkeys(matches))
+        if self.pipeline is not None:
+            found.update(dict.fromkeys(self.pipeline.files()))
         return tuple(found)
 
     def _matching(self, pattern: str) -> list[Path]:
@@ -238,31 +238,6 @@ class ProjectFile:
             raise ProjectError(message, subject=pattern, hint="for example views/*.sql") from None
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses what YAML forbids and its library takes: a setting that is there twice; the last would win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        known = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
-                if key.value in known:
-                    problem = f"`{key.value}` is set twice"
-                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                known.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _depth(text: str) -> int:
-    """How deeply collections are nested, up to one more than is allowed: more is not looked at."""
-    depth = most = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        most = max(most, depth)
-        if most > _MOST_NESTED:
-            break
-    return most
-
-
 def read_project_file(path: Path) -> ProjectFile:
     """Reads and checks a project file; a folder stands for the `rollview.yml` in it."""
     path = (path / DEFAULT_NAME if path.is_dir() else path).absolute()
@@ -271,16 +246,7 @@ def read_project_file(path: Path) -> ProjectFile:
     except ProjectError as error:
         hint = error.hint or "`rollview init DIR` writes a small working project"
         raise ProjectError(error.message, subject=error.subject, hint=hint) from None
-    try:
-        if _depth(text) > _MOST_NESTED:
-            raise ProjectError(f"{path.name} is nested too deeply", subject=str(path))
-        content = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        place = getattr(error, "problem_mark", None)
-        where = f" (line {place.line + 1}, column {place.column + 1})" if place else ""
-        problem = getattr(error, "problem", None) or "it is not YAML"
-        raise ProjectError(f"{path.name}: {problem}{where}", subject=str(path)) from None
-    return _Reading(path, text).project(content)
+    return _Reading(path, text).project()
 
 
 def _as_text(setting: Any) -> str:
@@ -288,40 +254,39 @@ def _as_text(setting: Any) -> str:
     return ", ".join(map(str, setting)) if isinstance(setting, list) else str(setting)
 
 
-class _Reading:
-    """Knows the text, so that a mistake can be shown with its line."""
+class _Reading(YamlFile):
+    """Reads the settings; secrets are remembered."""
 
     def __init__(self, path: Path, text: str) -> None:
-        self.path = path
-        self.lines = text.splitlines()
+        super().__init__(path, text)
         self.secrets: set[str] = set()
 
-    def fail(self, message: str, subject: str, hint: str = "") -> ProjectError:
-        pattern = re.compile(rf"^\s*[\"']?{re.escape(subject)}[\"']?\s*:|{re.escape(subject)}")
-        line = next((number for number, each in enumerate(self.lines, 1) if pattern.search(each)), None)
-        where = f" (line {line})" if line and subject else ""
-        return ProjectError(f"{self.path.name}{where}: {message}", subject=subject, hint=hint)
-
-    def project(self, content: Any) -> ProjectFile:
+    def project(self) -> ProjectFile:
+        content = self.content()
         if not isinstance(content, dict):
             raise self.fail("the file must be a mapping of settings", "", f"known: {', '.join(_KEYS)}")
-        self._only(content, _KEYS, "setting")
+        if "libraries" in content and "sources" not in content:
+            hint = "write a project file with the sources, and in it pipeline: " + self.path.name
+            raise self.fail("this is the specification of a pipeline", "libraries", hint)
+        self.only(content, _KEYS, "setting")
         folder = self.path.parent
+        pipeline = self._pipeline(content)
         place = self.text(content, "lake", "./lake")
         url = self._lake_url(content, place)
         lake = folder / (LOCAL_PART if url else place)
         catalog = self.text(content, "catalog", f"sqlite:///{lake / 'catalog.db'}")
-        spark = self._spark(content.get("spark"), url)
+        spark = self._spark(content.get("spark"), url, pipeline)
         return ProjectFile(
             path=self.path,
-            name=self.text(content, "name", folder.name),
+            name=self.text(content, "name", folder.name if pipeline is None else pipeline.name),
             lake=lake,
             lake_url=url,
             storage=self._storage(content.get("storage"), url),
             catalog=self._catalog(catalog, folder),
             spark=spark,
             sources=self._sources(content.get("sources"), spark),
-            views=self._patterns(content.get("views", ["views/*.sql"])),
+            views=self._patterns(content.get("views", ["views/*.sql"] if pipeline is None else [])),
+            pipeline=pipeline,
             functions=self._functions(content.get("functions")),
             retention=self._retention(content.get("retention")),
             step_seconds=self._duration("step_seconds", content.get("step_seconds", 5)),
@@ -331,13 +296,6 @@ class _Reading:
             answers=self._answers(content.get("answers")),
             secrets=Secrets(self.secrets),
         )
-
-    def _only(self, content: Mapping[Any, Any], known: tuple[str, ...], what: str) -> None:
-        for key in content:
-            if key not in known:
-                close = get_close_matches(str(key), known, 1)
-                hint = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known)}"
-                raise self.fail(f"unknown {what} `{key}`", str(key), hint)
 
     def text(self, content: Mapping[str, Any], key: str, default: str) -> str:
         value = content.get(key, default)
@@ -385,7 +343,7 @@ class _Reading:
         if not isinstance(value, dict):
             example = "for example {region: eu-central-1, secret_access_key: ${AWS_SECRET_ACCESS_KEY}}"
             raise self.fail("`storage` must be a mapping", "storage", example)
-        self._only(value, SETTINGS, "setting of storage:")
+        self.only(value, SETTINGS, "setting of storage:")
         if not url:
             raise self.fail("`storage` is for a lake at a URL, and this one is in a folder", "storage")
         return {str(key): self.expand(str(each), str(key)) for key, each in value.items()}
@@ -396,12 +354,26 @@ class _Reading:
             raise self.fail("`catalog` must be a database URL", "catalog", hint)
         return in_folder(url, folder)
 
-    def _spark(self, value: Any, lake_url: str) -> dict[str, str]:
-        if value is None:
-            return {"master": "local[*]"}
+    def _pipeline(self, content: Mapping[str, Any]) -> PipelineSpec | None:
+        """The specification of a pipeline whose files are views of the project."""
+        if "pipeline" not in content:
+            return None
+        path = self.path.parent / self.text(content, "pipeline", "")
+        if not path.is_file():
+            raise self.fail(f"`pipeline`: {path.name} is not a file", "pipeline")
+        return read_pipeline_spec(path)
+
+    def _spark(self, value: Any, lake_url: str, pipeline: PipelineSpec | None) -> dict[str, str]:
+        value = {} if value is None else value
         if not isinstance(value, dict):
             raise self.fail("`spark` must be a mapping", "spark", 'for example {master: "local[*]"}')
         settings = {str(key): self.expand(str(each), str(key)) for key, each in value.items()}
+        for key, said in ({} if pipeline is None else pipeline.configuration).items():
+            # Nothing in it is a variable, but it may be a secret all the same.
+            self.secrets.update([said] if is_secret(key) else passwords_in(said))
+            if settings.setdefault(key, said) != said:
+                message = f"`{key}` has one value in `spark`, and another one in the pipeline"
+                raise self.fail(message, key, "keep one of them")
         if "master" in settings and "remote" in settings:
             raise self.fail("`spark` has both `master` and `remote`", "spark", "keep one of them")
         if not settings.keys() & {"master", "remote"}:
@@ -461,7 +433,7 @@ class _Reading:
     def _function(self, name: str, entry: Any, example: str) -> FunctionEntry:
         if not _WORD.fullmatch(name) or not isinstance(entry, dict):
             raise self.fail(f"`{name}` is not the entry of a function", name, example)
-        self._only(entry, _FUNCTION_KEYS, f"setting of the function {name}:")
+        self.only(entry, _FUNCTION_KEYS, f"setting of the function {name}:")
         if entry.get("deterministic") is not True:
             message = f"the function {name} is not declared deterministic, and views can use no other"
             hint = "write deterministic: true, if its value depends on nothing but its arguments"
@@ -479,7 +451,7 @@ class _Reading:
             raise self.fail(
                 "`retention` must be a mapping", "retention", "for example {changes: 1d, deltas: 7d}"
             )
-        self._only(value, _RETENTION_KEYS, "retention")
+        self.only(value, _RETENTION_KEYS, "retention")
         return Retention(**{key: self._duration(key, each) for key, each in value.items()})
 
     def _give_up_after(self, value: Any) -> float:
@@ -489,7 +461,7 @@ class _Reading:
             return ProjectFile.give_up_after
         if not isinstance(value, dict):
             raise self.fail("`global_transactions` must be a mapping", "global_transactions", example)
-        self._only(value, _GLOBAL_KEYS, "setting of global_transactions:")
+        self.only(value, _GLOBAL_KEYS, "setting of global_transactions:")
         given = value.get("give_up_after", ProjectFile.give_up_after)
         return float("inf") if given == "never" else self._duration("give_up_after", given)
 
@@ -498,7 +470,7 @@ class _Reading:
             return AnswerLimits()
         if not isinstance(value, dict):
             raise self.fail("`answers` must be a mapping", "answers", "for example {at_once: 2, time: 2m}")
-        self._only(value, _ANSWERS_KEYS, "setting of answers:")
+        self.only(value, _ANSWERS_KEYS, "setting of answers:")
         usual = AnswerLimits()
         limits = AnswerLimits(
             at_once=self._count("at_once", value.get("at_once", usual.at_once)),
@@ -535,7 +507,7 @@ class _Reading:
             return None
         if not isinstance(value, dict) or ("file" in value) == ("url" in value):
             raise self.fail("`openlineage` needs either a `file` or a `url`", "openlineage", example)
-        self._only(value, _OPENLINEAGE_KEYS, "setting of openlineage:")
+        self.only(value, _OPENLINEAGE_KEYS, "setting of openlineage:")
         for key in value:
             self.text(value, key, "")
         given = {key: self.expand(str(each), key) for key, each in value.items() if key != "timeout"}

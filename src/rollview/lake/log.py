@@ -47,8 +47,8 @@ class Commit:
     epoch: str = ""
 
 
-def properties_of(commit: Commit) -> CommitProperties:
-    """How the commit is written down. `userMetadata` is the column of DESCRIBE HISTORY that people see."""
+def information_of(commit: Commit) -> dict[str, Any]:
+    """The commit in a `commitInfo`. `userMetadata` is the column of DESCRIBE HISTORY that people see."""
     said = {
         "writer": commit.writer,
         "step": commit.step,
@@ -58,9 +58,14 @@ def properties_of(commit: Commit) -> CommitProperties:
         "continues": commit.continues,
         "epoch": commit.epoch,
     }
+    return {_KEY: said, "userMetadata": _for_people(commit)}
+
+
+def properties_of(commit: Commit) -> CommitProperties:
+    """How deltalake writes the commit."""
     # The library must not retry automatically: after every failure the step is looked up first.
     return CommitProperties(
-        custom_metadata={_KEY: said, "userMetadata": _for_people(commit)},
+        custom_metadata=information_of(commit),
         max_commit_retries=0,
         app_transactions=[Transaction(commit.writer, commit.step)],
     )

@@ -20,8 +20,10 @@ from deltalake.exceptions import DeltaError
 from rollview.errors import ConflictError, LakeDamaged, LakeError
 from rollview.lake.data_files import CSN, FileLayout, LakeFile, within, write_rows
 from rollview.lake.data_files import holding as files_holding
+from rollview.lake.description import OPERATION as DESCRIBE
+from rollview.lake.description import described, write_entry
 from rollview.lake.disk import DiskTable, damage_found, explained
-from rollview.lake.log import Commit, DeltaLog, properties_of
+from rollview.lake.log import Commit, DeltaLog, commit_in, properties_of
 from rollview.lake.maintenance import SAFE_AGE_SECONDS, clear_staging, groups_to_compact, needless_files
 from rollview.lake.store import TableFolder
 from rollview.lake.transaction import sync_commit, transact
@@ -64,7 +66,9 @@ def check_no_external_writes(log: DeltaLog, since: int) -> int:
 def changes_rows(log: DeltaLog, version: int) -> bool:
     """Whether a version has other rows than the one before; of a forgotten entry nobody knows."""
     actions = log.actions(version)
-    return not actions or _changes(actions)
+    made = commit_in(actions)
+    is_description = made is not None and made.operation == DESCRIBE
+    return not actions or (_changes(actions) and not is_description)
 
 
 def _changes(actions: Sequence[Mapping[str, Any]]) -> bool:
@@ -138,6 +142,22 @@ class LakeTable:
             self._alter(
                 lambda table: table.alter.add_columns(fields, commit_properties=properties_of(commit))
             )
+
+    def is_described(self, comment: str, properties: Mapping[str, str], columns: Mapping[str, str]) -> bool:
+        """Whether the table has this description and these properties, and columns these comments."""
+        return described(self._log.table(), comment, {**PROPERTIES, **properties}, columns) is None
+
+    def describe(
+        self, comment: str, properties: Mapping[str, str], columns: Mapping[str, str], commit: Commit
+    ) -> None:
+        """Gives the table this description, these properties, and its columns these comments, no others."""
+
+        def change(table: DeltaTable) -> None:
+            if metadata := described(table, comment, {**PROPERTIES, **properties}, columns):
+                write_entry(self._log.entry(table.version() + 1), metadata, commit)
+
+        with explained(self.name, "describing the table"):
+            self._alter(change)
 
     def create_if_missing(
         self, columns: Sequence[tuple[str, str]], properties: Mapping[str, str] | None = None

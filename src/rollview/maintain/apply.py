@@ -53,7 +53,8 @@ def take_back(catalog: Catalog, tables: LakeTables, lease: Lease, name: str) -> 
                 and rows.last_step(tables.writer(f"load:{name}")) == step.id
             ):
                 shown, reason = record.materialized_csn, "take back a load that died"
-                rows.restore(record.lake_version, tables.signed(f"take back:{name}", step.id, shown, reason))
+                before = rows.same_rows(record.lake_version)
+                rows.restore(before, tables.signed(f"take back:{name}", step.id, shown, reason))
         catalog.steps.abandon(lease, step)
 
 
@@ -177,7 +178,8 @@ class ApplyDriver:
             with suppress(LakeError):
                 if version and table.last_step(self.tables.writer("apply")) == step.id:
                     why = "take back what could not be applied"
-                    table.restore(version, self.tables.signed(f"undo:{name}", step.id, csn, why))
+                    before = table.same_rows(version)
+                    table.restore(before, self.tables.signed(f"undo:{name}", step.id, csn, why))
 
     def _report(self, refreshes: Sequence[Refresh]) -> None:
         """Which views show a new csn now, and what was done to each."""

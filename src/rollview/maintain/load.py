@@ -256,7 +256,9 @@ class LoadDriver:
             if is_damaged(tables.rows):
                 self.tables.drop(tables.rows)
                 tables = self.tables.of_view(layout.view.name, generation)
-            rows_version = rows_bag(self.session, layout, tables.rows).replace(contents.rows, commit)
+            rows_bag(self.session, layout, tables.rows).replace(contents.rows, commit)
+            self.tables.describe(layout.view, layout.columns, commit.csn)
+            rows_version = tables.rows.version()
         return rows_version, state_version
 
     def _rows_of(self, record: ViewRecord, layout: Layout) -> int:

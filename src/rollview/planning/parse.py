@@ -15,15 +15,18 @@ from sqlglot.errors import TokenError
 from rollview.algebra.node import Block, Node
 from rollview.algebra.relation import Table
 from rollview.algebra.view import View, is_stage
+from rollview.errors import ViewError
 from rollview.operators.recomputed import Recomputed
 from rollview.operators.registry import OPERATORS, whole_grammar
 from rollview.operators.translation import Translation, Types, Untyped
-from rollview.sql.dialect import DIALECT
-from rollview.sql.errors import NodeError, Text, did_you_mean, mistake, refusal, suppress_known_to_spark
+from rollview.planning.table_properties import COMMENT, check_table_property
+from rollview.planning.table_properties import OWN_PREFIX as _PREFIX
+from rollview.sql.errors import NodeError, Text, did_you_mean, suppress_known_to_spark
 from rollview.sql.names.ctes import without_ctes
 from rollview.sql.passes.unnamed_outputs import with_names
 from rollview.sql.pipeline import plain
-from rollview.sql.statement import name_of, query_of, statement_of, too_deep
+from rollview.sql.statement import declared, query_of, too_deep
+from rollview.sql.text.declaration import Declaration, at
 from rollview.sql.text.total_order import open_orders, with_choices, with_marks, with_total_orders
 
 UNTYPED = Untyped()
@@ -53,45 +56,43 @@ def _exact(sql: str, tables: tuple[Table, ...], name: str) -> str:
         return sql
     # As it is written, to report an error at its place.
     _parse(sql, tables, name, UNTYPED)
-    marked = _plain_query(statement_of(with_marks(chosen, places)), tables)
+    marked = _plain_query(query_of(with_marks(chosen, places)), tables)
     return with_total_orders(chosen, places, marked, tables)
 
 
 def _parse(sql: str, tables: tuple[Table, ...], name: str, types: Types) -> View:
-    statement = statement_of(sql)
+    query, declaration = query_of(sql), declared(sql)
     try:
-        created = isinstance(statement, exp.Create)
-        name = name_of(statement) if created else name or "view"
+        name = name or "view" if declaration is None else declaration.name
         named = not is_stage(name)
         translation = Translation(name, tables, OPERATORS, types, named, instead=Recomputed.instead)
-        root = _root(statement, translation)
+        root = _root(query, translation)
         view = View(name, root, sql.strip(), stages=translation.used_stages(root), types=translation.types)
-        if not isinstance(statement, exp.Create):
-            return view
-        blocks = [block for part in view.parts for block in part.blocks]
-        return _with_properties(view, read_properties(statement, blocks))
     except NodeError as fault:
         raise Text(sql).located(fault) from None
+    if declaration is None:
+        return view
+    blocks = [block for part in view.parts for block in part.blocks]
+    return _with_properties(view, read_properties(sql, declaration, blocks))
 
 
-def _root(statement: exp.Expr, translation: Translation) -> Node:
+def _root(query: exp.Expr, translation: Translation) -> Node:
     with suppress_known_to_spark() as faults:
-        return translation.node(_plain_query(statement, translation.tables))
+        return translation.node(_plain_query(query.copy(), translation.tables))
     # It did not get as far as to be translated.
-    return translation.recomputed(without_ctes(with_names(query_of(statement))), faults[0])
+    return translation.recomputed(without_ctes(with_names(query)), faults[0])
 
 
-def _plain_query(statement: exp.Expr, tables: tuple[Table, ...]) -> exp.Expr:
-    """The query of a statement without what is no more than a way of writing."""
-    return plain(query_of(statement), tables, whole_grammar())
+def _plain_query(query: exp.Expr, tables: tuple[Table, ...]) -> exp.Expr:
+    """A query without what is no more than a way of writing."""
+    return plain(query, tables, whole_grammar())
 
 
 def plain_query(sql: str, tables: Iterable[Table]) -> exp.Expr:
     """The query of a view that has been parsed before, without what is no more than a way of writing."""
-    statement = statement_of(sql)
     with suppress_known_to_spark():
-        return _plain_query(statement, tuple(tables))
-    return without_ctes(with_names(query_of(statement)))
+        return _plain_query(query_of(sql), tuple(tables))
+    return without_ctes(with_names(query_of(sql)))
 
 
 def _with_properties(view: View, properties: dict[str, str]) -> View:
@@ -115,42 +116,22 @@ KEYS = (
 )
 """The names after `rollview.`; `interval` may itself be followed by a relation."""
 
-_PREFIX = "rollview."
 
-
-def read_properties(create: exp.Create, blocks: Iterable[Block]) -> dict[str, str]:
+def read_properties(sql: str, declaration: Declaration, blocks: Iterable[Block]) -> dict[str, str]:
     """The properties of CREATE MATERIALIZED VIEW; COMMENT is kept as the property `comment`."""
     relations = [relation for block in blocks for relation in block.relations]
     names = [relation.alias for relation in relations] + [relation.table.qualified for relation in relations]
-    found: dict[str, str] = {}
-    properties = create.args.get("properties")
-    for node in properties.expressions if properties else ():
-        if isinstance(node, exp.MaterializedProperty):
-            continue
-        if isinstance(node, exp.SchemaCommentProperty):
-            key, value = "comment", node.this
-        elif type(node) is exp.Property:
-            key, value = _key(node.this), node.args["value"]
-        else:
-            raise refusal(node, f"{node.sql(dialect=DIALECT)} in CREATE MATERIALIZED VIEW")
-        _check_key(node, key, names)
-        if key in found:
-            raise mistake(node, f"the property `{key}` is given twice", subject=key)
-        if not isinstance(value, exp.Literal | exp.Boolean):
-            message = f"the property `{key}` needs a constant"
-            raise mistake(node, message, subject=key, hint="write it in quotes")
-        found[key] = str(value.this).lower() if isinstance(value, exp.Boolean) else value.name
-    return found
+    for key, value in declaration.properties.items():
+        try:
+            _check_key(key, names)
+            check_table_property(key, value)
+        except ViewError as error:
+            raise at(sql, declaration.places[key], error) from None
+    comment = {} if declaration.comment is None else {COMMENT: declaration.comment}
+    return {**comment, **declaration.properties}
 
 
-def _key(node: exp.Expr) -> str:
-    """A key in quotes, or words with dots between them."""
-    if isinstance(node, exp.Dot):
-        return f"{_key(node.this)}.{_key(node.expression)}"
-    return node.name
-
-
-def _check_key(node: exp.Expr, key: str, names: list[str]) -> None:
+def _check_key(key: str, names: list[str]) -> None:
     if not key.startswith(_PREFIX):
         return
     word = key.removeprefix(_PREFIX)
@@ -158,8 +139,8 @@ def _check_key(node: exp.Expr, key: str, names: list[str]) -> None:
         relation = word.removeprefix("interval.")
         if relation.lower() not in [name.lower() for name in names]:
             hint = did_you_mean(relation, names, otherwise=f"the view has {', '.join(names)}")
-            raise mistake(node, f"the property `{key}` names no relation of the view", subject=key, hint=hint)
+            raise ViewError(f"the property `{key}` names no relation of the view", subject=key, hint=hint)
     elif word not in KEYS:
         known = [_PREFIX + name for name in KEYS]
         hint = did_you_mean(key, known, otherwise=f"known: {', '.join(known)}")
-        raise mistake(node, f"unknown property `{key}`", subject=key, hint=hint)
+        raise ViewError(f"unknown property `{key}`", subject=key, hint=hint)

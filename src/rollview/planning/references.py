@@ -22,7 +22,7 @@ from rollview.sql.passes.execution_hints import without_execution_hints
 from rollview.sql.passes.repeated_names import write_stars_apart
 from rollview.sql.passes.unnamed_outputs import is_called_so, with_names
 from rollview.sql.passes.values import without_values
-from rollview.sql.statement import name_of, query_of, statement_of, too_deep
+from rollview.sql.statement import declared, query_of, too_deep
 from rollview.sql.tree import bare, is_parenthesised
 
 
@@ -38,7 +38,7 @@ def referenced_names(sql: str) -> tuple[str, ...]:
 
 def occurrences(sql: str) -> list[str]:
     """The names in FROM, in lower case, as often as the text has them."""
-    query = query_of(statement_of(sql))
+    query = query_of(sql)
     return [".".join(part.name for part in table.parts).lower() for table in query.find_all(exp.Table)]
 
 
@@ -57,20 +57,20 @@ def named_columns(sql: str, tables: Iterable[Table]) -> dict[str, set[str]]:
 
 def unknown_functions(sql: str) -> tuple[str, ...]:
     """The functions in a view that the parser does not know: Spark's, or user-defined ones."""
-    found = (each.name for each in query_of(statement_of(sql)).find_all(exp.Anonymous))
+    found = (each.name for each in query_of(sql).find_all(exp.Anonymous))
     return tuple(dict.fromkeys(found))
 
 
 def has_idle_order(sql: str) -> bool:
     """Whether the view says ORDER BY without LIMIT: a stored view has no order, so that it has no effect."""
-    query = query_of(statement_of(sql))
+    query = query_of(sql)
     arguments = query.args
     return bool(arguments.get("order")) and not (arguments.get("limit") or arguments.get("offset"))
 
 
 def names_given(sql: str, tables: Iterable[Table]) -> dict[str, str]:
     """The outputs of the view that have no name, as they are written, and what they are called."""
-    query = without_ctes(query_of(statement_of(sql)))
+    query = without_ctes(query_of(sql))
     top = query
     while isinstance(top, exp.SetOperation | exp.Subquery):
         top = top.this
@@ -87,14 +87,12 @@ def names_given(sql: str, tables: Iterable[Table]) -> dict[str, str]:
 
 def view_name(sql: str) -> str | None:
     """The name after CREATE MATERIALIZED VIEW; None for a SELECT alone."""
-    statement = statement_of(sql)
     try:
-        query_of(statement)
-    except NodeError as fault:
-        raise Text(sql).located(fault) from None
+        query_of(sql)
     except RecursionError:
         raise too_deep() from None
-    return name_of(statement) if isinstance(statement, exp.Create) else None
+    declaration = declared(sql)
+    return None if declaration is None else declaration.name
 
 
 def _names(tables: Iterable[exp.Table]) -> tuple[str, ...]:
@@ -102,9 +100,9 @@ def _names(tables: Iterable[exp.Table]) -> tuple[str, ...]:
 
 
 def _checked_query(sql: str) -> exp.Expr:
-    statement = statement_of(sql)
+    query = query_of(sql)
     try:
-        query = without_ctes(without_execution_hints(query_of(statement)))
+        query = without_ctes(without_execution_hints(query))
         with suppress_known_to_spark():
             query = without_values(query)
             check_supported(query, whole_grammar())

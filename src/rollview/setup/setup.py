@@ -22,6 +22,7 @@ from rollview.config.results import SetupReport
 from rollview.errors import (
     ComputationFailed,
     EvaluationError,
+    LakeDamaged,
     LeaseHeld,
     RollviewError,
     SourceError,
@@ -88,7 +89,7 @@ class SetupDriver:
                         derived.add(name)
                 case KeepView(view=name):
                     self.load.give_up_interrupted(name, PATIENCE_SECONDS)
-                    self._take_over(defined[name].view)
+                    self._take_over(defined[name])
                 case _:
                     continue
         # Last: they are not needed, whatever failed before.
@@ -122,11 +123,17 @@ class SetupDriver:
                 if fault.kind != EvaluationError.__name__ or name in loaded:
                     self.catalog.faults.clear(scope, name)
 
-    def _take_over(self, view: View) -> None:
-        """Records the new text of a view that stays: its properties may have changed."""
+    def _take_over(self, defined: Defined) -> None:
+        """Records the new text of a view that stays: its properties, or its table's, may have changed."""
+        view = defined.view
         if self.catalog.views.get(view.name).digest != digest(view):
             with self.catalog.lease(f"propagate:{view.name}", PATIENCE_SECONDS) as lease:
                 self.catalog.views.redefine(lease, view.name, view.sql, digest(view), policy_of(view))
+        if not is_stage(view.name):
+            # Nobody may roll the view's table meanwhile. Damage is reported where the table is needed.
+            with suppress(LakeDamaged), self.catalog.lease(APPLY, PATIENCE_SECONDS):
+                shown = self.catalog.views.get(view.name).materialized_csn
+                self.load.tables.describe(view, defined.layout.columns, shown)
 
     def _loaded(self, action: LoadView, defined: Defined, stopped: dict[str, RollviewError]) -> bool:
         """Loads a view unless it, or what it reads, cannot be computed; true if it was derived."""

@@ -11,12 +11,9 @@ from sqlglot.errors import ParseError, TokenError
 
 from rollview.errors import ViewError
 from rollview.sql.dialect import DIALECT
-from rollview.sql.errors import line_at, mistake, place_at, refusal
-from rollview.sql.text.splice import start_of_query
-
-_CREATE_ARGUMENTS = {"this", "kind", "expression", "properties", "replace", "refresh", "exists"}
-"""The clauses that CREATE may have. All of OR REPLACE, OR REFRESH and IF NOT EXISTS define the same view."""
-
+from rollview.sql.errors import Text, line_at, mistake, place_at
+from rollview.sql.text.declaration import Declaration, at, declaration_of, with_query_alone
+from rollview.sql.text.statements import check_no_streams, check_no_template
 
 _NOT_AFTER_A_COMMA = (
     TokenType.COMMA,
@@ -32,6 +29,41 @@ _NOT_AFTER_A_COMMA = (
 )
 
 
+def query_of(sql: str) -> exp.Expr:
+    """The query of a view's text; its columns are called as the list behind the view's name says."""
+    declaration = declared(sql)
+    query = statement_of(sql) if declaration is None else _declared_query(sql, declaration)
+    if not isinstance(query, exp.Query):
+        hint = "write SELECT ... or CREATE MATERIALIZED VIEW name AS SELECT ..."
+        if isinstance(query, exp.Set | exp.Use):
+            hint = "write settings under `spark` in the project file, and tables as source.table"
+        raise Text(sql).located(mistake(query, "this is not a view definition", hint=hint))
+    names = [] if declaration is None else [column.name for column in declaration.columns]
+    # A list with types mostly repeats the names; a query around the query would be stored as a stage.
+    is_repeated = declaration is not None and declaration.has_types and query.named_selects == names
+    return _called(query, names) if names and not is_repeated else query
+
+
+def declared(sql: str) -> Declaration | None:
+    """What the text says of the view in front of its query; None if it is a query alone."""
+    check_no_template(sql)
+    declaration = declaration_of(sql)
+    check_no_streams(sql)
+    if declaration is not None and declaration.qualifier:
+        name = ".".join((*declaration.qualifier, declaration.name))
+        error = ViewError(
+            f"the view's name `{name}` has a qualifier", subject=name, hint="a view is named by one word"
+        )
+        raise at(sql, declaration.name_at, error)
+    return declaration
+
+
+def _declared_query(sql: str, declaration: Declaration) -> exp.Expr:
+    if not sql[declaration.start :].strip(" \t\r\n;"):
+        raise ViewError("the view has no AS SELECT ...", subject="AS")
+    return statement_of(with_query_alone(sql, declaration.start))
+
+
 def statement_of(sql: str) -> exp.Expr:
     """The one statement of the text."""
     _check_commas(sql)
@@ -45,10 +77,7 @@ def statement_of(sql: str) -> exp.Expr:
         raise too_deep() from None
     if len(statements) != 1:
         message = f"one view definition was expected, but there are {len(statements)} statements"
-        raise ViewError(message, hint="one view per file")
-    if isinstance(statements[0], exp.Command) and (start := start_of_query(sql)):
-        # The parser gives up on a CREATE that it cannot read; of the query alone it says what is wrong.
-        statement_of(re.sub(r"\S", " ", sql[:start]) + sql[start:])
+        raise ViewError(message, hint="several views in one file are CREATE statements with ; between them")
     return statements[0]
 
 
@@ -99,55 +128,9 @@ def _token_error(error: TokenError, sql: str) -> ViewError:
     return ViewError(message, subject=unclosed[1], line=line_at(sql, opened))
 
 
-def query_of(statement: exp.Expr) -> exp.Expr:
-    """The query of the view."""
-    if isinstance(statement, exp.Query):
-        return statement
-    if not isinstance(statement, exp.Create) or not _is_materialized_view(statement):
-        hint = "write SELECT ... or CREATE MATERIALIZED VIEW name AS SELECT ..."
-        raise mistake(statement, "this is not a view definition", hint=hint)
-    for argument, value in statement.args.items():
-        if value and argument not in _CREATE_ARGUMENTS:
-            raise refusal(statement.this, f"{argument.strip('_').upper()} in CREATE MATERIALIZED VIEW")
-    target = statement.this
-    columns: list[exp.Identifier] = []
-    if isinstance(target, exp.Schema):
-        columns = [_listed(each) for each in target.expressions]
-        target = target.this
-    if target.db:
-        message = f"the view's name `{target.sql(dialect=DIALECT)}` has a qualifier"
-        raise mistake(target, message, hint="a view is named by one word")
-    if statement.expression is None:
-        raise mistake(statement, "the view has no AS SELECT ...")
-    query: exp.Expr = statement.expression
-    return _called(query, columns) if columns else query
-
-
-def _listed(node: exp.Expr) -> exp.Identifier:
-    """A column in the list behind a view's name, which may have a comment."""
-    if isinstance(node, exp.ColumnDef):
-        comments = [isinstance(each.kind, exp.CommentColumnConstraint) for each in node.args["constraints"]]
-        if node.args.get("kind") is None and all(comments):
-            node = node.this
-    if not isinstance(node, exp.Identifier):
-        raise refusal(node, "a column list with more than names and comments")
-    return node
-
-
-def _called(query: exp.Expr, columns: list[exp.Identifier]) -> exp.Select:
+def _called(query: exp.Query, columns: list[str]) -> exp.Select:
     """The query with other names for its columns."""
-    alias = exp.TableAlias(this=exp.to_identifier("_listed"), columns=[each.copy() for each in columns])
+    names = [exp.to_identifier(each, quoted=True) for each in columns]
+    alias = exp.TableAlias(this=exp.to_identifier("_listed"), columns=names)
     inner = exp.Subquery(this=query.copy(), alias=alias)
     return exp.Select(expressions=[exp.Star()], from_=exp.From(this=inner))
-
-
-def _is_materialized_view(create: exp.Create) -> bool:
-    properties = create.args.get("properties")
-    materialized = properties is not None and properties.find(exp.MaterializedProperty) is not None
-    return create.kind == "VIEW" and materialized
-
-
-def name_of(create: exp.Expr) -> str:
-    """The name behind CREATE MATERIALIZED VIEW."""
-    target = create.this
-    return str(target.this.name if isinstance(target, exp.Schema) else target.name)

@@ -7,19 +7,21 @@ import re
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from shlex import quote
 
 from rollview.algebra.history import CSN
 from rollview.algebra.relation import Table
-from rollview.algebra.view import owner
+from rollview.algebra.view import View, owner
 from rollview.catalog import Catalog
 from rollview.errors import LakeDamaged, LakeError, LakeMisfit, LakeMoved
 from rollview.lake import Commit, LakeTable, folder_name
+from rollview.lake.description import OPERATION as DESCRIBE
 from rollview.lake.identity import FILE, read_identity, write_identity
 from rollview.lake.store import Store
+from rollview.planning import description_of
 
 # Whose turn it is to write to a lake: catalog and lake know the same epoch, a random word.
 #
@@ -127,6 +129,16 @@ class LakeTables:
         current = own if generation == 1 else f"{own}.{generation}"
         places = (("views", own), ("state", current), ("deltas", current))
         return ViewTables(*(self._table(*place, reload=owner(name)) for place in places))
+
+    def describe(self, view: View, columns: Sequence[tuple[str, str]], csn: int) -> None:
+        """Writes what the view's text says of its table, of these columns, into the table of its rows."""
+        rows = self.of_view(view.name, 1).rows
+        said = description_of(view.sql, tuple(name for name, _ in columns))
+        description = (said.comment, said.properties, said.columns)
+        if not rows.is_described(*description):
+            writer = f"describe:{view.name}"
+            step = rows.last_step(self.writer(writer)) + 1
+            rows.describe(*description, self.signed(writer, step, csn, DESCRIBE))
 
     def drop_view(self, name: str) -> None:
         """Removes all that there is of a view."""

@@ -16,21 +16,31 @@ from rollview.algebra.relation import Table
 from rollview.algebra.view import View, is_stage
 from rollview.catalog import Catalog, ViewRecord
 from rollview.config.project_file import ProjectFile
-from rollview.errors import JavaMissing, RollviewError, UnsupportedError
+from rollview.errors import InputError, JavaMissing, RollviewError, UnsupportedError, ViewError
 from rollview.imports import deferred
 from rollview.planning import UNTYPED, starred_names
 from rollview.runtime.session import Session, check_declared
 from rollview.runtime.sites import Sites
 from rollview.sources.source import Source
 from rollview.spark.gate import type_of
-from rollview.views.layout import Layout, columns_of, layout_of
+from rollview.sql.statement import declared
+from rollview.sql.text.declaration import ListedColumn, at
+from rollview.views.content import view_sql
+from rollview.views.layout import Layout, columns_of, empty_frames, layout_of
 from rollview.views.lookup import as_set_up, used_tables
 from rollview.views.mistakes import Mistakes
 from rollview.views.properties import as_table, is_full, parse_text
-from rollview.views.view_files import ViewText, in_file, in_order, read_view_files
+from rollview.views.view_files import (
+    ViewText,
+    in_file,
+    in_order,
+    read_one_file,
+    read_project_views,
+)
 
 if TYPE_CHECKING:
     from pyspark import errors as spark_errors
+    from pyspark.sql import SparkSession
 else:
     spark_errors = deferred("pyspark.errors")
 
@@ -60,10 +70,14 @@ def define(
 def define_one(project: ProjectFile, sites: Sites, session: Session, path: Path) -> Defined:
     """The view of one file that need not be the project's; others that it reads are the project's own."""
     mistakes = Mistakes(project.folder)
-    found = read_view_files([path], mistakes)
+    found = read_one_file(project, path, mistakes)
     mistakes.check()
+    if len(found) != 1:
+        names = ", ".join(found) or "none"
+        message = f"{path.name} has to create one view that is stored, and these are: {names}"
+        raise InputError(message, subject=path.name, hint="give each a file of its own")
     (only,) = found.values()
-    texts = read_view_files(project.view_files(), Mistakes(project.folder))
+    texts = read_project_views(project, Mistakes(project.folder))
     needed, waiting = {only.name: only}, list(only.reads)
     while waiting:
         name = waiting.pop()
@@ -83,7 +97,7 @@ def define_correct(
     mistakes: Mistakes,
 ) -> dict[str, Defined]:
     """The views in which there is no mistake, and which read none that has one; mistakes are noted."""
-    return _define_texts(read_view_files(project.view_files(), mistakes), sites, session, records, mistakes)
+    return _define_texts(read_project_views(project, mistakes), sites, session, records, mistakes)
 
 
 def _define_texts(
@@ -144,12 +158,42 @@ def _define_view(
     analysis = SparkTypes(session)
     view = parse_text(text, {**tables, **used}, analysis)
     as_read = as_table(view, analysis.of_stage(view))
+    _check_listed(session.spark, view, as_read.types)
     parts: dict[str, Defined] = {}
     for part in view.stored_parts:
         inputs = [table.name for table in part.tables if not table.source]
         _check_inputs(part, {name: (parts.get(name) or views[name]).view for name in inputs})
         parts[part.name] = Defined(part, analysis.layouts[part.name], text.path)
     return parts, as_read
+
+
+def _check_listed(spark: SparkSession, view: View, types: tuple[str, ...]) -> None:
+    """Refuses a column list with types unless it says what the query gives."""
+    declaration = declared(view.sql)
+    if declaration is None or not declaration.has_types:
+        return
+    with view_sql(spark, view.exact_sql, empty_frames(spark, view.named_tables)) as shown:
+        given = shown.columns
+    listed = declaration.columns
+    if [each.name.lower() for each in listed] != [each.lower() for each in given]:
+        message = f"the columns are {', '.join(each.name for each in listed)} in the list, and in the query"
+        hint = "list the columns of the query in its order; a list without types gives them other names"
+        raise at(view.sql, listed[0].start, ViewError(f"{message} {', '.join(given)}", hint=hint))
+    for column, kind in zip(listed, types, strict=True):
+        wanted = _type_of(spark, view.sql, column)
+        if wanted != kind:
+            message = f"the column `{column.name}` is {wanted} in the list, and {kind} in the query"
+            hint = f"list it as {kind.upper()}, or cast it in the query"
+            raise at(view.sql, column.start, ViewError(message, subject=column.name, hint=hint))
+
+
+def _type_of(spark: SparkSession, sql: str, column: ListedColumn) -> str:
+    """The type of a column of the list, as Spark names it."""
+    try:
+        return type_of(spark, f"CAST(NULL AS {column.kind})", {})
+    except (spark_errors.ParseException, spark_errors.AnalysisException):
+        message = f"the column `{column.name}` has the type {column.kind}, which Spark does not know"
+        raise at(sql, column.start, ViewError(message, subject=column.name)) from None
 
 
 class SparkTypes:

@@ -17,7 +17,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from sqlglot import exp, parse_one
+from sqlglot import exp
 
 from rollview.algebra.bag import COUNT
 from rollview.algebra.relation import Table
@@ -30,7 +30,7 @@ from rollview.planning import render
 from rollview.retryable import is_spark_error
 from rollview.rows import arrow_schema, type_sql
 from rollview.runtime.session import Session
-from rollview.sql.dialect import DIALECT
+from rollview.sql.statement import query_of
 from rollview.views.comparison import Difference, OtherOrders, counted, differences, named
 from rollview.views.content import block_contents, view_sql, with_stages
 from rollview.views.define import Defined
@@ -55,7 +55,7 @@ INVENTED_ROWS = 24
 
 def constants_of(sql: str) -> Iterator[str]:
     """The constants of a view's text."""
-    for literal in parse_one(sql, dialect=DIALECT).find_all(exp.Literal):
+    for literal in query_of(sql).find_all(exp.Literal):
         yield literal.name
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from re import IGNORECASE
 from re import compile as pattern
@@ -14,20 +14,35 @@ from rollview.algebra.view import STAGE_MARK, is_stage
 from rollview.catalog import Catalog, ViewRecord
 from rollview.config.files import read_text
 from rollview.config.project_file import ProjectFile
-from rollview.errors import InputError, ProjectError, RollviewError, ViewError
+from rollview.errors import InputError, RollviewError, ViewError
 from rollview.events import Events, FileNoted
-from rollview.planning import referenced_names, view_name
+from rollview.planning import (
+    Namespace,
+    in_namespace,
+    is_temporary,
+    referenced_names,
+    view_name,
+    with_temporary_views,
+    without_own_qualifier,
+)
+from rollview.sql.text.statements import statements_of
 from rollview.views.mistakes import Mistakes
 
 _LONGEST_NAME = 100
+NO_NAMESPACE = Namespace()
 
 
-_NAME = pattern(r"\bMATERIALIZED\s+VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?(?:`([^`]+)`|(\w+))", IGNORECASE)
+_NAME = pattern(
+    r"\b(?:MATERIALIZED|TEMP|TEMPORARY)\s+VIEW\s+(?:IF\s+NOT\s+EXISTS\s+)?(?:`([^`]+)`|(\w+))", IGNORECASE
+)
 
 
 @dataclass(frozen=True)
 class ViewText:
-    """A view file: its path, the view's name, the text, and the names it reads."""
+    """A view of a file: the file's path, the view's name, the text, and the names it reads.
+
+    Before the text are as many lines as in the file, so that it says where a mistake is.
+    """
 
     path: Path
     name: str
@@ -35,32 +50,100 @@ class ViewText:
     reads: tuple[str, ...]
 
 
-def read_view_files(paths: Iterable[Path], mistakes: Mistakes) -> dict[str, ViewText]:
-    """The view texts by name, dependencies first; without those that are wrong in themselves."""
-    texts: dict[str, ViewText] = {}
-    for path in paths:
-        with mistakes.noted(*_supposed_names(path)), in_file(path):
-            sql = read_text(path)
-            name, reads = view_name(sql) or path.stem, referenced_names(sql)
-            _check_name(name)
-            # Spark's names are case-insensitive.
-            if other := next((each for each in texts.values() if each.name.lower() == name.lower()), None):
-                message = f"view `{name}` is already defined in {other.path.name}"
-                raise ViewError(message, subject=name, hint="names that differ only in case are the same")
-            texts[name] = ViewText(path, name, sql, reads)
-    while cycle := _cycle(texts):
-        with mistakes.noted(*cycle), in_file(texts[cycle[0]].path):
+def read_view_files(
+    paths: Iterable[Path], mistakes: Mistakes, namespace: Namespace = NO_NAMESPACE
+) -> dict[str, ViewText]:
+    """The view texts by name, dependencies first; without those that are wrong in themselves.
+
+    The queries of temporary views are in the texts that read them.
+    """
+    written = _written_views(paths, mistakes, namespace)
+    return _complete(written.stored, written, namespace, mistakes)
+
+
+def read_project_views(project: ProjectFile, mistakes: Mistakes) -> dict[str, ViewText]:
+    """The view texts of a project."""
+    return read_view_files(project.view_files(), mistakes, _namespace_of(project))
+
+
+def read_one_file(project: ProjectFile, path: Path, mistakes: Mistakes) -> dict[str, ViewText]:
+    """The view texts of a file that need not be the project's, but may read its views."""
+    namespace = _namespace_of(project)
+    others = [each for each in project.view_files() if each.resolve() != path.resolve()]
+    own, known = _written_views([path], mistakes, namespace), _written_views(others, Mistakes(), namespace)
+    both = _Written(known.stored | own.stored, known.temporary | own.temporary)
+    return _complete(own.stored, both, namespace, mistakes)
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The views as the files have them, those that are stored and those that are not."""
+
+    stored: dict[str, ViewText] = field(default_factory=dict)
+    temporary: dict[str, ViewText] = field(default_factory=dict)
+
+    def all(self) -> tuple[ViewText, ...]:
+        return (*self.stored.values(), *self.temporary.values())
+
+
+def _namespace_of(project: ProjectFile) -> Namespace:
+    """What the names in a project's files mean."""
+    if project.pipeline is None:
+        return NO_NAMESPACE
+    sources = frozenset(entry.name for entry in project.sources)
+    return Namespace(project.pipeline.catalog, project.pipeline.database, sources)
+
+
+def _complete(
+    texts: Mapping[str, ViewText], written: _Written, namespace: Namespace, mistakes: Mistakes
+) -> dict[str, ViewText]:
+    """These texts with names as the project has them, and with the temporary views that they need."""
+    names = {text.name.lower() for text in written.all()}
+    temporary = {
+        name.lower(): in_namespace(text.sql, namespace, names) for name, text in written.temporary.items()
+    }
+    found: dict[str, ViewText] = {}
+    for name, text in texts.items():
+        with mistakes.noted(name), in_file(text.path):
+            sql = with_temporary_views(in_namespace(text.sql, namespace, names), temporary)
+            found[name] = text if sql == text.sql else replace(text, sql=sql, reads=referenced_names(sql))
+    while cycle := _cycle(found):
+        with mistakes.noted(*cycle), in_file(found[cycle[0]].path):
             raise _cycle_error(cycle)
-        texts = {name: text for name, text in texts.items() if name not in cycle}
-    return in_order(texts)
+        found = {name: text for name, text in found.items() if name not in cycle}
+    return in_order(found)
 
 
-def _supposed_names(path: Path) -> tuple[str, ...]:
-    """How other views may call the view of a file, whatever is wrong with it."""
-    with suppress(ProjectError):
-        if named := _NAME.search(read_text(path)):
-            return path.stem, named[1] or named[2]
-    return (path.stem,)
+def _written_views(paths: Iterable[Path], mistakes: Mistakes, namespace: Namespace) -> _Written:
+    found = _Written()
+    for path in paths:
+        statements: tuple[str, ...] = ()
+        with mistakes.noted(path.stem), in_file(path):
+            statements = statements_of(read_text(path))
+        for sql in statements:
+            supposed = [each[1] or each[2] for each in _NAME.finditer(sql)][:1]
+            supposed += [path.stem] if len(statements) == 1 else []
+            with mistakes.noted(*supposed), in_file(path):
+                text = _text_of(path, without_own_qualifier(sql, namespace), len(statements) == 1)
+                _check_name(text.name)
+                # Spark's names are case-insensitive.
+                if other := next(
+                    (each for each in found.all() if each.name.lower() == text.name.lower()), None
+                ):
+                    message = f"view `{text.name}` is already defined in {other.path.name}"
+                    hint = "names that differ only in case are the same"
+                    raise ViewError(message, subject=text.name, hint=hint)
+                (found.temporary if is_temporary(text.sql) else found.stored)[text.name] = text
+    return found
+
+
+def _text_of(path: Path, sql: str, is_alone: bool) -> ViewText:
+    """A statement of a file; a query that is all of it is called like the file."""
+    name, reads = view_name(sql), referenced_names(sql)
+    if name is None and not is_alone:
+        hint = "write CREATE MATERIALIZED VIEW name AS in front of it"
+        raise ViewError("a query in a file with several statements has no name", subject=path.name, hint=hint)
+    return ViewText(path, name or path.stem, sql, reads)
 
 
 def _check_name(name: str) -> None:
@@ -156,7 +239,7 @@ def file_notes(project: ProjectFile, records: Mapping[str, ViewRecord]) -> FileN
     """Reads the view files; one that is broken keeps nobody from reading the others."""
     mistakes = Mistakes(project.folder)
     try:
-        texts = read_view_files(project.view_files(), mistakes)
+        texts = read_project_views(project, mistakes)
     except Exception as error:  # Whatever is in a file, views continue, and mistakes in others are reported.
         return FileNotes({}, broken={"view files": (str(error).splitlines() or [type(error).__name__])[0]})
     notes = {}

@@ -78,19 +78,12 @@ _COMMENT_ENDS = re.compile(r"/\*(?!\+)|\*/")
 
 def tokens(sql: str) -> tuple[Token, ...]:
     """The tokens of a text; comments are none, hints are."""
-    return tuple(_tokens(sql))
+    return tuple(each_token(sql))
 
 
-def _tokens(sql: str) -> Iterator[Token]:
-    place = 0
-    while place < len(sql):
-        match = _PIECES.match(sql, place)
-        if match is None:
-            raise _unreadable(sql, place)
-        piece, kind = match[0], str(match.lastgroup)
-        if kind == "comment":
-            place = _end_of_comment(sql, place)
-            continue
+def each_token(sql: str) -> Iterator[Token]:
+    """The same, one by one: what cannot be read is refused when it is met."""
+    for kind, piece, place in _pieces(sql):
         if kind == "string":
             yield Token(Kind.STRING, piece[1:-1], place)
         elif kind == "raw":
@@ -101,7 +94,25 @@ def _tokens(sql: str) -> Iterator[Token]:
             yield Token(Kind.WORD, piece, place)
         elif kind == "symbol":
             yield Token(Kind.SYMBOL, piece, place)
-        place = match.end()
+
+
+def on_one_line(sql: str) -> str:
+    """The text without comments, and without ends of lines but those in strings."""
+    return "".join(
+        " " if kind in ("space", "remark", "comment") else piece for kind, piece, _ in _pieces(sql)
+    ).strip()
+
+
+def _pieces(sql: str) -> Iterator[tuple[str, str, int]]:
+    """Kind, text and place of all pieces of a text; of a comment that may have others inside, /* alone."""
+    place = 0
+    while place < len(sql):
+        match = _PIECES.match(sql, place)
+        if match is None:
+            raise _unreadable(sql, place)
+        kind = str(match.lastgroup)
+        yield kind, match[0], place
+        place = _end_of_comment(sql, place) if kind == "comment" else match.end()
 
 
 def _end_of_comment(sql: str, start: int) -> int:

@@ -15,6 +15,7 @@ from sqlglot import Token, TokenType, exp
 
 from rollview.sql.dialect import DIALECT
 from rollview.sql.names.ctes import is_cte
+from rollview.sql.text.declaration import declaration_of, with_query_alone
 
 Edit = tuple[int, int, str]
 """The text from one character up to another, and what takes its place."""
@@ -22,12 +23,10 @@ Edit = tuple[int, int, str]
 
 def query_with(sql: str, name_of: Callable[[str], str]) -> str:
     """The query of a view's text; `name_of` gives a new name for each relation, by `source.table` or view."""
-    statement = sqlglot.parse_one(sql, dialect=DIALECT)
+    declaration = declaration_of(sql)
+    start = 0 if declaration is None else declaration.start
+    statement = sqlglot.parse_one(with_query_alone(sql, start), dialect=DIALECT)
     edits: list[Edit] = []
-    start = 0
-    if isinstance(statement, exp.Create):
-        start = start_of_query(sql)
-        statement = statement.expression
     places: list[list[str]] = []
     gone = list(_unused(sql, statement))
     for table in statement.find_all(exp.Table):
@@ -109,16 +108,6 @@ def _last(tokens: list[Token], first: int, cte: exp.CTE) -> int:
             if not left:
                 return place
     return len(tokens) - 1
-
-
-def start_of_query(sql: str) -> int:
-    """Where the query behind CREATE … AS begins; 0 if there is no AS. Properties are in parentheses."""
-    depth = 0
-    for token in sqlglot.tokenize(sql, dialect=DIALECT):
-        depth += {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}.get(token.token_type, 0)
-        if token.token_type == TokenType.ALIAS and not depth:
-            return int(token.end) + 1
-    return 0
 
 
 def _start(identifier: exp.Expr) -> int:
