@@ -36,7 +36,7 @@ test-cluster: $(READY) ## Spark on a cluster, killed machine by machine; the lak
 	$(BIN)/pytest tests/lake/test_stores.py tests/service/test_object_storage.py tests/service/test_sources_on_s3.py -r s
 	$(BIN)/pytest -m "soak or not soak" tests/conformance/test_sources.py -k S3 -r s
 	mvn --quiet --file tests/servers/delta.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(VENV)/delta-spark
-	$(BIN)/pip install --quiet 'polars>=1.30'
+	$(BIN)/pip install --quiet polars==2.1.0
 	$(BIN)/pytest tests/service/test_register.py -r s
 
 check: $(READY) ## Lint, format, types, import layers, fast tests: some five minutes on two cores
