@@ -22,7 +22,8 @@ class Views:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._parsed: tuple[dict[str, ViewRecord], dict[str, View]] | None = None
-        self._compared_at: int | None = None
+        # What was compared, and at which commit: together, because several threads look.
+        self._compared: tuple[object, int | None] = (None, None)
         self._parser = _Parser()
 
     def all(self) -> dict[str, View]:
@@ -73,13 +74,13 @@ class Views:
 
     def _definitions(self) -> tuple[dict[str, ViewRecord], dict[str, View]]:
         # Read first: a commit after it is looked for the next time.
-        parsed, commits = self._parsed, self._catalog.commits()
-        if parsed is not None and commits is not None and commits == self._compared_at:
+        parsed, (compared, at), commits = self._parsed, self._compared, self._catalog.commits()
+        if parsed is not None and parsed is compared and commits is not None and commits == at:
             return parsed
         if parsed is None or {n: r.digest for n, r in parsed[0].items()} != self._catalog.views.digests():
             records = self._catalog.views.all()
             parsed = self._parsed = (records, self._parser.parse(records, self._catalog.captured.tables()))
-        self._compared_at = commits
+        self._compared = (parsed, commits)
         return parsed
 
 
