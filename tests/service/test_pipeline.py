@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
+from collections import Counter
+from functools import partial
 from pathlib import Path
 
+import pyarrow.parquet as pq
+import pyspark
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
@@ -110,3 +118,61 @@ def test_the_page_shows_a_project_that_works(shop: Shop, spark: SparkSession) ->
     with Project.open(shop.folder, spark) as project:
         assert project.name == "sales"
         assert "view by_state: will be loaded (first load)" in list(project.plan_setup().lines)
+
+
+_TABLES = """
+import json, sys
+from pyspark.sql import SparkSession
+
+warehouse, tables = sys.argv[1], json.loads(sys.argv[2])
+spark = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.sql.warehouse.dir", warehouse)
+    .config("spark.sql.catalogImplementation", "hive")
+    .getOrCreate()
+)
+for name, (columns, rows) in tables.items():
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {name.partition('.')[0]}")
+    spark.createDataFrame([tuple(row) for row in rows], columns).write.saveAsTable(name)
+"""
+
+
+@pytest.mark.soak
+def test_differential_spark_makes_the_same_tables_of_the_pipeline(shop: Shop, spark: SparkSession) -> None:
+    """`spark-pipelines run` and rollview, given the same files and rows."""
+    # Spark alone has no tables of Delta.
+    files = {name: sql.replace("USING delta ", "") for name, sql in FILES.items()}
+    write(shop, files)
+    spec = shop.folder / "spark-pipeline.yml"
+    spec.write_text(SPEC.replace("file:///tmp/storage", (shop.folder / "storage").as_uri()))
+    transact(shop, 20)
+    shop.begin()
+    with Project.open(shop.folder, spark) as project:
+        project.setup()
+        transact(shop, 10)
+        project.run(once=True)
+        ours = {name: shown(project, name) for name in MEANT}
+    assert all(ours.values())
+    crm, sales = (shop.connections[name] for name in ("crm", "shop"))
+    tables = {
+        "shop.sales": (
+            "sale_id bigint, cust_id bigint, amount bigint",
+            sales.execute("SELECT sale_id, cust_id, amount FROM sales").fetchall(),
+        ),
+        "crm.customer": (
+            "cust_id bigint, state string",
+            crm.execute("SELECT cust_id, state FROM customer").fetchall(),
+        ),
+    }
+    warehouse = shop.folder / "warehouse"
+    run = partial(subprocess.run, cwd=shop.folder, check=True, timeout=600)
+    run([sys.executable, "-c", _TABLES, str(warehouse), json.dumps(tables)])
+    command = [str(Path(sys.prefix, "bin/spark-pipelines")), "run", "--spec", str(spec)]
+    for setting in (f"sql.warehouse.dir={warehouse}", "sql.catalogImplementation=hive"):
+        command += ["--conf", f"spark.{setting}"]
+    home = {"SPARK_HOME": str(Path(pyspark.__file__).parent), "PYSPARK_PYTHON": sys.executable}
+    run(command, env=os.environ | home)
+    for name in MEANT:
+        theirs = pq.read_table(warehouse / "shop.db" / name)
+        assert Counter(tuple(row.values()) for row in theirs.to_pylist()) == ours[name]

@@ -251,7 +251,7 @@ def file_notes(project: ProjectFile, records: Mapping[str, ViewRecord]) -> FileN
         elif name not in texts:
             notes[name] = "its file is gone: `rollview setup` drops it"
         elif texts[name].sql.strip() != record.sql.strip():
-            notes[name] = "its file has changed: `rollview setup` reloads it"
+            notes[name] = "its file has changed: `rollview setup` applies the change"
     known = {mistakes.of(name) for name in notes}
     broken = {each.subject or "a view file": _line(each) for each in mistakes.found if each not in known}
     return FileNotes(notes, tuple(name for name in texts if name not in records), broken)
