@@ -42,6 +42,7 @@ OPERATIONS: tuple[tuple[type, str], ...] = (
     (Works, "note_failure"),
     (LakeTable, "create_if_missing"),
     (LakeTable, "_commit"),
+    (LakeTable, "describe"),
     (LakeTable, "restore"),
     (LakeTable, "vacuum"),
     (LakeTables, "drop"),

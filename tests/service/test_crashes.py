@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from crash_bench import DEEP_VIEWS, STATEFUL_VIEWS, VIEWS, Bench
 from crashing import Executioner
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from shop import shown
 
@@ -166,20 +167,35 @@ def test_oracle_a_crash_while_a_stage_changes(bench: Bench) -> None:
     _change_definition(bench, "states_of_size", [text.replace("AS total", "AS total, count(*) AS m"), text])
 
 
-def _change_definition(bench: Bench, view: str, texts: list[str]) -> None:
+@pytest.mark.soak
+def test_oracle_a_crash_while_a_comment_changes(bench: Bench) -> None:
+    """Nothing is reloaded; and the table says what the text says, or what it said before."""
+    texts = [
+        f"CREATE MATERIALIZED VIEW sales_by_state COMMENT '{comment}' AS {VIEWS['sales_by_state']}"
+        for comment in ("one", "two")
+    ]
+    _change_definition(bench, "sales_by_state", texts, "describe of views/sales_by_state")
+    with Project.open(bench.shop.folder, bench.spark) as project:
+        assert not project.setup().loaded
+    table = DeltaTable(str(bench.shop.folder / "lake/views/sales_by_state"))
+    assert f"COMMENT '{table.metadata().description}'" in bench.shop.views["sales_by_state"]
+
+
+def _change_definition(bench: Bench, view: str, texts: list[str], *places: str) -> None:
     def action(project: Project) -> None:
         project.setup()
 
-    for number, place in enumerate(_with_texts(bench, view, texts, action)):
+    wanted = places or ("finish of load", "LakeTables.drop")
+    for number, place in enumerate(_with_texts(bench, view, texts, action, *wanted)):
         assert number < 100
         bench.check(place, lambda project: project.setup())
 
 
 def _with_texts(
-    bench: Bench, view: str, texts: list[str], action: Callable[[Project], object]
+    bench: Bench, view: str, texts: list[str], action: Callable[[Project], object], *places: str
 ) -> Iterator[str]:
     """Gives the view another text before every attempt."""
-    crashes = bench.every_crash(action, "finish of load", "LakeTables.drop")
+    crashes = bench.every_crash(action, *places)
     while True:
         texts.reverse()
         bench.shop.views[view] = texts[0]
