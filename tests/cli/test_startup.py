@@ -58,9 +58,9 @@ def test_garbage_is_looked_for_seldom_while_a_quick_command_lasts() -> None:
     try:
         before = gc.get_threshold()
         with click.Context(main) as context:
-            main.get_command(context, "setup")
+            main.resolve_command(context, ["setup"])
             assert gc.get_threshold() == before
-            main.get_command(context, "status")
+            main.resolve_command(context, ["status"])
             assert gc.get_threshold()[0] > 100 * before[0]
         assert gc.get_threshold() == before
     finally:

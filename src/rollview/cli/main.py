@@ -124,12 +124,10 @@ class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         return [name for section in COMMANDS.values() for name in section]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         places = {name: place for section in COMMANDS.values() for name, (place, _) in section.items()}
         if cmd_name not in places:
             return None
-        if cmd_name in QUICK:
-            _collect_seldom(ctx)
         module, _, attribute = places[cmd_name].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         if DEBUG not in command.params:
@@ -144,6 +142,8 @@ class _Commands(click.Group):
             close = get_close_matches(name, self.list_commands(ctx), 1)
             hint = f"did you mean `rollview {close[0]}`?" if close else "`rollview --help` lists them"
             raise click.UsageError(f"there is no command `{name}`; {hint}", ctx)
+        if name in QUICK:
+            _collect_seldom(ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

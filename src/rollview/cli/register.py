@@ -26,11 +26,11 @@ def register(
     when it is committed. Repeat the command when views were added. A table that is something else is left
     alone, and then nothing is registered.
 
-    The catalog is the one of the project's Spark, which needs Delta's connector. For any other one, --print
-    gives statements that Spark, Databricks or Unity Catalog take.
+    Without --print, the catalog is the one of the project's Spark, which needs Delta's connector. For any
+    other one, --print gives statements that Spark, Databricks or Unity Catalog take.
 
     \b
-    rollview register reports
+    rollview register reports --print
     rollview register main.reports sales_by_state --print
     """
     with opened(project_file, "registering") as at:

@@ -12,11 +12,13 @@ from contextlib import closing, contextmanager
 
 import pymysql
 from mariadb_database import Database, History, Row
+from pymysql.constants import ER
 
 from rollview.algebra.relation import Table
 
 CREATE_T = "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20), n INT, KEY by_n (n)) ENGINE = InnoDB"
 _STEPS = 10
+_REPEATS = 10
 
 
 @contextmanager
@@ -72,11 +74,29 @@ def do(database: Database, statements: Sequence[str]) -> History:
     with writing(database) as barrier:
         history.capture()
         barrier.wait()
-        database.execute("SET lock_wait_timeout = 30", *statements)
+        _carry_out(database, statements)
         barrier.wait()
         history.capture()
     history.capture()
     return history
+
+
+def _carry_out(database: Database, statements: Sequence[str]) -> None:
+    """An act that a deadlock with a writer has ended is repeated, as its owner would do.
+
+    DDL is a transaction of its own; of any other one more would be lost than this statement.
+    """
+    with closing(database.connect()) as connection, connection.cursor() as cursor:
+        cursor.execute("SET lock_wait_timeout = 30")
+        for statement in statements:
+            is_alone = statement.lstrip().upper().startswith(("CREATE", "ALTER", "DROP", "RENAME"))
+            for attempt in range(_REPEATS + 1):
+                try:
+                    cursor.execute(statement)
+                    break
+                except pymysql.err.OperationalError as error:
+                    if error.args[0] != ER.LOCK_DEADLOCK or not is_alone or attempt == _REPEATS:
+                        raise
 
 
 def summed(history: History, table: str, start: Counter[Row]) -> Counter[Row]:
