@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -16,9 +17,9 @@ from shop import Shop, transact
 
 from pages.shell import DOCS
 from rollview.cli.main import main
-from rollview.errors import InputError
+from rollview.errors import ComputationFailed, InputError
 from rollview.project.project import Project
-from rollview.upkeep.register import plan_registrations
+from rollview.upkeep.register import plan_registrations, register
 
 _CONNECTOR = Path(sys.prefix, "delta-spark")
 
@@ -105,6 +106,28 @@ def test_what_the_page_shows(
         exec(compile(example, "read-views.md", "exec"), {})
         printed = capsys.readouterr().out
         assert all(state in printed for state in states), (example, printed)
+
+
+class _Catalog:
+    """A catalog that takes one table, and is then away."""
+
+    def __init__(self) -> None:
+        self.tables: list[str] = []
+        self.catalog = self
+
+    def tableExists(self, name: str) -> bool:  # noqa: N802 - Spark's
+        return name in self.tables
+
+    def createTable(self, name: str, path: str, source: str) -> None:  # noqa: N802, ARG002 - Spark's
+        if self.tables:
+            raise OSError("the metastore is away")
+        self.tables.append(name)
+
+
+def test_what_was_made_before_the_catalog_failed_is_said() -> None:
+    planned = plan_registrations("reports", [("one", "/lake/one"), ("two", "/lake/two")])
+    with pytest.raises(ComputationFailed, match="one` registered, and then: the metastore is away"):
+        register(cast(Any, _Catalog()), planned)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rollview.errors import InputError, RollviewError
+from rollview.errors import ComputationFailed, InputError, RollviewError
 from rollview.spark.data_errors import message_of
 from rollview.spark.gate import location_of
 
@@ -61,8 +61,11 @@ def _location(address: str) -> str:
 
 
 def register(spark: SparkSession, planned: Iterable[Registration]) -> tuple[Registration, ...]:
-    """Makes the tables that are not there; refuses all of them if one is there and is something else."""
-    planned = tuple(planned)
+    """Makes the tables that are not there; refuses all of them if one is there and is something else.
+
+    If the catalog fails after some were made, these stay.
+    """
+    planned, made = tuple(planned), list[str]()
     try:
         found = [location_of(spark, each.table) for each in planned]
         for each, location in zip(planned, found, strict=True):
@@ -75,9 +78,14 @@ def register(spark: SparkSession, planned: Iterable[Registration]) -> tuple[Regi
         for each, location in zip(planned, found, strict=True):
             if location is None:
                 spark.catalog.createTable(each.table, path=each.location, source="delta")
+                made.append(each.table)
     except RollviewError:
         raise
     except Exception as error:  # A connector's classes that are missing are an error of Java, not of Spark.
+        if made:
+            message = f"{', '.join(made)} registered, and then: {message_of(error)}"
+            hint = "repeat the command: it makes those that are missing"
+            raise ComputationFailed(message, hint=hint) from error
         raise _refused(error) from error
     return tuple(
         Registration(each.view, each.table, each.location, each.statement, location is None)
